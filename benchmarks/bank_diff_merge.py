@@ -115,7 +115,7 @@ def run(name: str, records: int, repeat: int, root: Path) -> Iterator[Figure]:
     a, b, c = (root / letter for letter in "abc")
     size = sum(path.stat().st_size for tree in (a, b) for path in tree.rglob("*.json"))
     main = "import sys; from aoebank.cli import main; sys.exit(main())"
-    aoebank = [sys.executable, "-c", main]
+    aoebank = [sys.executable, "-P", "-c", main]
     policy = "keep-best" if name in TIMED else "theirs"
     commands = {
         "diff": [*aoebank, "diff", str(a), str(b), "--json"],

@@ -222,7 +222,7 @@ def _git(top: Path, *arguments: str) -> bytes:
 def figures(top: Path, tags: Sequence[str], repeat: int, only: str = "") -> Iterator[str]:
     """Yield a row per command; `only` is a part of the commands wanted."""
     start = "import sys; from aoebank.cli import main; sys.exit(main())"
-    aoebank = [sys.executable, "-c", start]
+    aoebank = [sys.executable, "-P", "-c", start]
     old, new = tags
     commands = {
         f"`diff git:{old} git:{new}`": ["diff", f"git:{old}", f"git:{new}"],

@@ -259,8 +259,8 @@ def measured(folder: Path, given: argparse.Namespace) -> Iterator[dict[str, Any]
     model = write_model(folder, int(given.gib * 2**30))
     size_mib = (folder / "large.weights").stat().st_size >> 20
     om = folder / "out" / "large_tune.om"
-    aoe = [sys.executable, "-m", "aoe"]
-    session = [sys.executable, "-c", _SESSION, str(model)]
+    aoe = [sys.executable, "-P", "-m", "aoe"]
+    session = [sys.executable, "-P", "-c", _SESSION, str(model)]
     tune = [f"--job_type={given.job_type}", f"--trials={given.trials}", "--output", str(om)]
     tune += [f"--tuning_time_limit={given.limit}"]
     commands = {

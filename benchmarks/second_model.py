@@ -121,7 +121,7 @@ def tune(model: Path, folder: Path, bank: Path, options: tuple[str, ...]) -> Run
     began_s = time.monotonic()
     code = "from aoe.cli.app import main; main()"
     subprocess.run(
-        [sys.executable, "-c", code, *words], env=env, stdout=subprocess.DEVNULL, check=False
+        [sys.executable, "-P", "-c", code, *words], env=env, stdout=subprocess.DEVNULL, check=False
     )
     seconds = time.monotonic() - began_s
     return read_run(folder, seconds)

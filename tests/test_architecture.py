@@ -63,7 +63,7 @@ LAYERS = {
         *("cli", "report", "torch", "tensorflow", "online", "advice", "tuning", "profiling"),
         *("entry", "om", "execute", "device", "ort"),
         *("graph", "kernels", "bank", "results", "gradients", "settings", "target", "operators"),
-        *("workload", "schedule", "measurement", "folders", "errors"),
+        *("workload", "schedule", "measurement", "folders", "child_python", "errors"),
     ),
 }
 

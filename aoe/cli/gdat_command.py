@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from aoe.child_python import AOE, python_command
 from aoe.cli.command_options import COMMAND_OPTIONS
 from aoe.cli.options import finish, given_precision
 from aoe.cli.progress import LineProgress, QuietProgress
@@ -283,7 +284,7 @@ def _run_group(world: int | None, env: Mapping[str, str], *, threads: int | None
 
     world = world or _WORLD
     threads = threads or max(1, _cores() // world)
-    code, text = run_group(["-m", "aoe", *sys.argv[1:]], world, threads=threads, env=env)
+    code, text = run_group(python_command(AOE, *sys.argv[1:]), world, threads=threads, env=env)
     for line in text.splitlines():
         say(line)
     return code

@@ -85,13 +85,9 @@ def command(
 
 def _read(file: Path, trusted: Path | None) -> tuple[Head, str]:
     """Return the head of a tuned model and who signed it, empty if that was not asked."""
-    from aoe.om.file import read_head
-    from aoe.om.signatures import check_signature
+    from aoe.om.file import read_head, read_signed
 
-    head = read_head(file)
-    if trusted is None:
-        return head, ""
-    return head, check_signature(file, head.data, head.signature, trusted)
+    return (read_head(file), "") if trusted is None else read_signed(file, trusted)
 
 
 def _check_page(file: Path, html: Path | None, what: str) -> None:

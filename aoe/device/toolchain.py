@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
+from aoe.child_python import module_command
 from aoe.errors import BuildError, BuildTimeoutError, CompilerNotFoundError
 from aoe.settings import environment
 
@@ -175,7 +175,7 @@ def find_toolchain(env: Mapping[str, str], find_package: FindPackage = find_spec
         if found:
             return Toolchain(command=(found,))
     if find_package("ziglang"):
-        return Toolchain(command=(sys.executable, "-m", "ziglang", "cc"))
+        return Toolchain(command=tuple(module_command("ziglang", "cc")))
     raise CompilerNotFoundError(
         "C compiler",
         "none found, and kernels have to be linked",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from aoe.child_python import python_command
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError, RunTimeoutError, WorkerDiedError
@@ -42,12 +41,8 @@ _CRASHES = frozenset(
 )
 """Exit codes of a process that its own code has ended; the system kills by SIGKILL."""
 COMPILING_TASKS = frozenset({"compile_kernels"})
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from aoe.execute.worker import main; main(int(sys.argv[1]), int(sys.argv[3]))"
-)
-"""A plain child: not forked, since ONNX Runtime and Halide hold threads a fork would lose, and not
-`multiprocessing.Process`, which would run the user's own script again."""
+_BOOT = "from aoe.execute.worker import main; main(*map(int, sys.argv[1:]))"
+"""A plain child is not forked: ONNX Runtime and Halide hold threads that a fork would lose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,10 +401,7 @@ class Runner:
         try:
             with theirs, log_file.open("wb") as log:
                 process = subprocess.Popen(
-                    [
-                        *(sys.executable, "-c", self._boot),
-                        *(str(inherited[0]), json.dumps(sys.path), str(inherited[1])),
-                    ],
+                    python_command(self._boot, *map(str, inherited)),
                     pass_fds=inherited,
                     stdin=subprocess.DEVNULL,
                     stdout=log,  # whatever native code prints must not get into the answer

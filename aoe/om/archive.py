@@ -6,12 +6,15 @@ anything else was changed by somebody, and a few kilobytes of it could unpack to
 
 from __future__ import annotations
 
+import os
 import stat
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from aoe.errors import OfflineModelError
 
@@ -25,8 +28,16 @@ UNREADABLE = (
     RuntimeError,
     zipfile.BadZipFile,
     zlib.error,
+    struct.error,
 )
-"""What `zipfile` and `json` raise on damaged files, encryption and unknown compression included."""
+"""What these modules and `json` raise on damaged files, encryption and unknown compression too."""
+_HEAD = struct.Struct("<4s2xHH4xLLLHH")
+_END = struct.Struct("<4s8xLLH")
+_LARGE_END = struct.Struct("<4s36xQQ20s")
+"""Source: APPNOTE.TXT, 4.3.7, 4.3.16, and 4.3.14 with 4.3.15, zip64's end and its locator."""
+_UTF8, _IN_EXTRA, _ZIP64 = 0x800, 0xFFFFFFFF, 1
+_HARMLESS = {_ZIP64, 0x5455, 0x7875}
+"""Extra fields that name no other file: sizes, times, owners."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _UNIX = 3
 """Source: APPNOTE.TXT of PKWARE, 4.4.2.2: the upper half of the attributes is a mode of Unix."""
@@ -50,6 +61,69 @@ def open_archive(file: Path) -> Iterator[zipfile.ZipFile]:
     with zipfile.ZipFile(file) as archive:
         _check(file, archive.infolist())
         yield archive
+
+
+def check_layout(file: Path) -> None:
+    """Refuse an `.om` in which another reader of zips could find other parts than this one.
+
+    Some readers go by the directory at the end, some by the heads between the parts, some by
+    names in extra fields. So heads and directory agree, and there is nothing beside them.
+
+    Raises:
+        OfflineModelError: they do not agree, or there are bytes that belong to no part.
+        OSError, BadZipFile: and the rest of `UNREADABLE`: it is no zip.
+    """
+    with open_archive(file) as archive, file.open("rb") as stream:
+        at = 0
+        for member in sorted(archive.infolist(), key=lambda one: one.header_offset):
+            if member.header_offset != at or not _is_said_once(stream, member):
+                raise OfflineModelError(
+                    f"{file}:{member.filename}",
+                    "another reader of zips could find something else here",
+                    hint=_COPY,
+                )
+            at = stream.tell() + member.file_size
+        if not _ends_with_directory(stream, at):
+            raise OfflineModelError(str(file), "holds bytes that are no part of it", hint=_COPY)
+
+
+def _is_said_once(stream: IO[bytes], member: zipfile.ZipInfo) -> bool:
+    """True if the head before a part says what the directory says; read up to the part."""
+    stream.seek(member.header_offset)
+    fields = _HEAD.unpack(stream.read(_HEAD.size))
+    magic, flags, method, crc, packed, size, name_bytes, extra_bytes = fields
+    name, extra = stream.read(name_bytes), stream.read(extra_bytes)
+    own = dict(_extra_fields(extra))
+    sizes = (packed, size)
+    if sizes == (_IN_EXTRA, _IN_EXTRA) and _ZIP64 in own:
+        sizes = struct.unpack_from("<QQ", own[_ZIP64])[::-1]
+    return (
+        (magic, method, flags & ~_UTF8) == (b"PK\3\4", zipfile.ZIP_STORED, 0)
+        and sizes == (member.file_size, member.file_size)
+        and crc == member.CRC
+        and name == member.orig_filename.encode("utf-8" if flags & _UTF8 else "cp437")
+        and {*own, *dict(_extra_fields(member.extra))} <= _HARMLESS
+    )
+
+
+def _extra_fields(extra: bytes) -> Iterator[tuple[int, bytes]]:
+    while extra:
+        kind, size = struct.unpack_from("<HH", extra)
+        yield kind, extra[4 : 4 + size]
+        extra = extra[4 + size :]
+
+
+def _ends_with_directory(stream: IO[bytes], at: int) -> bool:
+    """True if there is nothing behind a place but the directory of the zip, without a comment."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, size - _LARGE_END.size - _END.size))
+    tail = stream.read()
+    *_, length, start, comment = _END.unpack(tail[-_END.size :])
+    ends = _END.size
+    if len(tail) > _END.size and tail.startswith(b"PK\6\6"):
+        length, start = _LARGE_END.unpack(tail[: _LARGE_END.size])[-3:-1]
+        ends = len(tail)
+    return bool(comment == 0 and start == at and at + length + ends == size)
 
 
 def read_member(archive: zipfile.ZipFile, file: Path, name: str, most_bytes: int) -> bytes:

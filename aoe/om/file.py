@@ -27,6 +27,7 @@ from aoe.folders.whole_files import replaced
 from aoe.om.archive import (
     MOST_MANIFEST_BYTES,
     UNREADABLE,
+    check_layout,
     new_member,
     open_archive,
     read_member,
@@ -282,16 +283,42 @@ def read_manifest(file: Path, trusted: Path | None = None) -> Manifest:
 
     Args:
         file: The tuned model.
-        trusted: File of allowed signers, one of whom has to have signed the file; None for anybody.
+        trusted: File of allowed signers, one of whom has to have signed the file as it is: every
+            part is read then. None for anybody.
 
     Raises:
-        OfflineModelError: missing, not an `.om` file, of an unknown version, or not signed by one
-            of them.
+        OfflineModelError: missing, not an `.om` file, of an unknown version, not signed by one of
+            them, or changed since.
     """
+    return read_head(file).manifest if trusted is None else read_signed(file, trusted)[0].manifest
+
+
+def read_signed(file: Path, trusted: Path) -> tuple[Head, str]:
+    """Return the head of an `.om` file and who signed it, after a check of all that is in it.
+
+    Args:
+        file: The tuned model.
+        trusted: File of allowed signers, one of whom has to have signed the file.
+
+    Raises:
+        OfflineModelError: as `read_manifest`.
+    """
+    head, signer = _signed_head(file, trusted)
+    for name in head.manifest.parts:
+        for _ in _checked(file, head.manifest, name):
+            pass
+    return head, signer
+
+
+def _signed_head(file: Path, trusted: Path) -> tuple[Head, str]:
+    """Return the head of an `.om` file and its signer; the parts are still to be checked."""
     head = read_head(file)
-    if trusted is not None:
-        check_signature(file, head.data, head.signature, trusted)
-    return head.manifest
+    signer = check_signature(file, head.data, head.signature, trusted)
+    try:
+        check_layout(file)
+    except UNREADABLE as error:
+        raise OfflineModelError(str(file), f"changed while it was read: {error}") from error
+    return head, signer
 
 
 def read_head(file: Path) -> Head:
@@ -463,7 +490,8 @@ def unpack(file: Path, directory: Path, trusted: Path | None = None) -> Manifest
     Raises:
         OfflineModelError: a part is missing or damaged, or nobody trusted has signed the file.
     """
-    manifest = read_manifest(file, trusted)
+    head = read_head(file) if trusted is None else _signed_head(file, trusted)[0]
+    manifest = head.manifest
     directory.mkdir(parents=True, exist_ok=True)
     for name in manifest.parts:
         unpack_part(file, manifest, name, directory)

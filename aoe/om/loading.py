@@ -123,13 +123,14 @@ def load(
         custom_ops_library: The library, or libraries, with operators ONNX Runtime does not have,
             of a model that was tuned with such.
         trusted_keys: File of allowed signers, as ssh-keygen(1) and git have it: a file that none
-            of them signed is refused before anything in it is run.
+            of them signed, or in which a bit has changed since, is refused before anything in it
+            is run, whatever the cache has.
 
     Raises:
         OptionError: `threads` is no whole number from 1 on, a library cannot be loaded, or the
             model needs one and none is given.
-        OfflineModelError: the file is not a tuned model, nobody trusted has signed it, or its
-            untuned model is damaged too.
+        OfflineModelError: the file is not a tuned model, nobody trusted has signed all of it, or
+            its untuned model is damaged too.
         AoebankError: there is no such file of signers, or no ssh-keygen.
     """
     if threads is not None:
@@ -138,7 +139,13 @@ def load(
     manifest = read_manifest(file, None if trusted_keys is None else Path(trusted_keys))
     for doubt in check_operators(file, manifest, given):
         warnings.warn(doubt, stacklevel=2)  # before anything of the library is run
-    model, count = open_offline_model(file, threads=threads, manifest=manifest, operators=given)
+    model, count = open_offline_model(
+        file,
+        threads=threads,
+        manifest=manifest,
+        operators=given,
+        is_signed=trusted_keys is not None,
+    )
     if unmet := unmet_cores(threads, count):
         warnings.warn(unmet, stacklevel=2)
     if reason := model.fallback_reason:
@@ -157,6 +164,7 @@ def open_offline_model(
     threads: int | None,
     manifest: Manifest | None = None,
     operators: Sequence[Path] = (),
+    is_signed: bool = False,
     adjust: Callable[[ort.SessionOptions], None] = lambda options: None,
     steps: PartSteps = PART_STEPS,
 ) -> tuple[OfflineModel, int]:
@@ -167,6 +175,7 @@ def open_offline_model(
         threads: As for `load`.
         manifest: Its own, where it was read before: parts of another file are refused.
         operators: Libraries of operators the model needs.
+        is_signed: True if a damaged part is an error, since a signature was asked for.
         adjust: Changes the options of its sessions.
         steps: How its parts are unpacked and checked.
 
@@ -180,6 +189,8 @@ def open_offline_model(
     with ExitStack() as cleanup:
         try_operators(operators)
         parts = _unpacked(file, manifest, cleanup, steps)
+        if is_signed and parts.damage:  # the file was another one when it was checked
+            raise OfflineModelError(str(file), f"changed while it was read: {parts.damage}")
         device = device_of(manifest.soc_version).with_operators(operators)
         count = min(threads or parts.manifest.core_num, device.describe().core_num)
         open_part = partial(_open_part, device, count, adjust)

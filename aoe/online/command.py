@@ -6,21 +6,15 @@ would disturb the measuring, and its Python need not have the engine.
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aoe.child_python import AOE, module_command, python_command
 from aoe.errors import OptionError
 from aoe.settings import engine_python, environment, with_bank
-
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "from aoe.cli.app import main; main()"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +93,9 @@ def run_aoe(arguments: Sequence[str], env: Mapping[str, str], cwd: Path | None) 
     """
     python = engine_python(env)
     if python:
-        command = [python, "-m", "aoe", *arguments]
+        command = module_command("aoe", *arguments, python=python)
     else:
-        command = [sys.executable, "-c", _BOOT, json.dumps(sys.path), *arguments]
+        command = python_command(AOE, *arguments)
     try:
         return subprocess.run(command, env=dict(env), cwd=cwd, check=False).returncode
     except OSError as error:

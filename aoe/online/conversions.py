@@ -6,19 +6,16 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from aoe.child_python import python_command
+
 REQUEST, ANSWER, RESULT, LOG = "request.json", "answer.json", "model.om", "log.txt"
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from aoe.online.worker import main; main(sys.argv[1])"
-)
-"""Not `multiprocessing`, which would run the user's own script again."""
+_BOOT = "from aoe.online.worker import main; main(sys.argv[1])"
 _GRACE_S = 15.0
 """For a process that is to end to remove its files and end its workers."""
 _LOG_CHARS = 400
@@ -106,7 +103,7 @@ class ConvertingProcess:
         (folder / REQUEST).write_text(asked.to_text(), "utf-8")
         with (folder / LOG).open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, str(folder), json.dumps(sys.path)],
+                python_command(_BOOT, str(folder)),
                 env=dict(env),
                 stdin=subprocess.PIPE,  # its end is ours
                 stdout=log,

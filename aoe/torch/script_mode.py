@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
+from aoe.child_python import AOE, python_command
 from aoe.errors import OptionError
 from aoe.settings import environment
 from aoe.tuning.mode import JobType
@@ -32,9 +33,9 @@ def become_aoe(script: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    command = ["-m", "aoe", f"--job_type={GRADIENTS}", "--script", *script]
+    command = python_command(AOE, f"--job_type={GRADIENTS}", "--script", *script)
     left = {name: value for name, value in env.items() if name != VARIABLE}
-    os.execve(sys.executable, [sys.executable, *command], left)
+    os.execve(command[0], command, left)
 
 
 def tune_where_asked() -> None:

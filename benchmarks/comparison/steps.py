@@ -80,7 +80,7 @@ def run_aoe(home: Path, words: Sequence[str]) -> Command:
         "XDG_CACHE_HOME": str(home / "cache"),
         "TUNE_BANK_PATH": str(home / "bank"),
     }
-    command = [sys.executable, "-c", _AOE, *words]
+    command = [sys.executable, "-P", "-c", _AOE, *words]
     said: deque[str] = deque(maxlen=_LAST_LINES)
     began_s = time.monotonic()
     with (

@@ -42,7 +42,7 @@ def build(task: RuntimeTask, run: Callable[..., Done] = subprocess.run) -> Facts
     for seed in _SEEDS:
         np.savez(sets / f"{seed}.npz", **sample_inputs(NETWORKS[task.network], seed=seed))
     command = [
-        *(sys.executable, "-m", "aoe", f"--model={task.model}", "--framework=5"),
+        *(sys.executable, "-P", "-m", "aoe", f"--model={task.model}", "--framework=5"),
         f"--job_type={task.options.get('job_type', '2')}",
         *(f"--inputs={sets}", f"--output={task.folder / _OM}", f"--aicore_num={task.threads}"),
         *(f"--tuning_time_limit={task.budget_s}", "--progress_bar=off", "--seed=0", "--json"),

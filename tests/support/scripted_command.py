@@ -13,7 +13,7 @@ import pytest
 _PROGRAM = """#!{python} -SE
 import json, os, sys
 folder = {folder!r}
-arguments = sys.argv[3:]  # -m aoe
+arguments = sys.argv[sys.argv.index("aoe") + 1 :]  # -P -m aoe
 given = [one.partition("=")[2] for one in arguments]
 files = {{}}
 for path in given:

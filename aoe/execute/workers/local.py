@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aoe.child_python import python_command
 from aoe.errors import EngineNotInstalledError, OptionError, RemotePoolError
 from aoe.folders.scratch import ScratchFolder
 
@@ -22,11 +21,7 @@ CONNECT_S = 15.0
 _START_S = 60.0
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://\S+")
 _MOST_PROCESSES = 64
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "from distributed.cli.dask_worker import main; main()"
-)
-"""Not `multiprocessing`, which would run the user's own script again."""
+_BOOT = "from distributed.cli.dask_worker import main; main()"
 _WORKER_OPTIONS = (
     *("--no-nanny", "--no-dashboard", "--nthreads", "2", "--memory-limit", "0"),
     *("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"),
@@ -143,7 +138,7 @@ def started_workers(
         security: Certificates of the scheduler; None for those of Dask's configuration.
     """
     scratch = ScratchFolder("dask", root)
-    boot = [sys.executable, "-c", _BOOT, json.dumps(sys.path), address, *_WORKER_OPTIONS]
+    boot = python_command(_BOOT, address, *_WORKER_OPTIONS)
     boot += ["--local-directory", str(scratch.path)]
     for option, member in _TLS_OPTIONS.items() if security is not None else ():
         file = scratch.path / f"{member}.pem"  # nobody else can look into the folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -21,20 +20,20 @@ to end; after so long it is told to end, and after as long again it is ended."""
 
 
 def run_group(
-    arguments: Sequence[str],
+    command: Sequence[str],
     world: int,
     *,
     threads: int,
     env: Mapping[str, str],
     grace_s: float = _GRACE_S,
 ) -> tuple[int, str]:
-    """Run a command line of Python in some processes; the first one has this one's streams.
+    """Run a command in some processes; the first one has this one's streams.
 
     Signals reach them once: each has a session of its own, and whatever ends this process ends
     them with SIGTERM. A second signal would end what a script does about the first.
 
     Args:
-        arguments: What follows `python`.
+        command: Its words.
         world: How many.
         threads: Of each, unless `OMP_NUM_THREADS` says how many.
         env: Environment variables.
@@ -55,7 +54,7 @@ def run_group(
             log = held.enter_context((folder / str(rank)).open("wb"))
             processes.append(
                 subprocess.Popen(
-                    [sys.executable, *arguments],
+                    [*command],
                     env={**shared, RANK: str(rank), "LOCAL_RANK": str(rank)},
                     stdout=None if rank == 0 else subprocess.DEVNULL,
                     stderr=None if rank == 0 else log,

@@ -193,6 +193,7 @@ _LEVEL = 9
 _MOST_MANIFEST_BYTES = 64 << 20
 _MOST_FILE_BYTES = 2 << 30
 _MOST_BEFORE_FILES_BYTES = _MOST_MANIFEST_BYTES + MOST_SIGNATURE_BYTES + (1 << 20)
+_PIECE_BYTES = 1 << 16
 _MOST_HEAD_BYTES = 1 << 14
 """Of a file in a tar: its head, that of a long name, and what fills its last block."""
 _PLENTY_BYTES, _MOST_RATIO = 64 << 20, 200
@@ -213,7 +214,10 @@ class _Measured(io.RawIOBase):
         self.left_bytes = _MOST_BEFORE_FILES_BYTES
 
     def read(self, size: int = -1, /) -> bytes:
-        data = self._stream.read(size)
+        try:
+            data = self._stream.read(size)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise _damaged(self._pack, f"is no pack, or not all of one: {error}") from error
         self.left_bytes -= len(data)
         if self.left_bytes < 0:
             raise _damaged(self._pack, "holds more than its manifest says")
@@ -238,6 +242,7 @@ class Pack:
     signature: bytes | None
     _path: Path
     _archive: tarfile.TarFile
+    _stream: _Measured
     _following: tarfile.TarInfo | None
 
     def iter_files(self) -> Iterator[tuple[PackedFile, bytes]]:
@@ -264,6 +269,9 @@ class Pack:
             yield file, data
         if self._following is not None:
             raise _damaged(self._path, "holds files its manifest does not name")
+        while data := self._stream.read(_PIECE_BYTES):  # to the end, where gzip keeps a checksum
+            if any(data):
+                raise _damaged(self._path, "holds more than its files")
 
 
 def make_archive(
@@ -300,7 +308,7 @@ def open_pack(pack: Path) -> Iterator[Pack]:
         with gzip.open(pack) as plain:
             measured = _Measured(plain, pack)
             with tarfile.open(fileobj=measured, mode="r|") as archive:
-                opened = _begin(archive, pack)
+                opened = _begin(archive, measured, pack)
                 measured.left_bytes += _demand_plausible(opened.manifest, pack)
                 yield opened
     except AoebankError:
@@ -309,11 +317,11 @@ def open_pack(pack: Path) -> Iterator[Pack]:
         raise BankNotFoundError("no such file", path=pack) from error
     except (PermissionError, IsADirectoryError) as error:
         raise BankPermissionError(f"cannot be read: {error.strerror}", path=pack) from error
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (tarfile.TarError, EOFError) as error:
         raise _damaged(pack, f"is no pack, or not all of one: {error}") from error
 
 
-def _begin(archive: tarfile.TarFile, pack: Path) -> Pack:
+def _begin(archive: tarfile.TarFile, stream: _Measured, pack: Path) -> Pack:
     first = archive.next()
     if first is None or first.name != MANIFEST or not first.isreg():
         raise BankFormatError(
@@ -333,6 +341,7 @@ def _begin(archive: tarfile.TarFile, pack: Path) -> Pack:
         signature=signature,
         _path=pack,
         _archive=archive,
+        _stream=stream,
         _following=following,
     )
 

@@ -63,7 +63,7 @@ def test_compilers_on_path_are_taken_in_order(tmp_path: Path, names: tuple[str, 
 
 def test_ziglang_is_the_fallback(tmp_path: Path) -> None:
     found = find_toolchain({"PATH": str(tmp_path)}, lambda name: ModuleSpec(name, None))
-    assert found.command == (sys.executable, "-m", "ziglang", "cc")
+    assert found.command == (sys.executable, "-P", "-m", "ziglang", "cc")
 
 
 def test_no_compiler_says_what_to_install(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import struct
 import subprocess
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +24,10 @@ from aoe.device.toolchain import Toolchain
 from aoe.errors import OfflineModelError
 from aoe.om.file import (
     LIBRARY,
-    MANIFEST,
     OperatorLibrary,
     read_manifest,
+    read_signed,
+    sign_offline_model,
     unpack,
     write_offline_model,
 )
@@ -128,29 +132,141 @@ def test_signed_model_is_from_who_it_says(
     aoe.load(signed, trusted_keys=tmp_path / "eve.signers")
 
 
+@pytest.fixture(scope="module")
+def signed(tuned_net: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a signed model; beside it `signers`, which allows its key."""
+    folder = tmp_path_factory.mktemp("signed")
+    key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "ann")]
+    subprocess.run(key, check=True)
+    (folder / "signers").write_text(f"ann@example.org {(folder / 'ann.pub').read_text()}")
+    sign_offline_model(tuned_net.file, folder / "ann", folder / "net.om")
+    return folder / "net.om"
+
+
+def _flipped(file: Path, at: int, output: Path) -> Path:
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1
+    output.write_bytes(data)
+    return output
+
+
+def _places(file: Path) -> dict[str, tuple[int, int]]:
+    """Return where the bytes of each part are, by name: the first, and that behind the last."""
+    places = {}
+    with zipfile.ZipFile(file) as archive, file.open("rb") as stream:
+        for member in archive.infolist():
+            stream.seek(member.header_offset + 26)
+            name_bytes, extra_bytes = struct.unpack("<HH", stream.read(4))
+            start = member.header_offset + 30 + name_bytes + extra_bytes
+            places[member.filename] = (start, start + member.file_size)
+    return places
+
+
 @needs_ssh
-@pytest.mark.parametrize("part", [MANIFEST, LIBRARY])
-def test_signature_is_of_every_byte(
-    tuned_net: Any, evil: Path, mark: Path, keys: Callable[[str], Path], tmp_path: Path, part: str
+@pytest.mark.parametrize("cache", ["empty", "filled", "off"])
+def test_one_bit_in_any_part_is_refused_where_a_signature_is_asked_for(
+    signed: Path,
+    cache: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A changed manifest is refused, and a library that is another one never runs."""
-    signed, changed = tmp_path / "signed.om", tmp_path / "changed.om"
-    assert _aoe("sign", tuned_net.file, "--key", keys("ann"), "--output", signed) == 0
-    with (
-        zipfile.ZipFile(signed) as source,
-        zipfile.ZipFile(evil) as other,
-        zipfile.ZipFile(changed, "w") as sink,
-    ):
-        for name in source.namelist():
-            taken = name in (LIBRARY, part)
-            sink.writestr(name, (other if taken else source).read(name))
-    if part == MANIFEST:
-        with pytest.raises(OfflineModelError, match="or was changed since"):
-            aoe.load(changed, trusted_keys=tmp_path / "ann.signers")
-    else:
-        with pytest.warns(aoe.FallbackWarning, match=r"kernels\.so: damaged part"):
-            aoe.load(changed, trusted_keys=tmp_path / "ann.signers")
-    assert not mark.exists()
+    signers = signed.with_name("signers")
+    if cache == "off":
+        monkeypatch.setenv("AOE_CACHE_SIZE", "0")
+    if cache == "filled":
+        assert aoe.load(signed, trusted_keys=signers).fallback_reason == ""
+    for name, (start, end) in _places(signed).items():
+        changed = _flipped(signed, (start + end) // 2, tmp_path / f"{name}.om")
+        with pytest.raises(OfflineModelError), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            aoe.load(changed, trusted_keys=signers)
+        commands = ("run", "inspect") if cache == "filled" else ()
+        for command in (*commands, *(("benchmark", "profile") if name == LIBRARY else ())):
+            assert _aoe(command, changed, "--require_signature", signers) == 3, (command, name)
+            told = capsys.readouterr()
+            assert "signed by" not in told.out and changed.name in told.err
+
+
+@needs_ssh
+def test_one_bit_beside_the_parts_changes_nothing_or_is_refused(
+    signed: Path, tmp_path: Path
+) -> None:
+    signers, changed = signed.with_name("signers"), tmp_path / "changed.om"
+    inside = [range(*place) for place in _places(signed).values()]
+    beside = [at for at in range(signed.stat().st_size) if not any(at in one for one in inside)]
+    refused = 0
+    for at in beside[:: len(beside) // 40]:
+        _flipped(signed, at, changed)
+        try:
+            read_signed(changed, signers)
+        except OfflineModelError:
+            refused += 1
+        else:
+            with zipfile.ZipFile(changed) as archive, zipfile.ZipFile(signed) as honest:
+                assert archive.namelist() == honest.namelist()
+                assert all(archive.read(one) == honest.read(one) for one in honest.namelist())
+    assert refused > 20
+
+
+def _gap(data: bytes, at: int) -> bytes:
+    """Return a zip with bytes between two parts, which its directory knows nothing of."""
+    hidden = b"PK\3\4" + bytes(40)
+    end = data.rindex(b"PK\5\6")
+    directory = bytearray(data[struct.unpack("<L", data[end + 16 : end + 20])[0] : end])
+    place = 0
+    while (place := directory.find(b"PK\1\2", place)) >= 0:
+        (offset,) = struct.unpack_from("<L", directory, place + 42)
+        struct.pack_into("<L", directory, place + 42, offset + len(hidden) * (offset >= at))
+        place += 4
+    start = len(data) - len(directory) - (len(data) - end) + len(hidden)
+    last = data[end : end + 16] + struct.pack("<L", start) + data[end + 20 :]
+    return data[:at] + hidden + data[at : start - len(hidden)] + bytes(directory) + last
+
+
+def _second_name(file: Path) -> bytes:
+    """Return the zip with a field some readers take for the name of a part."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(file) as source, zipfile.ZipFile(packed, "w") as sink:
+        for member in source.infolist():
+            other = b"\1" + struct.pack("<L", zlib.crc32(member.filename.encode())) + b"elsewhere"
+            head = zipfile.ZipInfo(member.filename)
+            head.extra = struct.pack("<HH", 0x7075, len(other)) + other
+            sink.writestr(head, source.read(member))
+    return packed.getvalue()
+
+
+@needs_ssh
+@pytest.mark.parametrize(
+    "trick", ["twice", "extra", "compressed", "before", "between", "comment", "second name"]
+)
+def test_zip_that_another_reader_reads_otherwise_is_refused(
+    trick: str, signed: Path, tmp_path: Path
+) -> None:
+    changed = tmp_path / "changed.om"
+    shutil.copy(signed, changed)
+    with zipfile.ZipFile(changed, "a") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Python, that there is such a part
+        second = archive.infolist()[1].header_offset
+        if trick in ("twice", "extra"):
+            archive.writestr(LIBRARY if trick == "twice" else "more.so", b"other")
+        if trick == "comment":
+            archive.comment = b"PK\5\6"
+    if trick == "compressed":
+        with zipfile.ZipFile(signed) as source, zipfile.ZipFile(changed, "w") as sink:
+            for name in source.namelist():
+                sink.writestr(name, source.read(name), zipfile.ZIP_DEFLATED)
+    data = signed.read_bytes()
+    if trick == "before":
+        changed.write_bytes(b"#!/bin/sh\n" + data)
+    if trick == "between":
+        changed.write_bytes(_gap(data, second))
+        assert read_manifest(changed) == read_manifest(signed)
+    if trick == "second name":
+        changed.write_bytes(_second_name(signed))
+    with pytest.raises(OfflineModelError):
+        aoe.load(changed, trusted_keys=signed.with_name("signers"))
+    assert _aoe("inspect", changed, "--require_signature", signed.with_name("signers")) == 3
 
 
 @needs_ssh

@@ -302,7 +302,7 @@ def test_engine_of_another_python_is_used(tmp_path: Path) -> None:
     python.chmod(0o755)
     env = {"AOE_ENGINE_PYTHON": str(python), "PATH": os.environ["PATH"]}
     assert run_aoe(["--model_path=x"], env, tmp_path) == 7
-    assert (tmp_path / "called").read_text() == "-m aoe --model_path=x\n"
+    assert (tmp_path / "called").read_text() == "-P -m aoe --model_path=x\n"
 
 
 def test_engine_that_is_not_there_is_named() -> None:

@@ -189,6 +189,24 @@ def test_any_damage_is_found_or_means_nothing(pack: Path, tmp_path: Path) -> Non
     assert found > MUTATIONS // 2
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
+        lambda data: data[:-8] + bytes([data[-8] ^ 1]) + data[-7:],
+        lambda data: data[:-8],
+        lambda data: data + gzip.compress(b"another tar"),
+        lambda data: data + b"#!/bin/sh",
+    ],
+    ids=["last of the data", "checksum", "no checksum", "another archive", "a script"],
+)
+def test_bytes_behind_the_files_are_refused(
+    pack: Path, tmp_path: Path, change: Callable[[bytes], bytes]
+) -> None:
+    pack.write_bytes(change(pack.read_bytes()))
+    _is_refused(pack, tmp_path / "out", "pack|more than its files")
+
+
 @needs_ssh
 def test_signed_pack_is_from_who_it_says(pack: Path, tmp_path: Path) -> None:
     signed = {}

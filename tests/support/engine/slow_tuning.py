@@ -15,11 +15,7 @@ from pathlib import Path
 from typing import Any
 
 _LONG_S = 600.0
-_WORKER = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from support.engine.slow_tuning import slow_worker; "
-    "slow_worker(int(sys.argv[1]), int(sys.argv[3]))"
-)
+_WORKER = "from support.engine.slow_tuning import slow_worker; slow_worker(*map(int, sys.argv[1:]))"
 
 
 def hang() -> None:

@@ -41,7 +41,7 @@ while rank != sys.argv[2] or len([one for one in os.listdir(place) if one < "i"]
 RUN = """
 import os, sys
 from aoe.torch.model_files.launching import run_group
-run_group(sys.argv[1:], 3, threads=1, env=os.environ)
+run_group([sys.executable, *sys.argv[1:]], 3, threads=1, env=os.environ)
 """
 
 
@@ -51,7 +51,9 @@ def environment_without_group() -> dict[str, str]:
 
 def test_every_process_knows_its_place_and_its_threads(tmp_path: Path) -> None:
     place = f"{tmp_path}/told_"
-    code, text = run_group(["-c", TELL, place], 3, threads=2, env=environment_without_group())
+    code, text = run_group(
+        [sys.executable, "-c", TELL, place], 3, threads=2, env=environment_without_group()
+    )
     told = [Path(f"{place}{rank}").read_text() for rank in range(3)]
     assert (code, text) == (0, "")
     assert told == [f"{rank} {rank} 3 3 2 127.0.0.1" for rank in range(3)]
@@ -59,23 +61,23 @@ def test_every_process_knows_its_place_and_its_threads(tmp_path: Path) -> None:
 
 def test_threads_of_the_user_stay(tmp_path: Path) -> None:
     env = {**os.environ, "OMP_NUM_THREADS": "5"}
-    run_group(["-c", TELL, f"{tmp_path}/"], 2, threads=4, env=env)
+    run_group([sys.executable, "-c", TELL, f"{tmp_path}/"], 2, threads=4, env=env)
     assert (tmp_path / "1").read_text().split()[4] == "5"
 
 
 def test_failure_of_the_first_process_is_told_by_itself() -> None:
-    assert run_group(["-c", FAIL, "0"], 2, threads=1, env=os.environ) == (5, "")
+    assert run_group([sys.executable, "-c", FAIL, "0"], 2, threads=1, env=os.environ) == (5, "")
 
 
 def test_failure_of_another_process_is_handed_back_with_its_words() -> None:
-    code, text = run_group(["-c", FAIL, "1"], 2, threads=1, env=os.environ)
+    code, text = run_group([sys.executable, "-c", FAIL, "1"], 2, threads=1, env=os.environ)
     assert code == 5 and text.split() == ["rank", "1", "is", "out", "of", "data"]
 
 
 def test_processes_that_stay_behind_the_first_are_told_to_end_and_then_ended(
     tmp_path: Path,
 ) -> None:
-    words = ["-c", STAY, str(tmp_path), "0", "2"]
+    words = [sys.executable, "-c", STAY, str(tmp_path), "0", "2"]
     assert run_group(words, 3, threads=1, env=os.environ, grace_s=0.5) == (0, "")
     assert [one.name for one in tmp_path.glob("saved_*")] == ["saved_1"]
 
