@@ -75,6 +75,10 @@ class Deviation:
         return not self.detail
 
 
+AS_BEFORE = Deviation(max_abs_err=0.0, excess=0.0)
+"""No disagreement at all."""
+
+
 def kernel_tolerance(workload: Workload, reference: Array) -> Tolerance:
     """Return the tolerance for one kernel's float32 result.
 
@@ -132,7 +136,7 @@ def compare(
             of the reference must not be lost.
     """
     if reference.shape != actual.shape:
-        return _different(f"shape {actual.shape} instead of {reference.shape}")
+        return different(f"shape {actual.shape} instead of {reference.shape}")
     wide, narrow = reference.astype(np.float64), actual.astype(np.float64)
     ignored = np.zeros(reference.shape, bool) if undefined is None else undefined & ~np.isnan(wide)
     both_finite = np.isfinite(wide) & np.isfinite(narrow) & ~ignored
@@ -140,7 +144,7 @@ def compare(
         same_kind = (wide == narrow) | (np.isnan(wide) & np.isnan(narrow))
     odd = ~both_finite & ~same_kind & ~ignored
     if odd.any():
-        return _different(_at(odd, wide, narrow))
+        return different(_at(odd, wide, narrow))
     error = np.abs(np.subtract(narrow, wide, out=np.zeros_like(wide), where=both_finite))
     allowed = tolerance.absolute + tolerance.relative * np.where(both_finite, np.abs(wide), 0.0)
     with np.errstate(divide="ignore"):  # nothing is tolerated where nothing is allowed
@@ -172,9 +176,9 @@ def compare_model_results(
     Returns:
         The worst deviation over all results.
     """
-    worst = Deviation(max_abs_err=0.0, excess=0.0)
+    worst = AS_BEFORE
     if len(reference) != len(actual):
-        return _different(f"{plural(len(actual), 'result')} instead of {len(reference)}")
+        return different(f"{plural(len(actual), 'result')} instead of {len(reference)}")
     for number, (left, right) in enumerate(zip(reference, actual, strict=True)):
         found = _compare_result(left, right, precision, tolerance)
         if found.detail:
@@ -192,7 +196,7 @@ def worse_of(first: Deviation, second: Deviation) -> Deviation:
 def _compare_result(left: Any, right: Any, precision: Precision, tolerance: float) -> Deviation:
     if isinstance(left, dict):
         if not isinstance(right, dict) or left.keys() != right.keys():
-            return _different("another map")
+            return different("another map")
         values = [right[key] for key in left]
         return compare_model_results(list(left.values()), values, precision, tolerance=tolerance)
     if isinstance(left, list):
@@ -201,14 +205,15 @@ def _compare_result(left: Any, right: Any, precision: Precision, tolerance: floa
     if not np.issubdtype(reference.dtype, np.floating):
         same = reference.shape == actual.shape
         same &= precision.is_lower or bool(np.all(reference == actual))
-        return Deviation(max_abs_err=0.0, excess=0.0) if same else _different("other values")
+        return Deviation(max_abs_err=0.0, excess=0.0) if same else different("other values")
     finite = np.abs(reference[np.isfinite(reference)])
     scale = float(finite.max(initial=0.0)) or 1.0
     allowed = math.inf if precision.is_lower else tolerance * scale
     return compare(reference, actual, Tolerance(relative=0.0, absolute=allowed))
 
 
-def _different(detail: str) -> Deviation:
+def different(detail: str) -> Deviation:
+    """Return a deviation that no tolerance allows."""
     return Deviation(max_abs_err=math.inf, excess=math.inf, detail=detail)
 
 

@@ -31,7 +31,14 @@ from aoe.target import Target
 _LOG_BYTES = 2000
 _LOADING_TIMEOUT_S = 60.0
 MEASURING_TASKS = frozenset(
-    {"measure_candidates", "measure_format", "compare_models", "machine_rates", "compare_itself"}
+    {
+        "measure_candidates",
+        "measure_format",
+        "compare_models",
+        "compare_unusual",
+        "machine_rates",
+        "compare_itself",
+    }
 )
 _IN_PAIRS = frozenset({"measure_candidates", "measure_format", "compare_models"})
 """Tasks that hold something against the default; they take a `policy`."""

@@ -22,6 +22,7 @@ from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.model_sessions import SessionsInTurns, open_and_run, open_part
 from aoe.execute.rates import compare_itself, measure_rates
 from aoe.execute.samplers import paired_samplers
+from aoe.execute.unusual_inputs import UnusualInputs
 from aoe.kernels.roofline import MachineRates
 from aoe.measurement import (
     MachineLoad,
@@ -89,6 +90,15 @@ class ModelComparison:
     def counts(self) -> bool:
         """True if the figures count at every point."""
         return all(one.counts for one in self.points)
+
+    def with_deviation(self, deviation: Deviation) -> ModelComparison:
+        """Return the comparison with the worse deviation of its own and another one."""
+        worst = worse_of(self.deviation, deviation)
+        measurement = self.measurement
+        if not worst.acceptable:
+            outcome = _outcome_of(worst)
+            measurement = replace(measurement, outcome=outcome, detail=worst.detail)
+        return replace(self, measurement=measurement, deviation=worst)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +194,7 @@ def make_tasks(setup: WorkerSetup, others: OtherRuns) -> Mapping[str, Callable[.
         "run_model": run_model,
         "machine_rates": machine_rates,
         "compare_itself": partial(_compare_itself, setup, pairs),
+        "compare_unusual": UnusualInputs(setup).compared,
     }
     return {
         "load": lambda: None,  # who answers has loaded what the others need
@@ -342,10 +353,7 @@ def joined_comparison(
 def _with_points(here: ModelComparison, others: Sequence[ModelComparison]) -> ModelComparison:
     """Return a comparison with those of other points; a wrong result at one is one of all."""
     deviation = reduce(worse_of, (one.deviation for one in (here, *others)))
-    measurement = here.measurement
-    if not deviation.acceptable:
-        measurement = replace(measurement, outcome=_outcome_of(deviation), detail=deviation.detail)
-    return replace(here, measurement=measurement, deviation=deviation, elsewhere=tuple(others))
+    return replace(here.with_deviation(deviation), elsewhere=tuple(others))
 
 
 def _compare_once(

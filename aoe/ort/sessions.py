@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,30 @@ def run_session(
         return list(session.run(None, dict(feed)))
     except Exception as error:  # onnxruntime raises its own unrelated classes
         raise _cannot_run(error) from error
+
+
+def run_within(
+    session: ort.InferenceSession, feed: Mapping[str, np.ndarray[Any, Any]], most_s: float
+) -> list[Any] | None:
+    """Compute every output; None if that takes longer, as a loop that never ends does.
+
+    Raises:
+        RunError: ONNX Runtime or a kernel refuses.
+    """
+    if most_s <= 0:
+        return None
+    options = ort.RunOptions()
+    timer = Timer(most_s, setattr, (options, "terminate", True))
+    timer.daemon = True
+    timer.start()
+    try:
+        return list(session.run(None, dict(feed), options))
+    except Exception as error:  # onnxruntime raises its own unrelated classes
+        if options.terminate:
+            return None
+        raise _cannot_run(error) from error
+    finally:
+        timer.cancel()
 
 
 def _cannot_run(error: Exception) -> RunError:

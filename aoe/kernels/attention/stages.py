@@ -30,7 +30,7 @@ from aoe.kernels.attention.shape import Attention
 from aoe.kernels.family import UPDATE, Pipeline
 from aoe.kernels.halide.chain import RESULT, build_chain
 from aoe.kernels.halide.reductions import AxisReduction, OuterLoops, gathered
-from aoe.kernels.math.functions import LOWEST, constant, exp_of_negative, strict, to_bfloat16
+from aoe.kernels.math.functions import LOWEST, constant, strict, to_bfloat16, weight_of_negative
 from aoe.kernels.matmul.bfloat16_pairs import (
     PAIR,
     PAIRED_DEPTH,
@@ -194,11 +194,11 @@ def softmax_of(
     if attention.in_pairs:
         key, keys = place[0], attention.keys.extent
         inside = hl.clamp(key, 0, keys - 1)
-        value = exp_of_negative(strict(scores[(inside, *rows)] - peak.value()))
+        value = weight_of_negative(strict(scores[(inside, *rows)] - peak.value()))
         value = _without_nan(attention, value)
         grown[place] = to_bfloat16(hl.select(key < keys, value, constant(0.0)))
     else:
-        value = exp_of_negative(strict(scores[place] - peak.value()))
+        value = weight_of_negative(strict(scores[place] - peak.value()))
         grown[place] = _without_nan(attention, value)
     grown.compute_root()  # steps place it closer
 

@@ -32,8 +32,11 @@ _SMALLEST_NORMAL = 1.1754943508222875e-38
 _SQRT_HALF_BITS = 0x3F3504F3
 _SQRT_HALF = math.sqrt(0.5)
 _OVERFLOW = 88.7228394  # e^x is infinite from here
-_UNDERFLOW = -87.4  # e^x is 0 here
-_VANISHED = -88.0  # its power of two is 0
+_UNDERFLOW = -105.3  # e^x is 0 here, by its exponent and so without a slow denormal product
+_VANISHED = -88.0  # below the least normal number: the power of two is 0
+_VANISHED_DENORMAL = -104.7  # below the least denormal
+_DENORMAL_BITS = 24
+_GROWN_TERMS = (1.0, *coefficients.EXPM1)
 _SATURATED = 20.0  # 1 + e^-x is 1 from 17 on
 _QUIET_NAN = 0x7FC0  # of bfloat16
 LOWEST = -3.4028234663852886e38
@@ -95,37 +98,78 @@ def power_of_two(exponent: hl.Expr) -> hl.Expr:
 
 
 def exp(x: hl.Expr) -> hl.Expr:
-    """Return e^x; 2 ulp, and 0 instead of results below 1.7e-38."""
+    """Return e^x; 3 ulp, denormal results too."""
     finite = strict(x < constant(_OVERFLOW))
     return hl.select(finite, _bounded_exp(x), strict(x * constant(math.inf)))
 
 
 def _bounded_exp(x: hl.Expr) -> hl.Expr:
-    """Return e^x for x below the overflow; anything for larger ones and NaN."""
-    n, rest = _reduce_exponent(at_least(x, constant(_UNDERFLOW)))
-    # half the power, twice the mantissa: 2^128 is not a float32
-    return (constant(2.0) + constant(2.0) * rest) * power_of_two(n - hl.i32(1))
+    """Return e^x for x below the overflow; anything for larger ones and NaN.
+
+    As the square of e^(x/2), whose power of two is a normal number from the largest result to the
+    least denormal one: e^x itself spans 279 powers, a float32 has 254 exponents. What is added to
+    round makes the low bits the exponent of that power, and 0 those of the least one.
+    """
+    limited = at_least(x, constant(_UNDERFLOW))
+    least = round(-_UNDERFLOW / (2 * math.log(2)))
+    shifted = strict(limited * constant(0.5 / math.log(2)) + constant(_ROUNDING + least))
+    nearest = strict(shifted - constant(_ROUNDING + least))
+    high = strict(limited - nearest * constant(2 * _LN2_HIGH))
+    r = high - nearest * constant(2 * _LN2_LOW)
+    power = hl.reinterpret(hl.UInt(32), shifted) << hl.u32(_MANTISSA_BITS)
+    scale = 2.0 ** (_EXPONENT_BIAS - least)
+    root = root_of_exp(r, scale) * hl.reinterpret(hl.Float(32), power)
+    return root * root
 
 
-def exp_of_negative(x: hl.Expr) -> hl.Expr:
-    """Return e^x for x <= 0; 4 ulp down to -20, 7 below, and 0 for x < -87.7; NaN stays."""
+def root_of_exp(r: hl.Expr, scale: float = 1.0) -> hl.Expr:
+    """Return `scale` e^(r/2) for |r| <= ln 2."""
+    terms = (1.0, 1.0, *coefficients.EXP)
+    return polynomial(r, [scale * term / 2**degree for degree, term in enumerate(terms)])
+
+
+def softmax_numerator(x: hl.Expr) -> hl.Expr:
+    """Return 2^24 e^x for x <= 0; 4 ulp down to -20, 7 below, 0 from -104.3 on; NaN stays.
+
+    Its quotient by a sum of such numbers is denormal where ONNX Runtime's softmax is. Denormal
+    operands cost 150 cycles: only the quotient is one.
+    """
+    return _grown(x, _DENORMAL_BITS)
+
+
+def weight_of_negative(x: hl.Expr) -> hl.Expr:
+    """Return e^x for x <= 0; 4 ulp down to -20, 7 below, and 0 for x < -87.7; NaN stays.
+
+    For terms of a sum in which another one is 1: denormal ones leave no trace there.
+    """
     return _grown(x)
 
 
-def _grown(x: hl.Expr) -> hl.Expr:
-    """Return e^x for x <= 88 by twelve instructions; NaN for NaN, anything for larger ones.
+def _grown_to_denormal(x: hl.Expr) -> hl.Expr:
+    """Return e^x as `_grown` does, down to the least denormal number."""
+    return _grown(x, _DENORMAL_BITS, [term * 2.0**-_DENORMAL_BITS for term in _GROWN_TERMS])
+
+
+def _grown(x: hl.Expr, bits: int = 0, terms: Sequence[float] = _GROWN_TERMS) -> hl.Expr:
+    """Return 2^bits e^x for x <= 71 by twelve instructions; NaN for NaN, anything for larger ones.
 
     What is added to round is larger by 127, so that the low bits are the exponent of the power of
     two, and 0 those of the least one: results below 1.2e-38 are 0. ln 2 has 24 bits only, so the
     error grows by |x| / 20 ulp.
+
+    Args:
+        x: The exponent.
+        bits: Added to the exponent of every power of two.
+        terms: Coefficients of the polynomial for e^r, constant term first.
     """
     # strict on both sides of the comparison: else an argument that is computed is so twice
-    limited = at_least(strict(x), constant(_VANISHED))
-    shifted = strict(limited * constant(1 / math.log(2)) + constant(_ROUNDING + _EXPONENT_BIAS))
-    nearest = strict(shifted - constant(_ROUNDING + _EXPONENT_BIAS))
+    limited = at_least(strict(x), constant(_VANISHED_DENORMAL if bits else _VANISHED))
+    bias = _EXPONENT_BIAS + bits
+    shifted = strict(limited * constant(1 / math.log(2)) + constant(_ROUNDING + bias))
+    nearest = strict(shifted - constant(_ROUNDING + bias))
     r = limited - nearest * constant(math.log(2))
     power = hl.reinterpret(hl.UInt(32), shifted) << hl.u32(_MANTISSA_BITS)
-    return polynomial(r, (1.0, *coefficients.EXPM1)) * hl.reinterpret(hl.Float(32), power)
+    return polynomial(r, terms) * hl.reinterpret(hl.Float(32), power)
 
 
 def expm1(x: hl.Expr) -> hl.Expr:
@@ -172,12 +216,15 @@ def log1p_unit(t: hl.Expr) -> hl.Expr:
 
 def softplus(x: hl.Expr) -> hl.Expr:
     """Return log(1 + e^x); 4 ulp above -20, 7 below."""
-    value = at_least(x, constant(0.0)) + log1p_unit(_grown(-hl.abs(x)))
+    value = at_least(x, constant(0.0)) + log1p_unit(_grown_to_denormal(-hl.abs(x)))
     return hl.select(strict(x < constant(_SATURATED)), value, x)
 
 
 def sigmoid(x: hl.Expr) -> hl.Expr:
-    """Return 1 / (1 + e^-x); 5 ulp above -20, 8 below."""
+    """Return 1 / (1 + e^-x); 5 ulp above -20, 8 below, and 0 for x < -87.7.
+
+    ONNX Runtime's is 0 from -18 on.
+    """
     value = _bounded_sigmoid(x)
     return hl.select(strict(x < constant(_SATURATED)), value, at_most(x, constant(1.0)))
 
@@ -224,7 +271,7 @@ def tanh_of_softplus(x: hl.Expr) -> hl.Expr:
 
 def _bounded_gate(x: hl.Expr) -> hl.Expr:
     """Return tanh(softplus(x)) as n / (n + 2), n = e^x (e^x + 2); anything for x > 40 or NaN."""
-    grown = _grown(x)
+    grown = _grown_to_denormal(x)
     n = grown * (grown + constant(2.0))
     return n / (n + constant(2.0))
 

@@ -17,7 +17,14 @@ from aoe.kernels.halide.chain import RESULT, Operands, estimate_cycles
 from aoe.kernels.halide.columns import TASKS, TILE, VECTOR, WalkPlan, plan_walked
 from aoe.kernels.halide.loops import moved_to
 from aoe.kernels.halide.tiling import AGAIN, KEEP, LANE, estimate_us, vector_steps
-from aoe.kernels.math.functions import LOWEST, constant, exp, log, strict
+from aoe.kernels.math.functions import (
+    LOWEST,
+    constant,
+    log,
+    softmax_numerator,
+    strict,
+    weight_of_negative,
+)
 from aoe.operators import SOFTMAX_ONE_AXIS_SINCE, softmax_axis
 from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Workload
@@ -120,7 +127,10 @@ def _passes(plan: WalkPlan, operands: Operands) -> dict[str, _Pass]:
 
     k, grown = hl.RDom([(0, length)], "k"), hl.Func(GROWN)
     peak = _reduction(PEAK, columns, k, LOWEST, hl.max, along(source, hl.Expr(k.x)))
-    grown[operands.variables] = exp(strict(source[operands.variables] - peak.function[columns]))
+    lowered = strict(source[operands.variables] - peak.function[columns])
+    is_softmax = plan.nest.parts.anchor.op_type == "Softmax"
+    grow = softmax_numerator if is_softmax else weight_of_negative
+    grown[operands.variables] = grow(lowered)
     passes = {PEAK: peak, GROWN: _Pass(grown)}
     if length <= 2 * _PART:
         t = hl.RDom([(0, length)], "t")

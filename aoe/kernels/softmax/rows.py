@@ -10,7 +10,14 @@ import halide as hl
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.iteration import axis_names
 from aoe.kernels.halide.rows import SOURCE, RowKernel, RowPlan, plan_rows, rows_schedule, rows_space
-from aoe.kernels.math.functions import LOWEST, constant, exp_of_negative, log, strict
+from aoe.kernels.math.functions import (
+    LOWEST,
+    constant,
+    log,
+    softmax_numerator,
+    strict,
+    weight_of_negative,
+)
 from aoe.operators import SOFTMAX_ONE_AXIS_SINCE, op_key, softmax_axis
 from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Workload
@@ -55,9 +62,11 @@ class RowSoftmax(PlannedFamily[RowPlan]):
         """Return peak, exponentials and total as stages; the chain is inlined into the result."""
         kernel = RowKernel(plan, lambda values: values[plan.anchor.inputs[0]])
         peak = kernel.fold(_PEAK, kernel.walked, constant(LOWEST), hl.max)
-        grown = kernel.keep(_GROWN, exp_of_negative(strict(kernel.element - peak)))
+        is_softmax = plan.anchor.op_type == "Softmax"
+        grow = softmax_numerator if is_softmax else weight_of_negative
+        grown = kernel.keep(_GROWN, grow(strict(kernel.element - peak)))
         total = kernel.fold(_TOTAL, lambda at: kernel.along(grown, at), constant(0.0), add)
-        if plan.anchor.op_type == "Softmax":
+        if is_softmax:
             inverse = kernel.per_row("inverse", strict(constant(1.0) / total))
             return kernel.pipeline(strict(grown[kernel.variables] * inverse))
         log_total = kernel.per_row("log_total", log(total))

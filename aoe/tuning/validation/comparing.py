@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic
 
-from aoe.errors import RunError, RunTimeoutError, TurnTimeoutError
-from aoe.execute.accuracy import Deviation
+from aoe.errors import RunError, RunTimeoutError, TurnTimeoutError, WorkerDiedError
+from aoe.execute.accuracy import AS_BEFORE, Deviation
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import (
@@ -44,6 +44,9 @@ _TIMEOUT_S = 600.0
 """Of a comparison, at each point."""
 _LARGE_TIMEOUT_S = 6 * _TIMEOUT_S
 """Of models that are loaded anew for every other sample."""
+_UNUSUAL_S = 20.0
+_UNUSUAL_SHARE = 0.05
+"""Seconds that runs on unusual inputs may take of each model, and of a time limit that is left."""
 _ONCE = replace(single_run_policy(1), least_quiet=0.0)
 """At a point where only results are compared: its times need not count."""
 
@@ -110,6 +113,7 @@ class ModelComparer(Generic[P]):
         self._streams = streams
         self._elsewhere = elsewhere
         self._mean = PointMean([*(point.weight for point in elsewhere), weight])
+        self._unusual: dict[frozenset[str], Deviation] = {}
 
     @property
     def screening_s(self) -> float:
@@ -204,6 +208,7 @@ class ModelComparer(Generic[P]):
             found = self._compare(
                 self._assembly.untuned, tuned, single_run_policy(self._screen.threads)
             )
+            found = self._also_unusual(found, kernels, tuned)
         except RunTimeoutError:
             raise
         except RunError:
@@ -233,7 +238,8 @@ class ModelComparer(Generic[P]):
         tuned = self._assembly.write_model(kept, "variant.onnx")
         rest = [kernel for kernel in kept if kernel not in group]
         baseline = self._assembly.write_model(rest, "variant_without.onnx")
-        return self._compare(baseline, tuned, self._screen, elsewhere=_ONCE).measurement
+        found = self._compare(baseline, tuned, self._screen, elsewhere=_ONCE)
+        return found.measurement if rest else self._also_unusual(found, kept, tuned).measurement
 
     def once(self, kept: Sequence[P]) -> ModelGain:
         """Write the model with `kept` and measure it in one process.
@@ -247,7 +253,7 @@ class ModelComparer(Generic[P]):
             raise TimeIsUpError
         tuned = self._assembly.write_model(kept)
         found = self._compare(self._assembly.untuned, tuned, policy)
-        return self._mean.of_one(found)
+        return self._mean.of_one(self._also_unusual(found, kept, tuned))
 
     def for_the_record(
         self,
@@ -293,6 +299,8 @@ class ModelComparer(Generic[P]):
         tuned = self._assembly.write_model(kept)
         held_against = baseline or self._assembly.untuned
         found, in_turns = self._in_processes(held_against, tuned, known, expected_us)
+        if baseline is None:
+            found[0] = self._also_unusual(found[0], kept, tuned)
         gain = self._mean.gain(found, in_turns=in_turns, known=known)
         if not in_turns and gain.surely <= 1 < gain.estimate.median:
             terms = _both_orders(PROCESSES, begin=len(found))
@@ -307,6 +315,50 @@ class ModelComparer(Generic[P]):
         if len(found) < LEAST_PROCESSES and gain.surely <= 1:
             raise TimeIsUpError
         return replace(gain, is_open=in_turns and gain.surely <= 1 < gain.estimate.high)
+
+    def _also_unusual(
+        self, found: ModelComparison, kernels: Sequence[P], tuned: ModelPart
+    ) -> ModelComparison:
+        """Return a comparison with the untuned model, and the results on unusual inputs in it.
+
+        Raises:
+            RunError: the process died of the kernels there.
+        """
+        names = frozenset(kernel.name for kernel in kernels)
+        has_time = self.left_s() > 0 and not self.is_pressed
+        if not names or not has_time or not found.deviation.acceptable:
+            return found
+        if names not in self._unusual:
+            self._unusual[names] = self._on_unusual_inputs(tuned)
+        return found.with_deviation(self._unusual[names])
+
+    def _on_unusual_inputs(self, tuned: ModelPart) -> Deviation:
+        """Return the deviation of a model there; without a NaN where ONNX Runtime dies of one."""
+        for with_nan in (True, False):
+            try:
+                return self._unusual_of(tuned, with_nan=with_nan)
+            except RunTimeoutError:
+                break
+            except WorkerDiedError:
+                try:
+                    self._unusual_of(self._assembly.untuned, with_nan=with_nan)
+                except RunError:
+                    continue
+                raise
+        return AS_BEFORE
+
+    def _unusual_of(self, tuned: ModelPart, *, with_nan: bool) -> Deviation:
+        left_s = self.left_s()
+        found: Deviation = self._runner.call(
+            "compare_unusual",
+            timeout_s=min(_TIMEOUT_S, left_s),
+            baseline=self._assembly.untuned,
+            tuned=tuned,
+            inputs=(self._inputs, *(point.inputs for point in self._elsewhere)),
+            most_s=min(_UNUSUAL_S, _UNUSUAL_SHARE * left_s),
+            with_nan=with_nan,
+        )
+        return found
 
     def _in_processes(
         self,

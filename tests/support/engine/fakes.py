@@ -78,6 +78,11 @@ def model_as_before(baseline: ModelPart, tuned: ModelPart) -> float:
     return 1.0
 
 
+def as_before(baseline: ModelPart, tuned: ModelPart, with_nan: bool) -> Deviation:
+    """Script for `ScriptedRunner`: unusual inputs show nothing."""
+    return Deviation(max_abs_err=0.0, excess=0.0)
+
+
 ScriptedModel = Callable[[ModelPart, ModelPart], float | Outcome | RunError]
 
 
@@ -112,6 +117,8 @@ class ScriptedRunner:
             error its measuring dies of.
         model: True speed-up of the second model over the first, or the outcome or error.
         model_at: The same with some inputs; None where they make no difference.
+        unusual: How results of two models differ on unusual inputs, with a NaN among them or
+            without, or the error the process dies of.
         memory: What sessions of two models take.
         results: Outputs of a model for one set of inputs, or the error it dies of.
         formats: True speed-up of the default without what it reorders, likewise.
@@ -136,6 +143,7 @@ class ScriptedRunner:
     candidate: Callable[[Schedule], float | Outcome | RunError] = always_twice_as_fast
     model: ScriptedModel = model_as_before
     model_at: Callable[[ModelInputs], ScriptedModel | None] = lambda inputs: None
+    unusual: Callable[[ModelPart, ModelPart, bool], Deviation | RunError] = as_before
     memory: Callable[[ModelPart, ModelPart], ModelMemory] = lambda baseline, tuned: MEMORY
     results: Callable[[ModelPart], Sequence[Any] | RunError] = lambda part: ()
     formats: Callable[[Workload], float | Outcome | RunError] = lambda workload: 1.0
@@ -168,6 +176,7 @@ class ScriptedRunner:
             "measure_candidates": self._measure_candidates,
             "measure_format": self._measure_format,
             "compare_models": self._compare_models,
+            "compare_unusual": self._compare_unusual,
             "run_model": self._run_model,
             "check_schedule": self._check_schedule,
             "compile_kernels": self._compile_kernels,
@@ -258,6 +267,19 @@ class ScriptedRunner:
             memory=self.memory(baseline, tuned),
             elsewhere=tuple(elsewhere),
         )
+
+    def _compare_unusual(
+        self,
+        baseline: ModelPart,
+        tuned: ModelPart,
+        inputs: Sequence[ModelInputs],
+        most_s: float,
+        with_nan: bool = True,
+    ) -> Deviation:
+        scripted = self.unusual(baseline, tuned, with_nan)
+        if isinstance(scripted, RunError):
+            raise scripted
+        return scripted
 
     def _run_model(self, part: ModelPart, inputs: ModelInputs) -> list[list[Any]]:
         scripted = self.results(part)

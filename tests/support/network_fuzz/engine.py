@@ -110,7 +110,10 @@ class DrawnRunner(KeptRunner):
                 return self._candidates(timeout_s, arguments)
             if task == "compare_models":
                 return self._comparison(timeout_s, arguments)
-            return super().call(task, timeout_s=timeout_s, **arguments)
+            found = super().call(task, timeout_s=timeout_s, **arguments)
+            if task == "compare_unusual" and not found.acceptable:
+                self._runs.flaws.append(f"model in a run, {found.detail}")
+            return found
         except RunError as error:
             self._runs.flaws.append(f"{task}: {error}")
             raise

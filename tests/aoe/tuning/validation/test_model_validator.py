@@ -6,9 +6,10 @@ import re
 
 import pytest
 from support.engine.fakes import MEMORY
-from support.engine.validating import model_of
+from support.engine.validating import ValidatedModel, model_of
 
-from aoe.errors import RunError, RunTimeoutError
+from aoe.errors import RunError, RunTimeoutError, WorkerDiedError
+from aoe.execute.accuracy import AS_BEFORE, Deviation, different
 from aoe.execute.messages import ModelPart
 from aoe.measurement import Outcome, Scatter
 from aoe.tuning.validation.group_tests import MOST_COMPARISONS
@@ -64,6 +65,65 @@ def test_kernels_the_clock_has_ended_in_the_model_are_left_to_a_later_run(
     assert found.undecided.startswith("not decided, the model did not answer in time with it")
     for kernel in case.kernels:
         assert found.is_decided(kernel) == (case.machine.numbers[kernel.source.name] not in hanging)
+
+
+def _odd_with(case: ValidatedModel, odd: set[int], answer: Deviation | RunError) -> None:
+    """Let the model give an answer on unusual inputs where it has one of some kernels."""
+
+    def unusual(baseline: ModelPart, tuned: ModelPart, with_nan: bool) -> Deviation | RunError:
+        held = case.assembly.contents.get(str(tuned.model), frozenset())
+        is_odd = any(case.machine.numbers[name] in odd for name in held)
+        return answer if is_odd else AS_BEFORE
+
+    case.runner.unusual = unusual
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        different("on inputs times 30: result 0: 3 instead of 4 at [0]"),
+        WorkerDiedError("compare_unusual", "the worker ended with signal 11"),
+    ],
+    ids=["wrong", "dies"],
+)
+@pytest.mark.parametrize("odd", [{0}, {1, 3}])
+def test_kernels_that_are_wrong_on_unusual_inputs_only_are_found_and_dropped(
+    answer: Deviation | RunError, odd: set[int]
+) -> None:
+    case = model_of(0.1, 0.1, 0.1, 0.1)
+    _odd_with(case, odd, answer)
+    found = case.judged()
+    assert case.numbers(found.kept) == [n for n in range(4) if n not in odd]
+    assert all("something else" in reason for reason in found.dropped.values())
+
+
+def test_lone_kernel_goes_with_the_words_of_what_is_wrong() -> None:
+    case = model_of(0.1)
+    _odd_with(case, {0}, different("on inputs times 30: result 0: 3 instead of 4 at [0]"))
+    (reason,) = case.judged().dropped.values()
+    assert reason.endswith(
+        "something else with it: on inputs times 30: result 0: 3 instead of 4 at [0]"
+    )
+
+
+def test_kernel_an_earlier_run_has_kept_is_tried_on_unusual_inputs_too() -> None:
+    case = model_of(0.1, 0.1, 0.1)
+    _odd_with(case, {1}, different("on inputs of zeros: result 0: nan instead of 0 at [0]"))
+    assert case.numbers(case.confirmed().kept) == [0, 2]
+
+
+def test_model_is_run_on_unusual_inputs_once_for_each_choice_of_kernels() -> None:
+    case = model_of(0.1, 0.1, 0.1)
+    assert case.numbers(case.judged().kept) == [0, 1, 2]
+    assert len(case.runner.asked("compare_unusual")) == 1
+
+
+def test_inputs_onnx_runtime_itself_dies_of_are_no_fault_of_a_kernel() -> None:
+    case = model_of(0.1, 0.1)
+    died = WorkerDiedError("compare_unusual", "the worker ended with signal 11")
+    case.runner.unusual = lambda baseline, tuned, with_nan: died if with_nan else AS_BEFORE
+    assert case.numbers(case.judged().kept) == [0, 1]
+    assert not case.runner.asked("compare_unusual")[-1].arguments["with_nan"]
 
 
 def test_kernels_that_are_wrong_only_together_never_stay_together() -> None:

@@ -58,6 +58,8 @@ class _RangeRunner(ScriptedRunner):
         return None if gain is None else lambda baseline, tuned: gain
 
     def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        if task == "compare_unusual":  # runs alone: next to nothing beside a comparison
+            return ScriptedRunner.call(self, task, timeout_s=timeout_s, **arguments)
         terms: ComparisonTerms = arguments.get("terms", WHOLE_MODELS)
         points = [(one.inputs, one.policy) for one in terms.points]
         points.append((arguments["inputs"], arguments["policy"]))

@@ -1,0 +1,450 @@
+"""Whole models on more than normally distributed inputs: faults that show between two kernels.
+
+A kernel that is right alone may hand on a number next to the right one, 0 for 1e-41, of which
+another kernel makes an infinity. So a tuned model is held against the untuned one on large and
+small inputs, on constant ones, and with one NaN among them. How far results may lie apart there
+is what ONNX Runtime itself makes of it: without its graph optimisations, and of inputs that
+differ by rounding.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aoe.errors import RunError
+from aoe.execute.accuracy import (
+    AS_BEFORE,
+    MODEL_TOLERANCE,
+    Deviation,
+    Tolerance,
+    compare,
+    compare_model_results,
+    different,
+    worse_of,
+)
+from aoe.execute.messages import ModelPart, WorkerSetup
+from aoe.execute.model_sessions import open_part
+from aoe.ort.inputs import ModelInputs
+from aoe.ort.sessions import run_within
+from aoe.workload import Precision
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import onnxruntime as ort
+
+Array = np.ndarray[Any, Any]
+Feed = Mapping[str, Array]
+
+_LARGEST_SETTING = 16
+"""Elements of a float vector that may be a setting of the model, such as scales of a Resize; those
+stay as they are."""
+_DOMINATING = 95.0
+"""Added to one element of each row: exponentials of the others are denormal beside its own."""
+_ROUNDING = 1e-6
+"""Relative change of inputs that stands for rounding: 8 units in the last place of float32."""
+_PERTURBED = 2
+_SPREAD = 4.0
+"""Times that results may lie apart by what ONNX Runtime's own do."""
+_PROBES = (30.0, -30.0)
+"""What stands for a NaN where it is asked which results depend on that element."""
+_MOST_BYTES = 256 << 20
+"""Of results that are kept to be compared."""
+_QUANTISED = frozenset({Precision.INT8, Precision.INT4})
+"""Precisions that have no NaN."""
+
+
+# ---- inputs ----
+
+
+def _large(array: Array, rng: np.random.Generator) -> Array:
+    return array * 30
+
+
+def _with_nan(array: Array, rng: np.random.Generator) -> Array:
+    changed = array.copy()
+    changed.reshape(-1)[rng.integers(array.size)] = np.nan
+    return changed
+
+
+def _in_place_of_nan(value: float, array: Array, rng: np.random.Generator) -> Array:
+    return np.where(np.isnan(array), array.dtype.type(value), array)
+
+
+def _dominated(array: Array, rng: np.random.Generator) -> Array:
+    rows = array.reshape(-1, array.shape[-1]).copy()
+    rows[np.arange(len(rows)), rng.integers(array.shape[-1], size=len(rows))] += _DOMINATING
+    return rows.reshape(array.shape)
+
+
+def _small(array: Array, rng: np.random.Generator) -> Array:
+    return array * 1e-3
+
+
+def _zeros(array: Array, rng: np.random.Generator) -> Array:
+    return np.zeros_like(array)
+
+
+def _ones(array: Array, rng: np.random.Generator) -> Array:
+    return np.ones_like(array)
+
+
+_NAN = "with one NaN"
+UNUSUAL: Mapping[str, Callable[[Array, np.random.Generator], Array]] = {
+    "times 30": _large,
+    _NAN: _with_nan,
+    "with one dominating element in each row": _dominated,
+    "times 0.001": _small,
+    "of zeros": _zeros,
+    "of ones": _ones,
+}
+"""How float inputs are changed, by the words for it; what finds most comes first."""
+
+
+def _is_changed(array: Array) -> bool:
+    """True for a float tensor that is no setting of the model."""
+    return array.dtype.kind == "f" and (array.ndim > 1 or array.size > _LARGEST_SETTING)
+
+
+def _changed(
+    feed: Feed, change: Callable[[Array, np.random.Generator], Array], seed: int
+) -> dict[str, Array]:
+    """Return inputs of which float tensors are changed; integers keep their legal range."""
+    changed = dict(feed)
+    for number, (name, array) in enumerate(feed.items()):
+        if _is_changed(array):
+            with np.errstate(over="ignore"):  # float16
+                made = change(array, np.random.default_rng([seed, number]))
+            changed[name] = made.astype(array.dtype)
+    return changed
+
+
+def _perturbed(array: Array, rng: np.random.Generator) -> Array:
+    """Return numbers that differ by rounding; those of a constant input are no longer equal."""
+    scale = float(np.abs(array[np.isfinite(array)]).max(initial=0.0)) or 1.0
+    rounding = max(_ROUNDING, float(np.finfo(array.dtype).eps))
+    relative, absolute = rounding * rng.standard_normal((2, *array.shape))
+    return np.asarray(array * (1 + relative) + scale * absolute)
+
+
+# ---- runs ----
+
+
+class _Deadline:
+    """Seconds that runs may take, counted from now."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end_s = time.monotonic() + seconds
+
+    @property
+    def left_s(self) -> float:
+        return self._end_s - time.monotonic()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """Inputs of one kind at one point, and what the untuned model computes of them.
+
+    Attributes:
+        kind: Key of `UNUSUAL`.
+        usual: The inputs they are made of.
+        seed: Of the change.
+        expected: Results of the untuned model.
+    """
+
+    kind: str
+    usual: Feed
+    seed: int
+    expected: list[Any]
+
+    @property
+    def feed(self) -> dict[str, Array]:
+        """The inputs."""
+        return _changed(self.usual, UNUSUAL[self.kind], self.seed)
+
+
+@dataclass(slots=True)
+class UnusualInputs:
+    """Compares models on unusual inputs, in one process; results of the untuned one are kept.
+
+    Attributes:
+        setup: Of the worker.
+    """
+
+    setup: WorkerSetup
+    _key: tuple[Any, ...] = ()
+    _cases: list[_Case] = field(default_factory=list)
+
+    def compared(
+        self,
+        baseline: ModelPart,
+        tuned: ModelPart,
+        inputs: Sequence[ModelInputs],
+        most_s: float,
+        *,
+        with_nan: bool = True,
+    ) -> Deviation:
+        """Return the first deviation beyond what is tolerated on unusual inputs.
+
+        One model is loaded at a time. Inputs that ONNX Runtime refuses are passed over, and so is
+        what no time is left for.
+
+        Args:
+            baseline: The untuned model.
+            tuned: The model in question.
+            inputs: Usual ones, at each point of a range.
+            most_s: Seconds for the runs of each of the two.
+            with_nan: True to try a NaN among the inputs, too.
+        """
+        self._learn(baseline, inputs, most_s, with_nan=with_nan)
+        session, deadline = open_part(self.setup, tuned), _Deadline(most_s)
+        wrong: list[tuple[_Case, list[Any] | RunError]] = []
+        for case in self._cases:
+            if case.kind == _NAN and tuned.precision in _QUANTISED:
+                continue
+            try:
+                found = run_within(session, case.feed, deadline.left_s)
+            except RunError as error:
+                wrong.append((case, error))
+                continue
+            if found is None:
+                break
+            if not _deviation(case, found, tuned.precision).acceptable:
+                wrong.append((case, found))
+        del session
+        yardstick = _Yardstick(setup=self.setup, baseline=baseline, most_s=most_s)
+        for case, found_or_error in wrong:
+            if isinstance(found_or_error, RunError):
+                deviation = different(found_or_error.problem)
+            else:
+                deviation = yardstick.deviation(case, found_or_error, tuned.precision)
+            if not deviation.acceptable:
+                return replace(deviation, detail=f"on inputs {case.kind}: {deviation.detail}")
+        return AS_BEFORE
+
+    def _learn(
+        self,
+        baseline: ModelPart,
+        inputs: Sequence[ModelInputs],
+        most_s: float,
+        *,
+        with_nan: bool,
+    ) -> None:
+        """Run the untuned model, unless its results are known."""
+        key = (baseline, _stamp(baseline.model), repr(inputs), with_nan)
+        if key == self._key:
+            return
+        self._key, self._cases = (), []  # what was kept goes before a model is loaded
+        session, deadline = open_part(self.setup, baseline), _Deadline(most_s)
+        room = _MOST_BYTES
+        for case in _made(session, inputs, deadline, with_nan=with_nan):
+            room -= sum(np.asarray(one).nbytes for one in _leaves(case.expected))
+            if room < 0 and self._cases:
+                break
+            self._cases.append(case)
+        self._key = key
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    found = file.stat()
+    return found.st_mtime_ns, found.st_size
+
+
+def _made(
+    session: ort.InferenceSession,
+    inputs: Sequence[ModelInputs],
+    deadline: _Deadline,
+    *,
+    with_nan: bool,
+) -> Iterator[_Case]:
+    """Yield all cases that ONNX Runtime takes, with its results, while there is time."""
+    usual = [one.first(session) for one in inputs]
+    for kind in UNUSUAL:
+        if kind == _NAN and not with_nan:
+            continue
+        for seed, feed in enumerate(usual):
+            if not any(map(_is_changed, feed.values())):
+                continue
+            case = _Case(kind=kind, usual=feed, seed=seed, expected=[])
+            try:
+                expected = run_within(session, case.feed, deadline.left_s)
+            except RunError:  # not legal for this model
+                continue
+            if expected is None:
+                return
+            yield replace(case, expected=expected)
+
+
+def _deviation(case: _Case, found: list[Any], precision: Precision) -> Deviation:
+    return compare_model_results(case.expected, found, precision, tolerance=MODEL_TOLERANCE)
+
+
+# ---- what ONNX Runtime itself makes of them ----
+
+
+@dataclass(slots=True)
+class _Yardstick:
+    """How far ONNX Runtime's own results lie apart, loaded where a tuned model differs at all.
+
+    Attributes:
+        setup: Of the worker.
+        baseline: The untuned model.
+        most_s: Seconds for all runs of each level of optimisation.
+    """
+
+    setup: WorkerSetup
+    baseline: ModelPart
+    most_s: float
+    _sessions: dict[bool, tuple[ort.InferenceSession, _Deadline] | None] = field(
+        default_factory=dict
+    )
+
+    def deviation(self, case: _Case, found: list[Any], precision: Precision) -> Deviation:
+        """Return how far results are beyond what ONNX Runtime's own differ by.
+
+        Args:
+            case: Inputs, and results of the untuned model.
+            found: Results of the tuned one.
+            precision: Of the tuned one.
+        """
+        expected, actual = _leaves(case.expected), _leaves(found)
+        if len(actual) != len(expected):
+            return _deviation(case, found, precision)
+        others = [_leaves(result) for result in self._others(case)]
+        others = [leaves for leaves in others if len(leaves) == len(expected)]
+        reached = self._reached(case, expected) if case.kind == _NAN else [None] * len(expected)
+        worst = AS_BEFORE
+        for number, (reference, result) in enumerate(zip(expected, actual, strict=True)):
+            apart = [other[number] for other in others]
+            one = _beyond(reference, result, apart, reached[number], precision)
+            if one.detail:
+                one = replace(one, detail=f"result {number}: {one.detail}")
+            worst = worse_of(worst, one)
+        return worst
+
+    def _others(self, case: _Case) -> Iterator[list[Any]]:
+        """Yield results without optimisations, and of inputs that differ by rounding."""
+        yield from self._results(case.feed, optimize=False)
+        for seed in range(_PERTURBED):
+            changed = _changed(case.feed, _perturbed, 1000 + seed)
+            yield from self._results(changed, optimize=True)
+
+    def _reached(self, case: _Case, expected: Sequence[Array]) -> list[Array | None]:
+        """Return for each result where it depends on the NaN, with all of the same sample.
+
+        A kernel may compute neighbours together, as tiles of an image, but no two samples.
+        """
+        feeds = [_changed(case.feed, partial(_in_place_of_nan, probe), 0) for probe in _PROBES]
+        runs = [run for feed in (case.usual, *feeds) for run in self._results(feed, optimize=True)]
+        reached: list[Array | None] = []
+        for number, reference in enumerate(expected):
+            others = [_leaves(run)[number] for run in runs]
+            if any(other.shape != reference.shape for other in others) or not reference.ndim:
+                reached.append(np.ones(reference.shape, bool))
+                continue
+            differs = np.zeros(reference.shape, bool)
+            for other in others:
+                differs |= (other != reference) | (other != others[0])
+            of_sample = differs.any(axis=tuple(range(1, differs.ndim)), keepdims=True)
+            reached.append(np.broadcast_to(of_sample, reference.shape))
+        return reached
+
+    def _results(self, feed: Feed, *, optimize: bool) -> Iterator[list[Any]]:
+        """Yield the results of the untuned model; nothing where it cannot be run so."""
+        opened = self._opened(optimize=optimize)
+        if opened is None:
+            return
+        session, deadline = opened
+        try:
+            found = run_within(session, feed, deadline.left_s)
+        except RunError:
+            return
+        if found is not None:
+            yield found
+
+    def _opened(self, *, optimize: bool) -> tuple[ort.InferenceSession, _Deadline] | None:
+        if optimize not in self._sessions:
+            if self.baseline.is_large:  # one is loaded at a time
+                self._sessions.clear()
+            try:
+                session = open_part(self.setup, replace(self.baseline, optimize=optimize))
+                self._sessions[optimize] = session, _Deadline(self.most_s)
+            except RunError:
+                self._sessions[optimize] = None
+        return self._sessions[optimize]
+
+
+def _leaves(result: Any) -> list[Array]:
+    """Return the arrays of results, those in sequences and maps too."""
+    if isinstance(result, Mapping):
+        return [np.asarray(list(result)), *_leaves(list(result.values()))]
+    if isinstance(result, list | tuple):
+        return [leaf for one in result for leaf in _leaves(one)]
+    return [np.asarray(result)]
+
+
+def _kind(array: Array) -> tuple[Any, ...]:
+    return array.shape, array.dtype
+
+
+def _beyond(
+    reference: Array,
+    actual: Array,
+    others: Sequence[Array],
+    reached: Array | None,
+    precision: Precision,
+) -> Deviation:
+    """Return how far one result is beyond what ONNX Runtime's own differ by.
+
+    Where those disagree between NaN, infinities and numbers, the tuned one may have any. Of
+    results that are no floats as many may differ as do so there.
+    """
+    if any(_kind(other) != _kind(reference) for other in others):
+        return AS_BEFORE  # not even their shape is settled
+    if _kind(actual) != _kind(reference):
+        return compare_model_results([reference], [actual])
+    if reference.dtype.kind != "f":
+        return _counted(reference, actual, others, reached, precision)
+    unsettled = np.zeros(reference.shape, bool)
+    spread = 0.0
+    for other in others:
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(other.astype(np.float64) - reference)
+        both = np.isfinite(other) & np.isfinite(reference)
+        same = (other == reference) | (np.isnan(other) & np.isnan(reference))
+        unsettled |= ~both & ~same
+        spread = max(spread, float(apart[both].max(initial=0.0)))
+    scale = float(np.abs(reference[np.isfinite(reference)]).max(initial=0.0)) or 1.0
+    allowed = math.inf if precision.is_lower else MODEL_TOLERANCE * scale + _SPREAD * spread
+    zero = reference.dtype.type(0)
+    return compare(
+        np.where(unsettled, zero, reference),
+        np.where(unsettled, zero, actual),
+        Tolerance(relative=0.0, absolute=allowed),
+        undefined=reached,
+    )
+
+
+def _counted(
+    reference: Array,
+    actual: Array,
+    others: Sequence[Array],
+    reached: Array | None,
+    precision: Precision,
+) -> Deviation:
+    """Return the deviation of integers: in how many places they may differ."""
+    differs = reference != actual
+    if reached is not None:
+        differs &= ~reached
+    most = _SPREAD * max((int((reference != other).sum()) for other in others), default=0)
+    count = int(differs.sum())
+    if precision.is_lower or count <= most:
+        return AS_BEFORE
+    return different(f"other values in {count} places")
