@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from aoebank import AoebankError
 
 
@@ -33,6 +36,22 @@ class AoeError(AoebankError):
 
     def __str__(self) -> str:
         return self.headline  # becomes a part of other messages: why a candidate failed
+
+
+@contextmanager
+def called(name: str, place: str) -> Iterator[None]:
+    """Call a place by another name in errors: a scratch file says nothing to the user.
+
+    Args:
+        name: The name for the user, `model`.
+        place: The beginning of `where` that it replaces, `--model=/tmp/...`.
+    """
+    try:
+        yield
+    except AoeError as error:
+        if error.where.startswith(place):
+            error.where = name + error.where.removeprefix(place)
+        raise
 
 
 class OptionError(AoeError, ValueError):

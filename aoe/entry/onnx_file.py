@@ -34,6 +34,7 @@ from aoe.graph.weights import (
     without_initializers,
 )
 from aoe.ort.offline_optimization import is_fully_optimized
+from aoe.ort.sessions import newest_ir_version
 from aoe.ort.spelling.branches import free_branches, has_branches
 
 if TYPE_CHECKING:
@@ -51,7 +52,16 @@ _OTHER_FRAMEWORKS = {
     **dict.fromkeys((".pb", ".keras", ".h5", ".hdf5"), "--framework=3"),
 }
 """What reads a file of this name that is no ONNX model."""
+_FOR_ONNX_RUNTIME = ("No Op registered", "No opset import", "is deprecated in domain_version")
+"""The checker's words on operators of other domains and on those ONNX has given up.
+
+Which of these it computes, ONNX Runtime says when it loads the model: GroupNormalization of opset
+18 is one.
+"""
 _MIN_IR_VERSION = 4  # from here on an initializer need not be a graph input, so it is a constant
+
+_SEEN_IR_VERSION = 10
+"""ONNX Runtime 1.28 and all newer ones read it. Source: the enum Version in onnx.proto."""
 
 
 def load_onnx(
@@ -164,8 +174,20 @@ def read_onnx(path: Path, *, check: CheckModel = onnx.checker.check_model) -> on
     except OSError as error:
         raise ModelImportError(f"--model={path}", f"cannot be read: {error}") from error
     _take_weights(path, proto)
+    _lower_ir_version(proto)  # the checker has a newest version, too
     _check(path, proto, check)
     return proto
+
+
+def _lower_ir_version(proto: onnx.ModelProto) -> None:
+    """Write the newest IR version ONNX Runtime reads into a model of a newer one, in place.
+
+    Nothing is lost: since version 10 each has only added element types, which ONNX Runtime refuses
+    by themselves.
+    """
+    newest = newest_ir_version() if proto.ir_version > _SEEN_IR_VERSION else None
+    if newest is not None:
+        proto.ir_version = min(proto.ir_version, newest)
 
 
 def _take_weights(path: Path, proto: onnx.ModelProto) -> None:
@@ -212,8 +234,7 @@ def _check(path: Path, proto: onnx.ModelProto, check: CheckModel) -> None:
     try:
         check(_without_contents(proto))
     except onnx.checker.ValidationError as error:
-        # Operators of other domains are ONNX Runtime's business: it says so when it loads them.
-        if "No Op registered" not in str(error) and "No opset import" not in str(error):
+        if not any(words in str(error) for words in _FOR_ONNX_RUNTIME):
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             why = "; ".join(lines[:1] + [line for line in lines[1:] if "==> Context" in line])
             raise ModelImportError(

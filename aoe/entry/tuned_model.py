@@ -13,7 +13,7 @@ from pathlib import Path
 from aoe.entry.imported_model import ImportedModel
 from aoe.entry.onnx_file import load_onnx, load_open_onnx
 from aoe.entry.protocol import Entry, ModelSource
-from aoe.errors import ModelImportError, OfflineModelError
+from aoe.errors import OfflineModelError, called
 from aoe.folders.scratch import FolderHold, ScratchFolder
 from aoe.graph.weights import is_outside
 from aoe.om.cases import input_shapes
@@ -60,15 +60,10 @@ def _untuned(
     hold = FolderHold(folder)
     for part in (FALLBACK, WEIGHTS):
         unpack_part(source.path, manifest, part, folder.path)
-    try:
-        model = load(folder.path / FALLBACK)
-        return manifest, replace(model, hold=hold) if is_outside(model.proto) else model
-    except ModelImportError as error:
-        if not error.where.startswith(f"--model={folder.path}"):
-            raise
-        raise ModelImportError(
-            f"--om={source.path}:{FALLBACK}", error.problem, hint=error.hint
-        ) from error
+    file = folder.path / FALLBACK
+    with called(f"--om={source.path}:{FALLBACK}", f"--model={file}"):
+        model = load(file)
+    return manifest, replace(model, hold=hold) if is_outside(model.proto) else model
 
 
 def _check_identity(file: Path, manifest: Manifest) -> None:

@@ -64,6 +64,12 @@ class ScratchFolder:
         self._left.detach()
 
 
+def is_scratch(path: Path) -> bool:
+    """True of a file in a scratch folder: its name tells nobody anything, and is gone soon."""
+    markers = (OWNER, _WITHOUT_LOCK)
+    return any((folder / marker).exists() for folder in path.parents for marker in markers)
+
+
 class FolderHold:
     """Keeps a scratch folder: it goes when nobody has its hold any more, or with the process."""
 

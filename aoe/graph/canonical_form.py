@@ -18,7 +18,10 @@ from aoe.graph.protos import refill, rename_tensors
 from aoe.workload import NCHWC_DOMAIN
 
 _NUMBERED = re.compile(r"_token_\d+$")
-"""What ONNX Runtime appends to a name that is taken. Source: its `Graph::GenerateNodeArgName`."""
+"""What ONNX Runtime appends to a name that is taken. Source: its `Graph::GenerateNodeArgName`.
+
+A tensor that is named after a node without a name is called by nothing else: `_token_4`.
+"""
 
 
 def make_canonical(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
@@ -103,20 +106,20 @@ def _name_tensors(
     known = {name: new for name, new in outer.items() if name not in own}
     stored = {tensor.name for tensor in graph.initializer}
 
-    def rename(name: str) -> None:
+    def rename(name: str, nameless: str) -> None:
         if name and name not in given:
-            known[name] = names.take(_NUMBERED.sub("", name))
+            known[name] = names.take(_NUMBERED.sub("", name) or nameless)
 
     for value in graph.input:
-        rename(value.name)
+        rename(value.name, "input")
     for node in graph.node:
         for name in names_read(node):
             if name in stored and name not in known:
-                rename(name)
+                rename(name, f"{node.op_type}_constant")
         for inner in subgraphs(node):
             _name_tensors(inner, known, given, names)
         for name in node.output:
-            rename(name)
+            rename(name, f"{node.op_type}_result")
         rename_tensors(node, known)
     for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
         value.name = known.get(value.name, value.name)
@@ -132,8 +135,10 @@ def _name_nodes(graph: onnx.GraphProto, given: set[str]) -> None:
         else:
             others.append(node)
     for node in others:
-        made_up = not node.name or _is_reorder(node)
-        wanted = f"{node.op_type}_{next(iter(node.input), '')}" if made_up else node.name
+        wanted = "" if _is_reorder(node) else node.name
+        if wanted not in given:
+            wanted = _NUMBERED.sub("", wanted)
+        wanted = wanted or f"{node.op_type}_{next(iter(node.input), '')}"
         node.name = names.take(wanted if wanted in given else _NUMBERED.sub("", wanted))
 
 

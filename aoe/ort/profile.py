@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any, Protocol
 
 import onnx
@@ -168,7 +169,7 @@ def _try(session: ort.InferenceSession, feed: Mapping[str, Any], inputs: ModelIn
     try:
         run_session(session, feed)
     except RunError as error:
-        if inputs.sets:
+        if inputs.sets or error.hint:
             raise
         raise RunError(
             error.where,
@@ -183,8 +184,8 @@ def _read_events(trace: Path) -> list[dict[str, Any]]:
         events: list[dict[str, Any]] = json.loads(trace.read_text())
     except (OSError, ValueError) as error:
         problem = f"ONNX Runtime has not written its profile to the end: {error}"
-        hint = f"make room in {trace.parent}, or set TMPDIR to a folder that has some"
-        raise RunError(str(trace), problem, hint=hint) from error
+        hint = f"make room in {gettempdir()}, or set TMPDIR to a folder that has some"
+        raise RunError("model", problem, hint=hint) from error
     finally:
         trace.unlink(missing_ok=True)
     return events

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
+from onnx import helper
 
 from aoe.errors import RunError
+from aoe.folders.scratch import is_scratch
 from aoe.graph.protos import copied
 from aoe.graph.weights import is_outside, place_of, point_into
 from aoe.ort.optimizers import open_as_optimized_as_possible
@@ -23,17 +25,23 @@ from aoe.ort.thread_pools import ThreadPool
 OpenSession = Callable[[bytes | Path, ort.SessionOptions], ort.InferenceSession]
 """How a device loads a model."""
 
+_OPSET_HINT = "export the model with an opset that has it"
 _OPERATORS_HINT = "name the library that has the operator: --custom_ops_library=FILE.so"
 _UNKNOWN_OPERATORS = {
     "is not a registered function/op": _OPERATORS_HINT,
-    "No Op registered for": f"export with the opset that has it, or {_OPERATORS_HINT}",
+    "No Op registered for": f"{_OPSET_HINT}, or {_OPERATORS_HINT}",
+    "is deprecated in domain_version": f"{_OPSET_HINT}, or with the operator that replaced it",
 }
 """What to do about an operator nobody knows, by ONNX Runtime's words for it."""
+_NEW_IR = re.compile(r"Unsupported model IR version: (?P<ir>\d+), max supported .*: (?P<most>\d+)")
 _NEW_OPSET = re.compile(r"Opset (?P<opset>\d+) is under development.* is till opset (?P<most>\d+)")
 _NO_KERNEL = re.compile(
     r"Could not find an implementation for (?P<operator>\S+) node with name '(?P<node>[^']*)'"
 )
-"""Source: messages of ONNX Runtime 1.31, model_load_utils.h and session_state.cc."""
+"""Source: messages of ONNX Runtime 1.31, model.cc, model_load_utils.h and session_state.cc."""
+_FROM_FILE = re.compile(r"Load model from .+? failed:")
+"""How ONNX Runtime names the file of a model it refuses, which is said in front already."""
+_NO_IR_VERSION = 1 << 20
 _OTHER_FAULTS = ("NO_SUCHFILE", "INVALID_PROTOBUF", "alloc")
 """ONNX Runtime's words for what no other optimisation helps against: no file, no memory."""
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -122,7 +130,8 @@ def create_session(
     try:
         return ort.InferenceSession(source, options, providers=[provider], enable_fallback=0)
     except Exception as error:
-        where = "model" if isinstance(model, bytes) else str(model)
+        in_memory = isinstance(model, bytes) or is_scratch(model)
+        where = "model" if in_memory else str(model)
         text = str(error).strip()
         if not any(words in text for words in (*_UNKNOWN_OPERATORS, *_OTHER_FAULTS)):
             session = open_as_optimized_as_possible(source, options, provider)
@@ -139,18 +148,65 @@ def _cannot_load(where: str, text: str) -> RunError:
             "ONNX Runtime does not read this opset yet",
             got=found["opset"],
             expected=f"at most {found['most']}",
-            hint="export the model with that opset, or install a newer onnxruntime",
+            hint="export the model with that opset, or convert it by "
+            f"onnx.version_converter.convert_version(model, {found['most']}), or install a newer "
+            "onnxruntime",
         )
-    if found := _NO_KERNEL.search(text):
+    if found := _NEW_IR.search(text):
         return RunError(
             where,
-            f"ONNX Runtime has no {found['operator']} for the types of node {found['node']!r} on "
-            "a CPU",
-            hint="export the model in float32: few operators compute bfloat16 or float16 on a CPU; "
-            "--precision_mode lowers the precision where that is faster",
+            "ONNX Runtime does not read this IR version yet",
+            got=found["ir"],
+            expected=f"at most {found['most']}",
+            hint=f"set model.ir_version = {found['most']} and save the model again, or install a "
+            "newer onnxruntime",
         )
+    if found := _NO_KERNEL.search(text):
+        return _no_kernel(where, found["operator"], found["node"])
     hint = next((hint for words, hint in _UNKNOWN_OPERATORS.items() if words in text), None)
-    return RunError(where, f"ONNX Runtime cannot load it: {text}", hint=hint)
+    problem = f"ONNX Runtime cannot load it: {_FROM_FILE.sub('', text)}"
+    return RunError(where, problem, hint=hint)
+
+
+def _no_kernel(where: str, operator: str, node: str) -> RunError:
+    """Return the error about an operator that ONNX Runtime knows and does not compute.
+
+    An operator without a kernel of its own runs as the function ONNX defines it by, which ONNX
+    Runtime cannot use where the model's opset has newer versions of the operators in that function.
+    """
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
+
+    domain, _, versioned = operator.rpartition(".")
+    name, _, version = versioned.removesuffix(")").partition("(")
+    if all(kernel.op_name != name for kernel in get_all_opkernel_def()):
+        return RunError(
+            where,
+            f"ONNX Runtime has no kernel of {operator}, the operator of node {node!r}, and cannot "
+            "replace it by others at the opset of the model",
+            hint="export the model with simpler operators in its place"
+            if domain
+            else f"export the model with opset {version}, or with simpler operators in its place",
+        )
+    return RunError(
+        where,
+        f"ONNX Runtime has no {operator} for the types of node {node!r} on a CPU",
+        hint="export the model in float32: few operators compute bfloat16 or float16 on a CPU; "
+        "--precision_mode lowers the precision where that is faster",
+    )
+
+
+@cache
+def newest_ir_version() -> int | None:
+    """Return the newest IR version ONNX Runtime reads, None where it does not say."""
+    node = helper.make_node("Identity", ["x"], ["y"])
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
+    proto = helper.make_model(helper.make_graph([node], "g", [x], [y]), ir_version=_NO_IR_VERSION)
+    try:
+        ort.InferenceSession(proto.SerializeToString(), session_options(threads=1, optimize=False))
+    except Exception as error:  # onnxruntime raises its own unrelated classes
+        found = _NEW_IR.search(str(error))
+        return int(found["most"]) if found else None
+    return None
 
 
 def run_session(
@@ -164,7 +220,7 @@ def run_session(
     try:
         return list(session.run(None, dict(feed)))
     except Exception as error:  # onnxruntime raises its own unrelated classes
-        raise _cannot_run(error) from error
+        raise _cannot_run(session, error) from error
 
 
 def run_within(
@@ -186,12 +242,20 @@ def run_within(
     except Exception as error:  # onnxruntime raises its own unrelated classes
         if options.terminate:
             return None
-        raise _cannot_run(error) from error
+        raise _cannot_run(session, error) from error
     finally:
         timer.cancel()
 
 
-def _cannot_run(error: Exception) -> RunError:
+def _cannot_run(session: ort.InferenceSession, error: Exception) -> RunError:
+    for value in session.get_outputs() if "Numpy type" in str(error) else ():
+        if numpy_type(value.type) is None:
+            return RunError(
+                f"output {value.name}",
+                "no NumPy array can hold a value of its type",
+                got=value.type,
+                hint="end the model with a tensor of float: a Cast or DequantizeLinear behind it",
+            )
     return RunError("model", f"ONNX Runtime cannot run it: {str(error).strip()}")
 
 
@@ -290,7 +354,10 @@ def made_up_array(spec: InputSpec, rng: np.random.Generator) -> np.ndarray[Any, 
             f"input {spec.name}",
             "no random value can be made up for it",
             got=f"{spec.type} {['?' if extent is None else extent for extent in spec.shape]}",
-            hint=f"give a file: --input {spec.name}:x.npy",
+            hint=f"give a file: --input {spec.name}:x.npy"
+            if spec.dtype is not None
+            else "no NumPy file has such values either: begin the model with a tensor of float, "
+            "and a Cast or QuantizeLinear behind it",
         )
     try:
         if np.issubdtype(spec.dtype, np.floating):
@@ -332,7 +399,7 @@ class BoundRun:
         try:
             return self.session.run_with_iobinding(self.binding)
         except Exception as error:  # onnxruntime raises its own unrelated classes
-            raise _cannot_run(error) from error
+            raise _cannot_run(self.session, error) from error
 
 
 def bound_run(

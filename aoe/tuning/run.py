@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from aoe.device.registry import device_of
-from aoe.errors import OptionError, TurnTimeoutError
+from aoe.errors import OptionError, TurnTimeoutError, called
 from aoe.folders.scratch import ScratchFolder
 from aoe.gradients import compression
 from aoe.settings import environment, with_bank
@@ -409,6 +409,7 @@ def _subject(
     name = "".join(char if char.isalnum() else "_" for char in model.graph.name) or "model"
     file = folder / f"{name}.onnx"
     file.write_bytes(written_model(model, "model"))
+    scratch.enter_context(called("model", f"--model={file}"))
     return file
 
 

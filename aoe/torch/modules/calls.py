@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aoe.errors import ModelImportError
+from aoe.graph.protos import free_name
 from aoe.torch.modules.open_shapes import OpenDims, open_dims_of
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), enum.Enum, torch.dtype, torch.device)
@@ -174,7 +175,7 @@ class CallConvention:
             if _plain_key(path[0]) == 0 and first.isdigit() and int(first) < len(parameters):
                 parts[0] = parameters[int(first)]
             name = re.sub(r"\W+", "_", "_".join(parts)) or "x"
-            found.append(name if name not in found else f"{name}_{len(found)}")
+            found.append(name if name not in found else free_name(f"{name}_{len(found)}", found))
         return found
 
 

@@ -18,7 +18,7 @@ import torch
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from torch.utils import _pytree as pytree
 
-from aoe.errors import AccuracyError, ModelImportError, OptionError, OutputError
+from aoe.errors import AccuracyError, ModelImportError, OptionError, OutputError, called
 from aoe.execute.accuracy import compare_model_results
 from aoe.folders.scratch import ScratchFolder
 from aoe.ort.inputs import read_input_sets, save_input_sets
@@ -336,7 +336,8 @@ def _tune(
             precision=precision,
             shape_range=_range_text(exported),
         )
-        om_file = run.engine(settings, run.env, run.progress)
+        with called(module_place(module, ""), f"--model={file}"):
+            om_file = run.engine(settings, run.env, run.progress)
         served = ServedModel(
             om_file,
             exported.interface,

@@ -312,3 +312,22 @@ def test_sequence_input_is_refused_by_name_even_with_a_shape_given(tmp_path: Pat
     for shapes in ({}, {"many": (4,)}):
         with pytest.raises(ModelImportError, match=r"input many: only tensor inputs.*sequence"):
             load_onnx(file, shapes)
+
+
+def test_newer_ir_version_of_a_model_that_onnx_runtime_reads_is_lowered(tmp_path: Path) -> None:
+    model = chain_model(["Exp"])
+    model.ir_version = 99
+    loaded = load_onnx(save_model(model, tmp_path / "new.onnx"), {}).proto
+    assert 13 <= loaded.ir_version < 99
+    ort.InferenceSession(loaded.SerializeToString())
+
+
+def test_operator_onnx_has_given_up_is_left_to_onnx_runtime(tmp_path: Path) -> None:
+    weights = {"scale": np.ones(2, np.float32), "shift": np.zeros(2, np.float32)}
+    node = helper.make_node("GroupNormalization", ["x", "scale", "shift"], ["y"], num_groups=2)
+    shape = (1, 4, 2)
+    model = make_model([node], {"x": shape}, {"y": shape}, weights=weights, opset=18)
+    with pytest.raises(onnx.checker.ValidationError, match="deprecated"):
+        onnx.checker.check_model(model)
+    loaded = load_onnx(save_model(model, tmp_path / "old.onnx"), {}).proto
+    ort.InferenceSession(loaded.SerializeToString())

@@ -59,11 +59,25 @@ def _nested_net() -> onnx.ModelProto:
     return make_model(nodes, X | {"flag": ()}, ["y"], weights=weights, types=types)
 
 
+def _nameless_net() -> onnx.ModelProto:
+    """Return nodes without names between two transposes, which ONNX Runtime cancels."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["a"], perm=[0, 2, 3, 1]),
+        helper.make_node("Tanh", ["a"], ["b"]),
+        helper.make_node("Softsign", ["b"], ["c"]),
+        helper.make_node("Elu", ["c"], ["d"]),
+        helper.make_node("Add", ["c", "d"], ["e"]),
+        helper.make_node("Transpose", ["e"], ["y"], perm=[0, 3, 1, 2]),
+    ]
+    return make_model(nodes, X, ["y"])
+
+
 NETS: dict[str, Callable[[], onnx.ModelProto]] = {
     "conv_net": conv_net,
     "branches": _branches_net,
     "nested": _nested_net,
     "if": if_net,
+    "nameless": _nameless_net,
 }
 
 
@@ -187,6 +201,20 @@ def test_it_is_its_own_canonical_form(
     once = _canonical(optimized, original)
     names = [node.name for node in once.graph.node]
     assert [node.name for node in _canonical(once, original).graph.node] == names
+
+
+def test_what_is_called_after_a_nameless_node_is_named_by_its_operator(
+    pairs: dict[str, tuple[onnx.ModelProto, ...]],
+) -> None:
+    original, optimized = pairs["nameless"]
+    assert any(name.startswith("_token_") for name in _names(optimized.graph))
+    graph = _canonical(optimized, original).graph
+    assert [node.output[0] for node in graph.node] == [
+        *("Tanh_result", "Softsign_result", "Elu_result", "y")
+    ]
+    assert [node.name for node in graph.node] == [
+        *("Tanh_x", "Softsign_Tanh_result", "Elu_Softsign_result", "Add_Softsign_result")
+    ]
 
 
 def test_nodes_inside_an_if_are_named_apart_from_those_outside(

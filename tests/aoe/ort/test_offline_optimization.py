@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 from support.contracts.small_models import SmallModel
-from support.engine.models import conv_net, matmul_net
+from support.engine.cpu import open_session
+from support.engine.models import conv_net, make_model, matmul_net, save_model
 
 from aoe.device.registry import default_device
 from aoe.graph.model_graph import attributes_of
 from aoe.graph.weights import array_of, is_outside, laid_out, place_of
+from aoe.ort.sessions import session_options
 from aoe.workload import NCHWC_DOMAIN
 
 
@@ -62,3 +67,41 @@ def test_filters_in_groups_say_their_extents_where_the_model_does_not(
     (node,) = (n for n in _optimized(proto, tmp_path / "out").graph.node if n.op_type == "Conv")
     assert node.domain == NCHWC_DOMAIN
     assert attributes_of(node).get("kernel_shape") == ((side, side) if written else None)
+
+
+@pytest.mark.parametrize("form", QuantFormat, ids=str)
+def test_quantised_network_of_nodes_without_names_computes_the_same(
+    form: QuantFormat, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.standard_normal((16, 3, 3, 3), np.float32),
+        "v": rng.standard_normal((16, 10), np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("GlobalAveragePool", ["b"], ["c"]),
+        helper.make_node("Flatten", ["c"], ["d"]),
+        helper.make_node("MatMul", ["d", "v"], ["y"]),
+    ]
+    inputs = [{"x": rng.standard_normal((1, 3, 8, 8), np.float32)}]
+    file, reader = tmp_path / "net.onnx", _Reader(inputs)
+    save_model(make_model(nodes, {"x": (1, 3, 8, 8)}, {"y": (1, 10)}, weights=weights), file)
+    quantize_static(str(file), str(file), reader, quant_format=form)
+    model = onnx.load(str(file))
+    optimized = _optimized(model, tmp_path / "out")
+    results = [
+        open_session(proto.SerializeToString(), session_options(threads=1, optimize=optimize))
+        for proto, optimize in ((model, True), (optimized, False))
+    ]
+    first, second = (session.run(None, inputs[0])[0] for session in results)
+    np.testing.assert_array_equal(first, second)
+
+
+class _Reader(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self, inputs: list[dict[str, Any]]) -> None:
+        self._inputs = iter(inputs)
+
+    def get_next(self) -> dict[str, Any] | None:
+        return next(self._inputs, None)

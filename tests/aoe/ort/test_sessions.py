@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
@@ -13,7 +14,15 @@ from support.engine.cpu import open_session
 from support.engine.models import Shape, chain_model, conv_net, make_model
 
 from aoe.errors import RunError
-from aoe.ort.sessions import BoundRun, bound_run, random_feed, run_session, session_options
+from aoe.folders.scratch import ScratchFolder
+from aoe.ort.sessions import (
+    BoundRun,
+    bound_run,
+    newest_ir_version,
+    random_feed,
+    run_session,
+    session_options,
+)
 
 
 def _session(kinds: dict[str, int], shape: Shape) -> object:
@@ -113,6 +122,53 @@ def test_model_of_a_later_opset_is_refused_with_the_latest_one() -> None:
     model = _one_node(TensorProto.FLOAT, 99)
     with pytest.raises(RunError, match=r"this opset yet \(got 99, expected at most \d+\)"):
         open_session(model, session_options(threads=1, optimize=False))
+
+
+def test_model_of_a_later_ir_version_is_refused_with_the_latest_one() -> None:
+    model = onnx.ModelProto.FromString(_one_node(TensorProto.FLOAT, 17))
+    model.ir_version = 99
+    expected = rf"this IR version yet \(got 99, expected at most {newest_ir_version()}\)"
+    with pytest.raises(RunError, match=expected) as caught:
+        open_session(model.SerializeToString(), session_options(threads=1, optimize=False))
+    assert "model.ir_version = " in caught.value.hint
+
+
+def test_operator_nothing_computes_at_this_opset_is_not_said_to_lack_types() -> None:
+    node = helper.make_node("Swish", ["x"], ["y"], name="my_swish")
+    model = make_model([node], {"x": (2, 8)}, {"y": (2, 8)}, opset=26, ir_version=10)
+    with pytest.raises(RunError, match=r"no kernel of Swish\(24\), .* node 'my_swish'") as caught:
+        open_session(model.SerializeToString(), session_options(threads=1, optimize=False))
+    assert "opset 24" in caught.value.hint and "float" not in caught.value.hint
+
+
+def test_file_of_our_own_is_not_named(tmp_path: Path) -> None:
+    with ScratchFolder("test", tmp_path) as folder:
+        file = folder / "bare.onnx"
+        file.write_bytes(_one_node(TensorProto.FLOAT, 17).replace(b"Exp", b"Xyz"))
+        with pytest.raises(RunError, match=r"model: .*Xyz") as caught:
+            open_session(file, session_options(threads=1, optimize=False))
+    assert file.name not in str(caught.value) and str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_values_no_array_can_hold_are_named_with_their_type(name: str) -> None:
+    node = {
+        "x": helper.make_node("DequantizeLinear", ["x", "s"], ["y"]),
+        "y": helper.make_node("QuantizeLinear", ["x", "s"], ["y"], output_dtype=TensorProto.INT4),
+    }
+    model = make_model(
+        [node[name]],
+        {"x": (2, 8)},
+        {"y": (2, 8)},
+        weights={"s": np.array(0.1, np.float32)},
+        opset=21,
+        ir_version=10,
+        types={name: TensorProto.INT4},
+    )
+    session = open_session(model.SerializeToString(), session_options(threads=1, optimize=False))
+    with pytest.raises(RunError, match=rf"put {name}: .*got tensor\(int4\)") as caught:
+        run_session(session, random_feed(session, 0))
+    assert "tensor of float" in caught.value.hint and ".npy" not in caught.value.hint
 
 
 def test_operator_without_code_for_its_types_is_named_with_its_node() -> None:

@@ -74,6 +74,16 @@ def test_former_names_of_parameters_are_taken(log: Log, tmp_path: Path) -> None:
         log.tune(tmp_path / "net.onnx", core_num=1, aicore_num=2)
 
 
+def test_model_in_memory_is_refused_without_the_name_of_a_file_nobody_wrote(
+    tmp_path: Path,
+) -> None:
+    model = chain_model(["Exp"])
+    model.graph.node[0].op_type = "Concat"  # which needs an axis
+    with pytest.raises(ModelImportError, match=r"^model: not a valid model: .*axis") as caught:
+        aoe.tune(model, bank=tmp_path, output=tmp_path / "out")
+    assert "/aoe_" not in str(caught.value)
+
+
 def test_chosen_operators_reach_operator_tuning(log: Log, tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(b"")
     (tmp_path / "ops.json").write_text('{"tune_ops_type": ["Conv"]}')
