@@ -73,7 +73,19 @@ class Training(Protocol):
 
     @property
     def default(self) -> Segmentation:
-        """What the framework does by itself, in the order of readiness known so far."""
+        """What the framework does by itself, in the order of readiness known so far.
+
+        Once `look_at_default` has seen it; computed before. The nearest segments where the
+        framework's groups follow another order: for pictures and estimates.
+        """
+        ...
+
+    def is_default(self, segmentation: Segmentation) -> bool:
+        """True if a grouping gives the very groups the framework uses by itself."""
+        ...
+
+    def look_at_default(self) -> None:
+        """Run training steps until the framework keeps the groups it uses by itself; note them."""
         ...
 
     @property

@@ -172,12 +172,13 @@ def group_gradients(bench: TrainingBench) -> GdatResult:
         return _reuse(bench, stored, known.why)
     if known.is_default_best:
         return _finish(bench, RepoOutcome.UNSATISFIED, known.why, None, None)
+    training.look_at_default()
     trace = _trace(bench, None if known.is_afresh else stored)
     cost = _cost(bench)
     candidates = gdat_candidates(
         trace,
         cost,
-        training.default,
+        training.default if training.is_default(training.default) else None,
         stored=stored,
         grid_mib=bench.settings.grid_mib,
         compression=training.compression,

@@ -73,6 +73,13 @@ class FakeTraining:
         """Return what was measured against the default, in order, once each."""
         return [one for one in dict.fromkeys(self.raced) if one not in (None, self.default)]
 
+    def is_default(self, segmentation: Segmentation) -> bool:
+        """Compare with the default."""
+        return segmentation == self.default
+
+    def look_at_default(self) -> None:
+        """Know it already."""
+
     def order_by(self, trace: GradientTrace) -> bool:
         """Say whether the trace fits."""
         return self.fits
