@@ -10,6 +10,7 @@ from aoe.gradients.cost import CostSample
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.timeline import Timeline
 from aoe.gradients.trace import GradientTrace
+from aoe.measurement import CpuUse, MachineLoad
 
 T = TypeVar("T")
 
@@ -133,6 +134,14 @@ class Training(Protocol):
             compression: The type.
             base: Grouping in full that is its default, None for the framework's own.
         """
+        ...
+
+    def usage(self) -> CpuUse:
+        """Return the counters of this process as they stand; only differences mean something."""
+        ...
+
+    def load_since(self, before: CpuUse) -> MachineLoad:
+        """Return how the machine served the process it served worst since a reading of each."""
         ...
 
     def from_first(self, value: T) -> T:

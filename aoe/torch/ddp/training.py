@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from statistics import fmean, median
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.timeline import Timeline
 from aoe.gradients.trace import GradientTrace, average_loops, model_hash
 from aoe.gradients.training import CompressedTraining
+from aoe.measurement import CpuUse, MachineLoad
 from aoe.torch.ddp.all_reduce import measure_all_reduce
 from aoe.torch.ddp.bucket_clock import BucketClock, BucketContent
 from aoe.torch.ddp.buckets import (
@@ -290,6 +292,16 @@ class DdpTraining:
         if self._compress is None:
             raise OptionError("training", "it cannot be compressed", got=compression)
         return self._compress(self, compression, base)
+
+    def usage(self) -> CpuUse:
+        """Return the counters of this process as they stand; only differences mean something."""
+        return default_device().usage()
+
+    def load_since(self, before: CpuUse) -> MachineLoad:
+        """Return how the machine served the process it served worst since a reading of each."""
+        uses: list[CpuUse] = self._ranks.of_all(self.usage().since(before))
+        worst = min(uses, key=attrgetter("given_share"))
+        return MachineLoad(use=worst, threads=torch.get_num_threads())
 
     def from_first(self, value: T) -> T:
         """Return the value of the first process in all of them."""

@@ -20,7 +20,7 @@ from aoe.tuning.gdat.candidates import gdat_candidates
 _STEPS = 5
 
 
-class Layers(nn.Module):
+class Layers(nn.Module):  # type: ignore[misc]
     """Linear layers of 1 MiB each, run in another order than they are registered in.
 
     Args:

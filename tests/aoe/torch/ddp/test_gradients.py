@@ -51,6 +51,7 @@ def test_gradients_are_recorded_in_the_order_of_backward(found: Found) -> None:
 
 def test_all_ranks_record_the_same(found: Found) -> None:
     assert found[0]["recorded"] == found[1]["recorded"]
+    assert found[0]["recorded"]["was_looked_at"], found[0]["recorded"]["load"]
 
 
 def test_recording_leaves_no_hooks(found: Found) -> None:
