@@ -137,7 +137,7 @@ def main() -> int:
             for kind, found in kinds.items():
                 more = max(1, length // 10) if kind == "a tenth more" else 0
                 threads = 1 if kind == _SERIAL else policy.threads
-                runs = _run(length, more, policy.threads), _run(length, 0, threads)
+                runs = chain_run(length, more, policy.threads), chain_run(length, 0, threads)
                 found += _measured(*runs, policy, arguments.seconds)
     print(table({kind: found for kind, found in kinds.items() if found}))
     return 0
@@ -164,7 +164,8 @@ def _measured(
             yield judged(samples, [any(pair) for pair in zip(*lost, strict=True)], load)
 
 
-def _run(length: int, more: int, threads: int) -> Callable[[], object]:
+def chain_run(length: int, more: int, threads: int) -> Callable[[], object]:
+    """Return a run of a chain of so many convolutions and some more, by threads that sleep."""
     options = session_options(threads=threads, optimize=True, pool=ThreadPool.SLEEPING)
     session = Cpu().open_session(blocks(more, length).SerializeToString(), options)
     (given,) = session.get_inputs()

@@ -74,15 +74,8 @@ def from_bucket_caps(
 ) -> Segmentation:
     """Return the segments DistributedDataParallel makes of its bucket sizes.
 
-    A bucket takes gradients until it holds its cap or more, the first one a cap of its own.
-    """
-    return from_cap_list(sizes_bytes, (first_bytes, cap_bytes))
-
-
-def from_cap_list(sizes_bytes: Sequence[int], caps_bytes: Sequence[int]) -> Segmentation:
-    """Return the segments DistributedDataParallel makes of a cap per bucket; the last repeats.
-
-    DDP keeps a bucket per data type; this takes all gradients as of one type.
+    A bucket takes gradients until it holds its cap or more, the first one a cap of its own. DDP
+    keeps a bucket per data type; this takes all gradients as of one type.
 
     Source: torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size.
     """
@@ -90,7 +83,7 @@ def from_cap_list(sizes_bytes: Sequence[int], caps_bytes: Sequence[int]) -> Segm
     held = 0
     for place, size in enumerate(sizes_bytes):
         held += size
-        if held >= caps_bytes[min(len(ends), len(caps_bytes) - 1)]:
+        if held >= (cap_bytes if ends else first_bytes):
             ends.append(place + 1)
             held = 0
     return _closed(ends, len(sizes_bytes))

@@ -10,6 +10,7 @@ from aoe.gradients.cost import CostSample
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.timeline import Timeline
 from aoe.gradients.trace import GradientTrace
+from aoe.measurement import CpuUse, MachineLoad
 
 T = TypeVar("T")
 
@@ -73,7 +74,19 @@ class Training(Protocol):
 
     @property
     def default(self) -> Segmentation:
-        """What the framework does by itself, in the order of readiness known so far."""
+        """What the framework does by itself, in the order of readiness known so far.
+
+        Once `look_at_default` has seen it; computed before. The nearest segments where the
+        framework's groups follow another order: for pictures and estimates.
+        """
+        ...
+
+    def is_default(self, segmentation: Segmentation) -> bool:
+        """True if a grouping gives the very groups the framework uses by itself."""
+        ...
+
+    def look_at_default(self) -> None:
+        """Run training steps until the framework keeps the groups it uses by itself; note them."""
         ...
 
     @property
@@ -121,6 +134,14 @@ class Training(Protocol):
             compression: The type.
             base: Grouping in full that is its default, None for the framework's own.
         """
+        ...
+
+    def usage(self) -> CpuUse:
+        """Return the counters of this process as they stand; only differences mean something."""
+        ...
+
+    def load_since(self, before: CpuUse) -> MachineLoad:
+        """Return how the machine served the process it served worst since a reading of each."""
         ...
 
     def from_first(self, value: T) -> T:

@@ -8,9 +8,9 @@ from aoe.measurement.estimates import (
     estimate_speedup,
     expected_gain,
     mean_estimate,
-    median_interval,
 )
 from aoe.measurement.load import QUIET_SHARE, CpuUse, MachineLoad
+from aoe.measurement.looks import Look, median_interval, planned_look, variance_ratio
 from aoe.measurement.pairs import MeasurePolicy, run_pairs
 from aoe.measurement.race import Race, RacePolicy, run_race
 from aoe.measurement.samples import (
@@ -31,6 +31,7 @@ __all__ = [
     "CallTime",
     "Clock",
     "CpuUse",
+    "Look",
     "MachineLoad",
     "MeasurePolicy",
     "Measurement",
@@ -50,6 +51,8 @@ __all__ = [
     "measured",
     "median_interval",
     "pairs_that_count",
+    "planned_look",
     "run_pairs",
     "run_race",
+    "variance_ratio",
 ]

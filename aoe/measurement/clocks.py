@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from aoe.measurement.estimates import estimate_speedup
 from aoe.measurement.load import MachineLoad
+from aoe.measurement.looks import Look
 from aoe.measurement.samples import Clock, Measurement, Outcome, PairedSamples, joined_loads
 
 _ENOUGH_PAIRS = 10
@@ -38,6 +39,7 @@ def measured(
         load=load,
         baseline_cpu_us=samples.baseline_cpu_us,
         tuned_cpu_us=samples.tuned_cpu_us,
+        looks=samples.looks,
         clock=deciding_clock(samples, load),
         disagreement=clocks_disagree(samples, load),
     )
@@ -64,9 +66,22 @@ def joined(measurements: Sequence[Measurement], outcome: Outcome, detail: str) -
         load=joined_loads(measurements),
         baseline_cpu_us=tuple(us for one in measurements for us in one.baseline_cpu_us if knows),
         tuned_cpu_us=tuple(us for one in measurements for us in one.tuned_cpu_us if knows),
+        looks=_joined_looks(measurements),
         clock=Clock.CPU if by_cpu_time and all(one.counts for one in measurements) else Clock.WALL,
         disagreement=next((one.disagreement for one in measurements if one.disagreement), ""),
     )
+
+
+def _joined_looks(measurements: Sequence[Measurement]) -> tuple[Look, ...]:
+    """Return the looks of all of them, as if each had its part of the chance of error."""
+    looks: list[Look] = []
+    before = 0
+    for number, one in enumerate(measurements):
+        for look in one.looks:
+            share = (number + look.share) / len(measurements)
+            looks.append(Look(before + look.pairs, share))
+        before += len(one.tuned_us)
+    return tuple(looks)
 
 
 def pairs_that_count(samples: PairedSamples, load: MachineLoad) -> PairedSamples:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
+from aoe.measurement.looks import median_interval, variance_ratio, widened
 from aoe.measurement.samples import Measurement, PairedSamples, median_ratio
 
 ACCEPT_COVERAGE = 0.9
@@ -25,7 +26,8 @@ class SpeedupEstimate:
         high: Upper end of the interval.
         pairs: Number of pairs; with fewer than the confidence needs (6 for 95 %), the interval
             is the range of the ratios and `coverage` says how little that proves.
-        coverage: Probability that such an interval holds the true median.
+        coverage: Probability that such an interval holds the true median, as do those of all looks
+            before that could have ended the measurement.
     """
 
     median: float
@@ -40,38 +42,14 @@ class SpeedupEstimate:
         return (self.high - self.low) / (2 * self.median)
 
 
-def median_interval(count: int, confidence: float = 0.95) -> tuple[int, float]:
-    """Return which order statistics enclose the median, and how surely they do.
-
-    The interval runs from the k-th smallest to the k-th largest of `count` independent samples,
-    whatever their distribution; its coverage is 1 - 2 P(B < k) with B binomial(count, 1/2).
-
-    Args:
-        count: Number of samples, at least 1.
-        confidence: Least coverage wanted.
-
-    Returns:
-        The largest k whose coverage reaches `confidence`, or 1 (smallest to largest sample) when
-        none does, and the exact coverage of that interval.
-
-    Source: H. A. David, H. N. Nagaraja, Order Statistics, 3rd ed., section 7.1.
-    """
-    if count < 1:
-        raise ValueError(f"an interval needs samples (got {count})")
-    total = 2**count
-    below, best, coverage = 1, 1, 1 - 2 / total
-    for rank in range(2, count // 2 + 1):
-        below += math.comb(count, rank - 1)
-        if 1 - 2 * below / total < confidence:
-            break
-        best, coverage = rank, 1 - 2 * below / total
-    return best, coverage
-
-
 def estimate_speedup(
     samples: Measurement | PairedSamples, confidence: float = 0.95
 ) -> SpeedupEstimate:
     """Return the median speed-up of the pairs and the confidence interval of that median.
+
+    The interval runs from the k-th smallest to the k-th largest ratio, whatever their distribution.
+    It holds under the looks that could have ended the measurement, exactly for independent pairs,
+    and is wider by the correlation of neighbouring pairs, see `aoe.measurement.looks`.
 
     Args:
         samples: Pairs taken in ABBA order, at least one.
@@ -79,9 +57,13 @@ def estimate_speedup(
 
     Raises:
         ValueError: there are no pairs.
+
+    Source: H. A. David, H. N. Nagaraja, Order Statistics, 3rd ed., section 7.1.
     """
-    ratios = sorted(samples.ratios)
-    rank, coverage = median_interval(len(ratios), confidence)
+    in_turn = samples.ratios
+    ratios = sorted(in_turn)
+    rank, coverage = median_interval(len(ratios), confidence, samples.looks)
+    rank, coverage = widened(rank, coverage, len(ratios), variance_ratio(in_turn))
     return SpeedupEstimate(
         median=median_ratio(ratios),
         low=ratios[rank - 1],

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from aoe.measurement.estimates import estimate_speedup
 from aoe.measurement.load import QUIET_SHARE
+from aoe.measurement.looks import Look, median_interval, planned_look
 from aoe.measurement.samples import CallTime, PairedSamples, median_ratio, positive_us
 
 
@@ -27,7 +28,7 @@ class MeasurePolicy:
         enough_s: Seconds after which as many pairs as the confidence needs will do: long calls
             vary less, and a pair of them costs more than it tells.
         target_half_width: Half-width of the interval, relative to its median, that is enough.
-        confidence: Least coverage of the interval.
+        confidence: Least coverage of the interval, under all looks that could have ended it.
         sample_min_us: Short calls are repeated in a sample until it lasts this long.
         threads: Threads the baseline and the candidate may use.
         least_quiet: Share of the CPU time it asks for without which a measurement is taken on a
@@ -79,8 +80,10 @@ def run_pairs(
 ) -> PairedSamples:
     """Take samples of both sides in ABBA order until enough is known about their ratio.
 
-    The width of the interval ends a measurement, never the side of 1 it lies on: stopping as
-    soon as a result looks good would make the interval lie.
+    The width of the interval ends a measurement, never the side of 1 it lies on. After each look at
+    the width measuring may end, so that the looks are kept with the samples: the interval holds
+    under them, see `aoe.measurement.looks`. A candidate that lost the race has a median that may
+    lie too low, never too high: nothing is accepted by that.
 
     Args:
         baseline: Runs one sample of the baseline and returns the time of a call in us.
@@ -92,12 +95,13 @@ def run_pairs(
             how many seconds: they are no time of the measurement, and a warm-up follows.
 
     Returns:
-        All samples but the warm-up; fewer than `policy.pairs_min` pairs if the candidate lost
-        the race.
+        All samples but the warm-up, and the looks at them; fewer than `policy.pairs_min` pairs if
+        the candidate lost the race.
     """
     began_s = clock()
     _warm_up(baseline, tuned, policy.warmup)
     samples = PairedSamples((), ())
+    looks: tuple[Look, ...] = ()
     for pair in range(policy.pairs_max):
         # after as many pairs of one order as of the other: each slice of a turn is balanced
         if pair and pair % 2 == 0 and (rested_s := rest()):
@@ -110,9 +114,17 @@ def run_pairs(
         samples = _with_pair(samples, *in_order)
         if _is_beaten(samples.ratios, policy, best_ratio):
             break
-        if _is_known(samples, policy, clock() - began_s):
+        spent_s, pairs = clock() - began_s, pair + 1
+        # as many pairs of one order as of the other: else their median is that of one order
+        if pairs % 2 or pairs == policy.pairs_max:
+            continue
+        if _is_over(pairs, looks, policy, spent_s):
             break
-    return samples
+        if pairs >= policy.pairs_min:
+            looks = (*looks, planned_look(pairs, policy.pairs_max))
+            if _is_known(samples._replace(looks=looks), policy):
+                break
+    return samples._replace(looks=looks)
 
 
 def _warm_up(baseline: Callable[[], float], tuned: Callable[[], float], pairs: int) -> None:
@@ -150,13 +162,18 @@ def _is_beaten(ratios: Sequence[float], policy: MeasurePolicy, best_ratio: float
     )
 
 
-def _is_known(samples: PairedSamples, policy: MeasurePolicy, spent_s: float) -> bool:
-    """True if the speed-up is known well enough, or as well as the time allows."""
-    pairs = len(samples.tuned_us)
-    # as many pairs of one order as of the other: else their median is that of one order
-    if pairs % 2 or (pairs < policy.pairs_min and spent_s < policy.enough_s):
+def _is_over(pairs: int, looks: tuple[Look, ...], policy: MeasurePolicy, spent_s: float) -> bool:
+    """True if the time is over, and there are as many pairs as the confidence needs.
+
+    Correlated ones may need more. Not to ask for them keeps the end independent of what was seen.
+    """
+    if spent_s < policy.enough_s:
         return False
+    return median_interval(pairs, policy.confidence, looks)[1] >= policy.confidence
+
+
+def _is_known(samples: PairedSamples, policy: MeasurePolicy) -> bool:
+    """True if the speed-up is known well enough, without spending more than a look may."""
     estimate = estimate_speedup(samples, policy.confidence)
-    if estimate.coverage < policy.confidence:
-        return False
-    return spent_s >= policy.enough_s or estimate.half_width < policy.target_half_width
+    least = 1 - (1 - policy.confidence) * samples.looks[-1].share
+    return estimate.coverage >= least and estimate.half_width < policy.target_half_width

@@ -13,6 +13,7 @@ from statistics import median
 from typing import NamedTuple, Self
 
 from aoe.measurement.load import MachineLoad
+from aoe.measurement.looks import Look
 
 _ALIKE = 0.1
 """Most by which the shares of the pool's threads differ in a pair of two calls that ran alike.
@@ -91,6 +92,7 @@ class PairedSamples(NamedTuple):
             samples; empty where that is not known.
         baseline_pool_share: See `CallTime`, of each sample of the baseline; empty as those before.
         tuned_pool_share: The same of the candidate.
+        looks: After how many of the pairs there were looks that could have ended the measurement.
     """
 
     baseline_us: tuple[float, ...]
@@ -100,6 +102,7 @@ class PairedSamples(NamedTuple):
     disturbed: tuple[bool, ...] = ()
     baseline_pool_share: tuple[float, ...] = ()
     tuned_pool_share: tuple[float, ...] = ()
+    looks: tuple[Look, ...] = ()
 
     @property
     def ratios(self) -> tuple[float, ...]:
@@ -111,12 +114,12 @@ class PairedSamples(NamedTuple):
         """The same pairs with CPU time for wall time, None where it is not known."""
         if not self.tuned_cpu_us:
             return None
-        return PairedSamples(baseline_us=self.baseline_cpu_us, tuned_us=self.tuned_cpu_us)
+        return PairedSamples(self.baseline_cpu_us, self.tuned_cpu_us, looks=self.looks)
 
     @property
     def by_wall_time(self) -> PairedSamples:
         """The same pairs without CPU time."""
-        return PairedSamples(baseline_us=self.baseline_us, tuned_us=self.tuned_us)
+        return PairedSamples(self.baseline_us, self.tuned_us, looks=self.looks)
 
     @property
     def undisturbed(self) -> PairedSamples:
@@ -131,7 +134,9 @@ class PairedSamples(NamedTuple):
         return self._only(kept) if kept else self
 
     def _only(self, kept: Sequence[bool]) -> PairedSamples:
-        return PairedSamples._make(tuple(compress(values, kept)) for values in self)
+        of_pairs = (tuple(compress(values, kept)) for values in self[:-1])
+        looks = tuple(Look(sum(kept[: look.pairs]), look.share) for look in self.looks)
+        return PairedSamples._make((*of_pairs, looks))
 
     def swapped(self) -> PairedSamples:
         """Return the pairs with the baseline for the candidate and the other way round."""
@@ -143,6 +148,7 @@ class PairedSamples(NamedTuple):
             disturbed=self.disturbed,
             baseline_pool_share=self.tuned_pool_share,
             tuned_pool_share=self.baseline_pool_share,
+            looks=self.looks,
         )
 
 
@@ -158,6 +164,7 @@ class Measurement:
         load: How the machine served it, None where that is not known.
         baseline_cpu_us: CPU time of one call of the baseline, see `PairedSamples`.
         tuned_cpu_us: The same of the candidate.
+        looks: See `PairedSamples`.
         clock: Which time decides: CPU time where a busy machine has spoiled wall time.
         disagreement: Why neither decides on a busy machine, see `clocks_disagree`; else empty.
         is_of_machine: True for a failure that no candidate can help: of the harness, the worker or
@@ -171,6 +178,7 @@ class Measurement:
     load: MachineLoad | None = None
     baseline_cpu_us: tuple[float, ...] = ()
     tuned_cpu_us: tuple[float, ...] = ()
+    looks: tuple[Look, ...] = ()
     clock: Clock = Clock.WALL
     disagreement: str = ""
     is_of_machine: bool = False
@@ -216,8 +224,8 @@ class Measurement:
     def decisive(self) -> PairedSamples:
         """The pairs by the clock that decides."""
         if self.clock is Clock.CPU and self.tuned_cpu_us:
-            return PairedSamples(self.baseline_cpu_us, self.tuned_cpu_us)
-        return PairedSamples(self.baseline_us, self.tuned_us)
+            return PairedSamples(self.baseline_cpu_us, self.tuned_cpu_us, looks=self.looks)
+        return PairedSamples(self.baseline_us, self.tuned_us, looks=self.looks)
 
     @property
     def latency_us(self) -> float:

@@ -16,7 +16,7 @@ from aoe.report.advice import (
 )
 from aoe.report.profiles import OPERATORS, here, lost_share, names_text, peak_text
 from aoe.report.quantities import figure, interval_text, time_text, title_of, versions_text
-from aoe.report.timelines import cost_text
+from aoe.report.timelines import cost_text, judged_lines
 from aoe.report.tuned_model import threads_text
 from aoe.workload import KERNEL_DOMAIN
 from aoebank import page_environment, plural, size_text
@@ -56,7 +56,8 @@ def render_timelines(report: GdatReport) -> str:
     """Return the page of gradient tuning, with both timelines on one scale."""
     groupings = [grouping for grouping in (report.before, report.after) if grouping is not None]
     end_us = max((grouping.timeline.end_us for grouping in groupings), default=0.0) * 1.02
-    return page("timelines.html", report=report, axis=charts.time_scale(end_us))
+    judged = [*judged_lines(report)]
+    return page("timelines.html", report=report, axis=charts.time_scale(end_us), judged=judged)
 
 
 def page(template: str, **values: object) -> str:

@@ -99,6 +99,36 @@ def _head(report: GdatReport) -> Iterator[str]:
             f"interval {interval_text(report.estimate)}, {plural(report.estimate.pairs, 'pair')}"
         )
         yield f"step: {speedup_text(report.estimate)} as fast ({interval})"
+    yield from judged_lines(report)
+
+
+def judged_lines(report: GdatReport) -> Iterator[str]:
+    """Yield what decided that a grouping is used, and why its tail may be longer all the same."""
+    if report.estimate is not None:
+        yield (
+            f"judged by the median step of {plural(report.estimate.pairs, 'fresh pair')}, "
+            f"lower end {report.estimate.low:.3f}x; tails decide nothing"
+        )
+        if report.before is not None and report.after is not None:
+            yield from _longer_tail(report.before, report.after)
+    if report.busy:
+        yield f"the machine was busy: {report.busy}"
+
+
+def _longer_tail(before: GroupingReport, after: GroupingReport) -> Iterator[str]:
+    from aoe.results.gradients import TimelineSource
+
+    grown_us = after.timeline.tail_us - before.timeline.tail_us
+    earlier_us = before.timeline.backward_end_us - after.timeline.backward_end_us
+    if grown_us <= 0:
+        return
+    if earlier_us > 0:
+        why = f"backward ends {time_text(earlier_us)} earlier, with less communication beside it"
+    elif after.source is before.source is TimelineSource.MEASURED:
+        why = "tails are of a few steps, other ones than those judged"
+    else:
+        why = "a simulation does not know what communication takes from backward"
+    yield f"the tail grew by {time_text(grown_us)}: {why}"
 
 
 def cost_text(report: GdatReport) -> str:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from aoe.report.quantities import pairs_text, speedup_members
+from aoe.report.timelines import judged_lines
 from aoe.report.whole_model import (
     TIMES,
     ModelTuningReport,
@@ -208,6 +209,8 @@ class GradientTuningReport(Report):
                     f"{name}: tail {timeline.tail_us / 1e3:.1f} ms, "
                     f"{timeline.overlap_ratio:.0%} of communication hidden ({shown.source.value})"
                 )
+        for line in judged_lines(report):
+            text.line(line)
         _write_compression(text, result)
         text.line(f"result: {self.result.result_file}")
         text.line(f"bank: {self.result.bank_file}")

@@ -88,6 +88,7 @@ _BODY = _object(
         "before": _or_null(_GROUPING),
         "after": _or_null(_GROUPING),
         "speedup": _or_null(_ESTIMATE),
+        "busy": _TEXT,
         "candidates": {"type": "array", "items": _CANDIDATE, "maxItems": 10_000},
         "machine": {"type": "object"},
         "versions": {"type": "object", "additionalProperties": {"type": "string"}},
@@ -159,6 +160,7 @@ def _report(basic: Mapping[str, Any], body: Mapping[str, Any]) -> GdatReport:
         before=_grouping(body.get("before")),
         after=_grouping(body.get("after")),
         estimate=_estimate(body.get("speedup")),
+        busy=printable(body.get("busy", "")),
         candidates=tuple(
             CandidateReport(
                 name=printable(candidate["name"]),

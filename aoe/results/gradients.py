@@ -93,6 +93,7 @@ class GdatReport:
         before: The default grouping, None until it is known.
         after: The grouping in use at the end; the default's if that stays.
         estimate: Speed-up of a step, None if nothing was kept or measured.
+        busy: How a busy machine served the steps that were measured; empty for a quiet one.
         candidates: Everything measured, in order.
         compression: What became of sums in 16 bits; None if they were not allowed.
         machine: Facts about it, JSON values.
@@ -112,6 +113,7 @@ class GdatReport:
     before: GroupingReport | None = None
     after: GroupingReport | None = None
     estimate: SpeedupEstimate | None = None
+    busy: str = ""
     candidates: tuple[CandidateReport, ...] = ()
     compression: CompressionReport | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
@@ -143,6 +145,8 @@ def _body(report: GdatReport) -> dict[str, Any]:
     body["before"] = _grouping_to_json(before) if before is not None else None
     body["after"] = _grouping_to_json(after) if after is not None else None
     body["speedup"] = _estimate_to_json(report.estimate)
+    if report.busy:
+        body["busy"] = report.busy
     body["candidates"] = [
         {
             "name": candidate.name,

@@ -15,7 +15,10 @@ def _pairs(clean: int, lost: int, waited: int) -> tuple[PairedSamples, list[bool
     tuned = (100.0,) * len(base)
     marks = (False,) * clean + (True,) * (lost + waited)
     is_lost = [False] * clean + [True] * lost + [False] * waited
-    return PairedSamples(base, tuned, base, tuned, marks), is_lost
+    # mixed, so that neighbours are not correlated
+    turns = sorted(range(len(base)), key=lambda place: place * 7 % len(base))
+    base, marks = tuple(base[turn] for turn in turns), tuple(marks[turn] for turn in turns)
+    return PairedSamples(base, tuned, base, tuned, marks), [is_lost[turn] for turn in turns]
 
 
 def test_each_rule_leaves_out_what_it_names() -> None:

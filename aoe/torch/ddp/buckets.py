@@ -16,14 +16,17 @@ A static graph may leave parameters unused, and DDP then puts them where caps no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from aoe.errors import OptionError
+from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
 
 _NEEDED = (
@@ -45,9 +48,14 @@ _NEEDED_OF_REDUCER = (
     "_remove_autograd_hooks",
     "_check_reducer_finalized",
     "_reset_state",
+    "_get_zeros_like_grad_buckets",
 )
-"""Parts of DDP that are not its public interface. Source: torch 2.9, 2.13 and 2.14
-(pull request 128262 mended `_reset_state` before them)."""
+"""Parts of DDP that are not its public interface. Source: the versions of torch that pyproject.toml
+asks for (pull request 128262 mended `_reset_state` before them)."""
+
+SETTLING_STEPS = 3
+"""Steps after which DDP keeps its buckets: it fills them again before the second step, and before
+the third one if the graph is static."""
 
 SWITCHES = ("skip_all_reduce_unused_params", "batched_grad_copy", "lazy_bucket_allocation")
 """Options of DDP that its reducer is told; older versions of torch know some of them."""
@@ -118,6 +126,26 @@ def bucket_indices(gradients: Sequence[ReducedGradient], ends: Sequence[int]) ->
         buckets.extend(kinds.values())
         start = end
     return buckets
+
+
+def segmentation_of(buckets: Sequence[Sequence[int]], order: Sequence[int]) -> Segmentation:
+    """Return the segments that buckets are, or the nearest ones where they follow another order.
+
+    A bucket is sent once its own gradients and those of all buckets before it are ready: a segment
+    ends there.
+
+    Args:
+        buckets: Positions in `reduced_gradients`, in the order the buckets are sent.
+        order: The same positions in the order the gradients become ready.
+
+    >>> segmentation_of([[2, 3], [0, 1]], [3, 2, 1, 0]).ends
+    (2, 4)
+    >>> segmentation_of([[1, 2], [3], [0]], [3, 2, 1, 0]).ends
+    (3, 4)
+    """
+    ranks = {index: rank for rank, index in enumerate(order, 1)}
+    complete = accumulate((max(ranks[index] for index in bucket) for bucket in buckets), max)
+    return Segmentation(ends=tuple(dict.fromkeys(complete)))
 
 
 def match_order(
@@ -196,15 +224,22 @@ def install_buckets(
     """
     check_supported(ddp)
     _check_complete(ddp, buckets)
-    old = ddp.reducer
-    old._check_reducer_finalized()
-    hook_name = ddp._get_ddp_logging_data().get("comm_hook", "")
     if knows_caps is None:
         knows_caps = has_cap_per_bucket()
-    reducer = _make_reducer(ddp, buckets, fixed, native=lasting and knows_caps)
-    old._remove_autograd_hooks()  # somebody may keep the old one alive
-    ddp.reducer = reducer
-    _carry_over(ddp, hook_name)
+    parameters, sparse = ddp._build_params_for_reducer()
+    sizes = [
+        sum(parameters[i].numel() * parameters[i].element_size() for i in bucket)
+        for bucket in buckets
+    ]
+    kinds = {(parameter.dtype, parameter.device) for parameter in parameters}
+    uniform = len(kinds) == 1 and not any(sparse) and not ddp.static_graph
+    native = lasting and knows_caps and uniform
+    if not fills_again(ddp):
+        _exchange(ddp, dist.Reducer, buckets, sizes, {})
+    elif native:
+        _exchange(ddp, dist.Reducer, buckets, sizes, {"bucket_bytes_cap_list": sizes})
+    else:
+        _exchange(ddp, fixed, buckets, sizes, {})
 
 
 def has_cap_per_bucket() -> bool:
@@ -212,31 +247,63 @@ def has_cap_per_bucket() -> bool:
     return "bucket_bytes_cap_list" in (dist.Reducer.__init__.__doc__ or "")
 
 
-def _make_reducer(
-    ddp: Any, buckets: Sequence[Sequence[int]], fixed: type[FixedReducer], *, native: bool
-) -> Any:
+def install_own_reducer(ddp: Any) -> None:
+    """Give DDP a new reducer like the one its constructor made; see `install_buckets`.
+
+    It fills its buckets as DDP does by itself: once where `find_unused_parameters` is given without
+    a static graph, else again in its first steps, see `SETTLING_STEPS`.
+
+    Raises:
+        OptionError: DDP is used in a way which this cannot carry over.
+
+    Source: torch/nn/parallel/distributed.py, `_ddp_init_helper`.
+    """
+    check_supported(ddp)
     parameters, sparse = ddp._build_params_for_reducer()
-    sizes = [
-        sum(parameters[i].numel() * parameters[i].element_size() for i in bucket)
-        for bucket in buckets
-    ]
+    refills = fills_again(ddp)
+    limits = [sys.maxsize] if refills else list(own_caps_bytes(ddp))
+    found, caps = dist._compute_bucket_assignment_by_size(parameters, limits, sparse)
     options: dict[str, Any] = {}
-    refills = ddp.static_graph or not ddp.find_unused_parameters
-    kinds = {
-        (p.dtype, p.device, is_sparse) for p, is_sparse in zip(parameters, sparse, strict=True)
-    }
-    uniform = len(kinds) == 1 and not any(sparse) and not ddp.static_graph
-    native = native and uniform
-    if refills and native:
-        options["bucket_bytes_cap_list"] = sizes
-    for name in SWITCHES:
-        if getattr(ddp, name, False):
-            options[name] = True
-    kind = fixed if refills and not native else dist.Reducer
-    return kind(
+    if refills and (listed := getattr(ddp, "bucket_bytes_cap_list", None)):
+        options["bucket_bytes_cap_list"] = list(listed)
+    _exchange(ddp, dist.Reducer, found[::-1], caps[::-1], options)
+
+
+def buckets_in_use(ddp: Any) -> list[list[int]]:
+    """Return the buckets the reducer has now, in the order they are sent.
+
+    They are looked up, not computed: DDP fills again by the order in which gradients came in the
+    first process. Memory for all gradients is taken and given back meanwhile.
+    """
+    parameters, _ = ddp._build_params_for_reducer()
+    places = {id(parameter): place for place, parameter in enumerate(parameters)}
+    return [
+        [places[id(parameter)] for parameter in bucket.parameters()]
+        for bucket in ddp.reducer._get_zeros_like_grad_buckets()
+    ]
+
+
+def fills_again(ddp: Any) -> bool:
+    """True if DDP fills its buckets again in its first steps."""
+    return bool(ddp.static_graph or not ddp.find_unused_parameters)
+
+
+def _exchange(
+    ddp: Any,
+    kind: Any,
+    buckets: Sequence[Sequence[int]],
+    caps: Sequence[int],
+    options: Mapping[str, Any],
+) -> None:
+    """Put a new reducer in the old one's place, made as DDP's constructor makes it."""
+    old = ddp.reducer
+    old._check_reducer_finalized()
+    hook_name = ddp._get_ddp_logging_data().get("comm_hook", "")
+    parameters, sparse = ddp._build_params_for_reducer()
+    reducer = kind(
         params=parameters,
         bucket_indices=[list(bucket) for bucket in buckets],
-        per_bucket_size_limits=sizes,
+        per_bucket_size_limits=list(caps),
         process_group=ddp.process_group,
         expect_sparse_gradients=sparse,
         bucket_bytes_cap=ddp.bucket_bytes_cap,
@@ -244,8 +311,12 @@ def _make_reducer(
         gradient_as_bucket_view=ddp.gradient_as_bucket_view,
         param_to_name_mapping=ddp._build_debug_param_to_name_mapping(parameters),
         first_bucket_bytes_cap=own_caps_bytes(ddp)[0],
+        **{name: True for name in SWITCHES if getattr(ddp, name, False)},
         **options,
     )
+    old._remove_autograd_hooks()  # somebody may keep the old one alive
+    ddp.reducer = reducer
+    _carry_over(ddp, hook_name)
 
 
 def _carry_over(ddp: Any, hook_name: str) -> None:
@@ -293,7 +364,7 @@ def check_supported(ddp: Any) -> None:
         raise OptionError(
             f"torch {torch.__version__}",
             f"DistributedDataParallel has no {missing[0]}, which regrouping needs",
-            hint="use torch 2.9 to 2.14",
+            hint="use a torch that the package asks for: pip install 'aoebank[torch]'",
         )
     problem = None
     if getattr(ddp, "mixed_precision", None) is not None:
@@ -314,16 +385,16 @@ def check_supported(ddp: Any) -> None:
         )
 
 
-def default_buckets(ddp: Any, order: Sequence[int]) -> list[list[int]]:
-    """Return the buckets DDP would make by itself after its first step.
+def expected_buckets(ddp: Any, order: Sequence[int]) -> list[list[int]]:
+    """Return the buckets a DDP that has run no step would make by itself after its first ones.
 
     Args:
-        ddp: The module.
+        ddp: The module; of one that has run, see `buckets_in_use`.
         order: Positions in `reduced_gradients` in the order they become ready.
     """
     parameters, sparse = ddp._build_params_for_reducer()
     limits = list(own_caps_bytes(ddp))
-    if ddp.find_unused_parameters and not ddp.static_graph:  # never filled again
+    if not fills_again(ddp):
         found, _ = dist._compute_bucket_assignment_by_size(parameters, limits, sparse)
         return [list(bucket) for bucket in reversed(found)]
     found, _ = dist._compute_bucket_assignment_by_size(

@@ -94,6 +94,9 @@ class CompressedDdpTraining(DdpTraining):
         """The grouping in full."""
         return self._base or super().default
 
+    def look_at_default(self) -> None:
+        """Do nothing: the grouping in full is known."""
+
     @property
     def default_name(self) -> str:
         """The same for people."""
@@ -131,6 +134,12 @@ class CompressedDdpTraining(DdpTraining):
     def buckets(self, segmentation: Segmentation | None) -> list[list[int]]:
         """Return the buckets of a grouping; those of the default do not follow the order."""
         return self._base_buckets if segmentation is None else super().buckets(segmentation)
+
+    def _install_default(self) -> None:
+        if self._base is None:
+            super()._install_default()
+        else:
+            install_buckets(self._ddp, self._base_buckets)
 
     def _use(self, *, compressed: bool) -> None:
         """Have the next buckets that are installed summed in 16 bits, or in full."""

@@ -21,7 +21,7 @@ from aoe.gradients.cost import choose_cost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
 from aoe.gradients.training import Training
-from aoe.settings import environment, repeat_tune, with_bank
+from aoe.settings import accept_busy, environment, repeat_tune, with_bank
 from aoe.torch.ddp.compressed import CompressedDdpTraining
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.sharding import is_sharded, sharded_model
@@ -76,7 +76,7 @@ def tune_gradients(
     """
     env = environment()
     _check_arguments(step, settings)
-    settings = settings or GdatSettings(repeat_tune=repeat_tune(env))
+    settings = settings or GdatSettings(repeat_tune=repeat_tune(env), accept_busy=accept_busy(env))
     with reduced_training(_checked(model), step, timeout_s=timeout_s) as training:
         return tune_training(
             training,

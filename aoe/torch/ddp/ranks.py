@@ -67,6 +67,12 @@ class Ranks:
         dist.broadcast_object_list(box, src=self._first, group=self.group, device=self.device)
         return box[0]
 
+    def of_all(self, value: Any) -> list[Any]:
+        """Return the value of each process, by rank; equal in all of them."""
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value, group=self.group)
+        return values
+
     def barrier(self) -> None:
         """Wait until every process is here."""
         self.max([0.0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from statistics import fmean, median
 from typing import Any, TypeVar
 
@@ -14,21 +15,27 @@ from aoe.device.registry import DEVICES, default_device
 from aoe.errors import OptionError, RunError
 from aoe.gradients.compression import Compression
 from aoe.gradients.cost import CostSample
-from aoe.gradients.segmentation import Segmentation, from_cap_list
+from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.timeline import Timeline
 from aoe.gradients.trace import GradientTrace, average_loops, model_hash
 from aoe.gradients.training import CompressedTraining
+from aoe.measurement import CpuUse, MachineLoad
 from aoe.torch.ddp.all_reduce import measure_all_reduce
 from aoe.torch.ddp.bucket_clock import BucketClock, BucketContent
 from aoe.torch.ddp.buckets import (
+    SETTLING_STEPS,
     bucket_indices,
+    buckets_in_use,
     check_supported,
-    default_buckets,
+    expected_buckets,
+    fills_again,
     has_comm_hook,
     install_buckets,
+    install_own_reducer,
     match_order,
     own_caps_bytes,
     reduced_gradients,
+    segmentation_of,
 )
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.recorder import GradientRecorder, stamps_for
@@ -78,6 +85,7 @@ class DdpTraining:
         self._gradients = reduced_gradients(ddp)
         self._order: tuple[int, ...] = tuple(reversed(range(len(self._gradients))))
         self._installed: list[list[int]] | None = None
+        self._own: list[list[int]] | None = None  # DDP's buckets, once its reducer has shown them
         self.steps = 0
 
     @property
@@ -142,9 +150,24 @@ class DdpTraining:
 
     @property
     def default(self) -> Segmentation:
-        """What this DDP does by itself, taken as if all gradients had one dtype."""
-        sizes = [self._gradients[index].size_bytes for index in self._order]
-        return from_cap_list(sizes, own_caps_bytes(self._ddp))
+        """What this DDP does by itself; the nearest segments where it follows another order."""
+        return segmentation_of(self.buckets(None), self._order)
+
+    def is_default(self, segmentation: Segmentation) -> bool:
+        """True if a grouping gives the very buckets this DDP uses by itself."""
+        wanted, own = self.buckets(segmentation), self.buckets(None)
+        return [set(bucket) for bucket in wanted] == [set(bucket) for bucket in own]
+
+    def look_at_default(self) -> None:
+        """Let DDP's own reducer run until it keeps its buckets, and note them.
+
+        No step is needed where it never fills them again.
+        """
+        install_own_reducer(self._ddp)
+        self._installed = None
+        for _ in range(SETTLING_STEPS if fills_again(self._ddp) else 0):
+            self._run_step()
+        self._own = self._ranks.from_first(buckets_in_use(self._ddp))
 
     def order_by(self, trace: GradientTrace) -> bool:
         """Take the order of readiness from a stored trace; False if it is of another model.
@@ -246,7 +269,10 @@ class DdpTraining:
 
     def apply(self, segmentation: Segmentation | None) -> None:
         """Leave the module with these groups for good; None gives DDP its own buckets back."""
-        install_buckets(self._ddp, self.buckets(segmentation))
+        if segmentation is None:
+            self._install_default()
+        else:
+            install_buckets(self._ddp, self.buckets(segmentation))
         self._installed = None
 
     def leave_alone(self) -> None:
@@ -267,6 +293,16 @@ class DdpTraining:
             raise OptionError("training", "it cannot be compressed", got=compression)
         return self._compress(self, compression, base)
 
+    def usage(self) -> CpuUse:
+        """Return the counters of this process as they stand; only differences mean something."""
+        return default_device().usage()
+
+    def load_since(self, before: CpuUse) -> MachineLoad:
+        """Return how the machine served the process it served worst since a reading of each."""
+        uses: list[CpuUse] = self._ranks.of_all(self.usage().since(before))
+        worst = min(uses, key=attrgetter("given_share"))
+        return MachineLoad(use=worst, threads=torch.get_num_threads())
+
     def from_first(self, value: T) -> T:
         """Return the value of the first process in all of them."""
         found: T = self._ranks.from_first(value)
@@ -279,9 +315,16 @@ class DdpTraining:
     def buckets(self, segmentation: Segmentation | None) -> list[list[int]]:
         """Return the gradients of each bucket of a grouping, None for DDP's own."""
         if segmentation is None:
-            return default_buckets(self._ddp, self._order)
+            return self._own or expected_buckets(self._ddp, self._order)
         ordered = [self._gradients[index] for index in self._order]
         return bucket_indices(ordered, segmentation.ends)
+
+    def _install_default(self) -> None:
+        """Leave DDP with its own buckets for good: those seen, or what it makes by itself."""
+        if self._own is None:
+            install_own_reducer(self._ddp)
+        else:
+            install_buckets(self._ddp, self._own)
 
     def _install(self, buckets: list[list[int]]) -> bool:
         """Exchange the buckets for measuring; False if they are the ones in use."""

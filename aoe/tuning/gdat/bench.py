@@ -19,6 +19,7 @@ from aoe.device.registry import default_device
 from aoe.errors import AoeError, LeftAloneError
 from aoe.folders.turns import Turns, join_turn
 from aoe.gradients.training import Training
+from aoe.measurement import CpuUse
 from aoe.results.files import result_name, timestamp_of, write_json
 from aoe.results.gradients import GdatReport, gdat_report_to_json
 from aoe.settings import work_path
@@ -158,6 +159,30 @@ def open_reading_bench(
         progress=progress if training.is_first else SilentProgress(),
         stopwatch=stopwatch,
     )
+
+
+def busy_words(bench: TrainingBench, before: CpuUse) -> str:
+    """Return how a busy machine served the worst served process; empty for a quiet machine.
+
+    Every process calls this.
+
+    Args:
+        bench: Of the training; one that accepts a busy machine is told nothing.
+        before: Counters of this process when the steps began.
+    """
+    load = bench.training.load_since(before)
+    if load.is_quiet or bench.settings.accept_busy:
+        return ""
+    return f"the process served worst got {load}"
+
+
+def warn_if_busy(bench: TrainingBench, words: str) -> None:
+    """Warn of what a busy machine does to step times, unless there are no such words."""
+    if words:
+        bench.progress.warn(
+            f"the machine is busy: {words}. Step times scatter by that, intervals get wide, and "
+            "small gains stay unseen; stop other work, or give each process fewer threads"
+        )
 
 
 def _empty_report(training: Training, tuning_name: str) -> GdatReport:

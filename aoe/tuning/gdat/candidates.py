@@ -54,7 +54,7 @@ class GdatTrial:
 def gdat_candidates(
     trace: GradientTrace,
     cost: CostModel,
-    default: Segmentation,
+    default: Segmentation | None,
     *,
     stored: StoredGradients | None,
     grid_mib: Sequence[float],
@@ -67,15 +67,15 @@ def gdat_candidates(
     Args:
         trace: When gradients become ready.
         cost: Of all-reduce in this cluster.
-        default: What the others are measured against.
+        default: What the others are measured against; None if that is no segmentation.
         stored: What the bank has; its grouping is tried if it is about this order of gradients.
         grid_mib: Bucket sizes.
         compression: What groupings other than the default are summed in: its groups are one, then.
     """
     found: list[GdatCandidate] = []
-    if compression is not None:
+    if compression is not None and default is not None:
         found.append(GdatCandidate(name="the same groups", segmentation=default))
-    seen = {default}
+    seen: set[Segmentation | None] = {default}
     sizes = sorted(
         _grid(trace, grid_mib), key=lambda size: finish_us(trace, size.segmentation, cost)
     )
@@ -122,9 +122,10 @@ def _known(stored: StoredGradients | None, trace: GradientTrace) -> Iterator[Gda
 
 
 def _computed(
-    trace: GradientTrace, cost: CostModel, default: Segmentation
+    trace: GradientTrace, cost: CostModel, default: Segmentation | None
 ) -> Iterator[GdatCandidate]:
-    for chosen in choose_candidates(trace, cost, limit=_COMPUTED, exclude=(default,)):
+    excluded = () if default is None else (default,)
+    for chosen in choose_candidates(trace, cost, limit=_COMPUTED, exclude=excluded):
         inflated = f" x{chosen.inflation:g}" if chosen.inflation != 1 else ""
         yield GdatCandidate(
             name=f"{chosen.origin.value}{inflated}",

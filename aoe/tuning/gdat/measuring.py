@@ -10,10 +10,10 @@ from aoe.gradients.cost import CostModel
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.timeline import simulate
 from aoe.gradients.trace import GradientTrace
-from aoe.measurement import Race, SpeedupEstimate, estimate_speedup
+from aoe.measurement import CpuUse, Race, SpeedupEstimate, estimate_speedup
 from aoe.measurement.race import BASELINE
 from aoe.results.gradients import GroupingReport, TimelineSource
-from aoe.tuning.gdat.bench import TrainingBench
+from aoe.tuning.gdat.bench import TrainingBench, busy_words, warn_if_busy
 from aoe.tuning.gdat.candidates import GdatCandidate, GdatTrial, report_trial
 from aoe.tuning.gdat.racing import Verdict, race_and_confirm
 
@@ -46,10 +46,19 @@ def search(
     candidates: Sequence[GdatCandidate],
     trace: GradientTrace,
     cost: CostModel,
+    before: CpuUse,
 ) -> GdatSearch:
-    """Let candidates and default run beside each other, and confirm the best of them."""
+    """Let candidates and default run beside each other, and confirm the best of them.
+
+    Args:
+        bench: Of the training.
+        candidates: Groupings.
+        trace: Gradients they group.
+        cost: Of all-reduce.
+        before: Counters of this process before recording: a busy machine is told of at once.
+    """
     settings = bench.settings
-    on_bench = _OnBench(bench, candidates, trace, cost)
+    on_bench = _OnBench(bench, candidates, trace, cost, before)
     verdict = race_and_confirm(
         on_bench, len(candidates), settings.race, settings.final, settings.least_speedup
     )
@@ -79,7 +88,9 @@ class _OnBench:
         candidates: Sequence[GdatCandidate],
         trace: GradientTrace,
         cost: CostModel,
+        before: CpuUse,
     ) -> None:
+        self._before = before
         self._bench = bench
         self._candidates = candidates
         self._trace = trace
@@ -98,6 +109,8 @@ class _OnBench:
     def on_round(self, race: Race) -> None:
         """Report every candidate that ran, and tell who leads."""
         self._rounds += 1
+        if self._rounds == 1:
+            warn_if_busy(self._bench, busy_words(self._bench, self._before))
         trials = {
             runner: self._trial(race, runner)
             for runner in range(1, len(race.times_us))

@@ -34,6 +34,7 @@ from aoe.results.files import RepoOutcome, TuningResult
 from aoe.settings import lock_path
 from aoe.tuning.gdat.bench import (
     TrainingBench,
+    busy_words,
     find_places,
     measuring_together,
     on_first,
@@ -76,6 +77,7 @@ def run(context: ModeContext) -> TunedGradients:
         loops=checked_loops(context.settings.run_loop),
         repeat_tune=context.settings.repeat_tune,
         tuning_time_limit_s=context.settings.tuning_time_limit_s,
+        accept_busy=context.settings.accept_busy,
         compression=context.settings.allow_compression,
     )
 
@@ -172,17 +174,20 @@ def group_gradients(bench: TrainingBench) -> GdatResult:
         return _reuse(bench, stored, known.why)
     if known.is_default_best:
         return _finish(bench, RepoOutcome.UNSATISFIED, known.why, None, None)
+    before = training.usage()
+    training.look_at_default()
     trace = _trace(bench, None if known.is_afresh else stored)
     cost = _cost(bench)
     candidates = gdat_candidates(
         trace,
         cost,
-        training.default,
+        training.default if training.is_default(training.default) else None,
         stored=stored,
         grid_mib=bench.settings.grid_mib,
         compression=training.compression,
     )
-    found = search(bench, candidates, trace, cost)
+    found = search(bench, candidates, trace, cost, before)
+    bench.report.update(busy=busy_words(bench, before))
     outcome = _settle(stored is not None, found.winner is not None)
     if found.winner is not None or found.is_complete:
         on_first(training, lambda: _store(bench, outcome, trace, cost, found))

@@ -47,6 +47,7 @@ class GdatSettings:
         race: Policy for all candidates beside each other.
         final: Policy for the best one.
         least_speedup: What the lower end of its interval has to exceed.
+        accept_busy: True to say nothing of a busy machine.
         compression: What gradients may be summed in, so that results differ in rounding; None for
             all their bits.
     """
@@ -58,6 +59,7 @@ class GdatSettings:
     race: RacePolicy = field(default_factory=step_race_policy)
     final: MeasurePolicy = field(default_factory=step_final_policy)
     least_speedup: float = ACCEPT_STEP_SPEEDUP
+    accept_busy: bool = False
     compression: Compression | None = None
 
     def __post_init__(self) -> None:

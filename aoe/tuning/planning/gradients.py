@@ -31,6 +31,8 @@ _SIZES = 9
 _TIMES = 9
 """Measuring all-reduce: evenly spaced sizes from the smallest to all gradients, each twice to warm
 up and seven times. Source: `aoe.torch.ddp.all_reduce`."""
+_SETTLING_STEPS = 3
+"""Steps in which the framework shows its own groups. Source: `aoe.torch.ddp.buckets`."""
 _TIMELINE_STEPS = 16
 """Steps in which the groups are watched, before and after."""
 
@@ -107,7 +109,7 @@ def plan_training(
 
 def _most_steps(settings: GdatSettings, candidates: int) -> int:
     """Return the training steps a search takes at most, as if nothing in the bank fits."""
-    recorded = settings.loops + 1
+    recorded = _SETTLING_STEPS + settings.loops + 1
     return recorded + most_steps(candidates, settings.race, settings.final) + _TIMELINE_STEPS
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 from typing import Self
 
-from aoe.measurement import Measurement, Scatter
+from aoe.measurement import Measurement, Scatter, variance_ratio
 from aoe.tuning.validation.time_reserve import PROCESSES
 
 PRINTED, ACCEPTING = 0.95, 0.99
@@ -97,7 +97,7 @@ class ProcessRatio:
             return cls(log=log)
         # distances from a middle that follows them are too short; of a median distance, the factor
         # is within 4 % of that of C. Croux and P. J. Rousseeuw, Time-efficient algorithms (1992)
-        scale = _OF_MEDIAN / pairs * (pairs / (pairs - 1)) ** 2
+        scale = _OF_MEDIAN / pairs * (pairs / (pairs - 1)) ** 2 * variance_ratio(measurement.ratios)
         return cls(
             log=log,
             variance=scale * (_OF_MEAN_DEVIATION * fmean(distances)) ** 2,

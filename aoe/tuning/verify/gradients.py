@@ -23,12 +23,14 @@ from aoe.device.registry import default_device
 from aoe.execute.compiling import KernelCompilers
 from aoe.gradients.training import Training, TrainingProgram
 from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate
-from aoe.settings import environment, lock_path
+from aoe.settings import accept_busy, environment, lock_path
 from aoe.tuning.gdat.bench import (
     TrainingBench,
+    busy_words,
     measuring_together,
     on_first,
     open_reading_bench,
+    warn_if_busy,
 )
 from aoe.tuning.gdat.fitting import FitCheck
 from aoe.tuning.gdat.looking_up import misfit_of, was_measured_here
@@ -153,7 +155,9 @@ def verify_training(
     Returns:
         What was found out; None in all processes but the first.
     """
-    bench = open_reading_bench(training, GdatSettings(), env=env, cwd=cwd, progress=progress)
+    bench = open_reading_bench(
+        training, GdatSettings(accept_busy=accept_busy(env)), env=env, cwd=cwd, progress=progress
+    )
     with measuring_together(training, lock_path(env), bench.progress.warn):
         stored = on_first(training, lambda: _stored(bench))
         found = stored if isinstance(stored, str) else _measured(bench, stored)
@@ -205,11 +209,14 @@ def _measured(bench: TrainingBench, stored: StoredGradients) -> _Measured | str:
     training = bench.training
     if not was_measured_here(stored, training):
         return "its gradients are not those of this training"
+    before = training.usage()
     misfit = misfit_of(training, FitCheck(training), stored)
+    training.look_at_default()
     bench.progress.step(f"{_PAIRS.pairs_max} pairs of training steps, {training.default_name}")
     measurement, estimate = fresh_pairs(
         partial(training.sample_us, None), partial(training.sample_us, stored.segmentation), _PAIRS
     )
+    warn_if_busy(bench, busy_words(bench, before))
     return _Measured(stored=stored, measurement=measurement, estimate=estimate, misfit=misfit)
 
 

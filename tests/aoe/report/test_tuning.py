@@ -312,7 +312,31 @@ def test_gradients_are_told_with_their_interval(capsys: pytest.CaptureFixture[st
     assert lines[0] == "add: optimum; 2 segments"
     assert lines[1].startswith("training step: 1.250x (95 % interval 1.200 to 1.300, 40 pairs")
     assert [line.split(":")[0] for line in lines[2:4]] == ["before", "after"]
+    assert lines[4].startswith("judged by the median step of 40 fresh pairs, lower end 1.200x")
+    assert not any("tail grew" in line or "busy" in line for line in lines)
     assert lines[-1] == "net_20260301 process finished. Performance improved by 25.00%"
+
+
+def test_tail_that_grew_and_a_busy_machine_are_told_with_the_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tuned = _gradients(kept=True)
+    report = tuned.result.report
+    assert report.before is not None and report.after is not None
+    shorter = replace(report.before.timeline, backward_end_us=2800.0)
+    for before, after, why in (
+        (report.after, report.before, "a simulation does not know what communication takes"),
+        (
+            report.after,
+            replace(report.before, timeline=shorter),
+            "backward ends 400.0 us earlier, with less communication beside it",
+        ),
+    ):
+        swapped = replace(report, before=before, after=after, busy="it got 40%")
+        found = replace(tuned, result=replace(tuned.result, report=swapped))
+        told = _told(GradientTuningReport(result=found), capsys)
+        assert "the tail grew by 1." in told and why in told
+        assert "the machine was busy: it got 40%" in told
 
 
 def test_known_grouping_is_told_with_where_it_was_measured(

@@ -30,6 +30,7 @@ EMPTY = GdatReport(
     [
         REPORT,
         EMPTY,
+        replace(REPORT, busy="the process served worst got 40%"),
         replace(REPORT, result=TuningResult.FAILED, estimate=None),
         replace(REPORT, cost=TableCost(sizes_bytes=(1, 2), times_us=(3, 4)), after=None),
     ],

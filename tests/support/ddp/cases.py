@@ -28,6 +28,7 @@ SAME_AS_DDP = (
 COMPRESSED = ("allowed", "too_inexact", "left_alone")
 GRADIENTS = (
     "recorded",
+    "own_buckets",
     "tune_and_reuse",
     "tune_unsatisfied",
     "tune_repeatedly",

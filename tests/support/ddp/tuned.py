@@ -238,7 +238,9 @@ def recorded() -> dict[str, Any]:
     """Record backward passes; hooks are gone afterwards."""
     ddp = DistributedDataParallel(net())
     training = DdpTraining(ddp, stepper(ddp), Ranks(None, ddp.device, timeout_s=None))
+    before = training.usage()
     trace = training.record(5)
+    load = training.load_since(before)
     left = [
         parameter
         for parameter in ddp.parameters()
@@ -251,6 +253,8 @@ def recorded() -> dict[str, Any]:
         "names": trace.names,
         "ready_us": trace.ready_us,
         "loops": trace.loops,
+        "load": str(load),
+        "was_looked_at": load.use.wall_s > 0 < load.use.cpu_s,
         "hooks_left": len(left) + len(attrgetter("_forward_hooks")(ddp.module)),
         "samples": [tuple(sample) for sample in samples],
         "segments": [(segment.gradients, segment.bytes) for segment in timeline.segments],

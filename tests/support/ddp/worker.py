@@ -14,6 +14,7 @@ from typing import Any
 
 import compression
 import failures
+import own_buckets
 import torch
 import torch.distributed as dist
 import tuned
@@ -22,6 +23,7 @@ import twins
 PLAIN: dict[str, Callable[[], dict[str, Any]]] = {
     "same_caps": twins.same_caps,
     "recorded": tuned.recorded,
+    "own_buckets": own_buckets.own_buckets,
 }
 WITH_FOLDER: dict[str, Callable[[Path], dict[str, Any]]] = {
     scenario.__name__: scenario

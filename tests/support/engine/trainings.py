@@ -15,6 +15,7 @@ from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps
 from aoe.gradients.timeline import Timeline, simulate
 from aoe.gradients.trace import GradientTrace, model_hash
 from aoe.gradients.training import Training
+from aoe.measurement import CpuUse, MachineLoad
 from aoe.tuning.gdat.racing import RACE_STEPS
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.progress import SilentProgress
@@ -67,11 +68,19 @@ class FakeTraining:
         self.left = 0
         self.batch = 1.0  # factor on the time of backward and of everything after it
         self.probes = 0
+        self.given = 1.0  # share of the CPU time asked for
 
     @property
     def candidates(self) -> list[Segmentation]:
         """Return what was measured against the default, in order, once each."""
         return [one for one in dict.fromkeys(self.raced) if one not in (None, self.default)]
+
+    def is_default(self, segmentation: Segmentation) -> bool:
+        """Compare with the default."""
+        return segmentation == self.default
+
+    def look_at_default(self) -> None:
+        """Know it already."""
 
     def order_by(self, trace: GradientTrace) -> bool:
         """Say whether the trace fits."""
@@ -135,6 +144,14 @@ class FakeTraining:
     def leave_alone(self) -> None:
         """Remember."""
         self.left += 1
+
+    def usage(self) -> CpuUse:
+        """Return no counters."""
+        return CpuUse()
+
+    def load_since(self, before: CpuUse) -> MachineLoad:
+        """Return what was set."""
+        return MachineLoad(use=CpuUse(wall_s=1.0, cpu_s=self.given, waited_s=1.0 - self.given))
 
     def from_first(self, value: Any) -> Any:
         """Be alone."""

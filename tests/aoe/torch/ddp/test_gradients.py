@@ -51,6 +51,7 @@ def test_gradients_are_recorded_in_the_order_of_backward(found: Found) -> None:
 
 def test_all_ranks_record_the_same(found: Found) -> None:
     assert found[0]["recorded"] == found[1]["recorded"]
+    assert found[0]["recorded"]["was_looked_at"], found[0]["recorded"]["load"]
 
 
 def test_recording_leaves_no_hooks(found: Found) -> None:
@@ -78,6 +79,44 @@ def test_sweep_is_whole_numbers_from_small_to_everything_within_bounds(total: in
     assert list(sizes) == sorted(set(sizes)) and not any(size % 4 for size in sizes)
     assert sizes[0] == 4096 and len(sizes) >= 2
     assert sizes[-1] == min(max(total, 16384), 256 << 20) // 4 * 4
+
+
+# ---- DDP's own buckets ----
+
+OWN = {
+    "plain": [[3], [2, 1, 0]],
+    "unused": [[1, 2, 3], [0]],
+    "unused layer": [[1, 2, 3], [0]],
+    "static, unused layer": [[3], [1, 0, 2]],
+    "shuffled": [[1, 2, 3], [0]],
+    "mixed": [[4], [5, 3], [2], [1, 0]],
+}
+FILLED_AGAIN = {"plain", "static, unused layer", "mixed"}
+
+
+@pytest.mark.parametrize("module", OWN)
+def test_default_is_what_ddp_does_by_itself(found: Found, module: str) -> None:
+    for rank in found:
+        case = rank["own_buckets"][module]
+        assert case["real"] == case["own"] == case["own again"] == OWN[module]
+        assert case["looked at"] == (
+            3 if module in ("plain", "static, unused layer", "mixed") else 0
+        )
+
+
+def test_grouping_by_readiness_is_tried_where_ddp_groups_by_registration(found: Found) -> None:
+    cases = found[0]["own_buckets"]
+    assert {name for name, case in cases.items() if case["by readiness is tried"]} == {
+        "unused",
+        "unused layer",
+        "static, unused layer",
+        "shuffled",
+    }
+    assert {name: case["ends"] for name, case in cases.items() if case["is default"]} == {
+        "plain": [1, 4],
+        "unused": [3, 4],
+        "unused layer": [3, 4],
+    }
 
 
 # ---- tuning, the bank, the result ----

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.fakes import RecordingProgress
 from support.engine.trainings import MIB, SIZES, SLOW, FakeProgram, FakeTraining
 
 from aoe.bank.gradients import GradientBank
@@ -26,7 +27,7 @@ from aoe.tuning.gdat.run import group_gradients
 from aoe.tuning.gdat.settings import GdatSettings
 from aoe.tuning.live_report import LiveReport, start_stopwatch
 from aoe.tuning.mode import JobType, TargetMetric, TuneSettings
-from aoe.tuning.progress import SilentProgress
+from aoe.tuning.progress import Progress, SilentProgress
 from aoe.tuning.run import tune_with
 from aoebank import Bank, Event
 
@@ -51,6 +52,7 @@ def run(
     training: FakeTraining,
     *,
     publish: Callable[[GdatReport], None] = lambda report: None,
+    progress: Progress | None = None,
     clock: Callable[[], float] = lambda: 0.0,
     **settings: Any,
 ) -> GdatResult:
@@ -70,7 +72,7 @@ def run(
         bank=make_bank(folder),
         settings=chosen,
         report=LiveReport(report, lambda now: on_first(training, lambda: publish(now)), stopwatch),
-        progress=SilentProgress(),
+        progress=progress or SilentProgress(),
         stopwatch=stopwatch,
     )
     return group_gradients(bench)
@@ -96,6 +98,19 @@ def test_best_grouping_is_added_and_applied(tmp_path: Path) -> None:
     stored = make_bank(tmp_path).find(training.model_hash, training.sizes_bytes)
     assert stored is not None and stored.segmentation == result.segmentation
     assert events(tmp_path) == [Event.ADD]
+
+
+def test_busy_machine_is_warned_of_once_and_stands_in_the_report(tmp_path: Path) -> None:
+    for given, accepts, is_told in ((0.4, False, True), (0.4, True, False), (0.95, False, False)):
+        training, told = FakeTraining(), RecordingProgress()
+        training.given = given
+        result = run(tmp_path / f"{given}{accepts}", training, progress=told, accept_busy=accepts)
+        warnings = told.texts("warn")
+        assert result.outcome is RepoOutcome.ADD  # its interval says how much is known
+        assert len(warnings) == is_told
+        if is_told:
+            assert "the machine is busy: the process served worst got 40% of the CPU" in warnings[0]
+        assert ("40% of the CPU time it asked for" in result.report.busy) == is_told
 
 
 def test_every_candidate_runs_and_only_the_best_is_confirmed(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_equal_models_pass_less_than_once_in_a_hundred(count: int, noise: dict[s
     ("count", "speedup", "noise"),
     [
         (1, 1.5, {"placing": 0.03, "jitter": 0.02}),
-        (1, 2.0, {"placing": PLACING, "jitter": 0.2, "pairs": 10}),
+        (1, 2.0, {"placing": PLACING, "jitter": 0.2, "pairs": 16}),
         (2, 1.25, {"placing": 0.02, "order": 0.02, "jitter": 0.02}),
         (2, 2.0, {"placing": 0.1, "jitter": 0.1}),
         (3, 1.2, {"placing": 0.02, "order": 0.03, "jitter": 0.02}),
