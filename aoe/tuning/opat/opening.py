@@ -73,6 +73,7 @@ def operator_tools(
         compilers_of=partial(open_compilers, tuning),
         is_chosen=_chosen(tuning, graph),
         covering=covering_of(tuning, bank),
+        clock=tuning.time.stopwatch.clock,
     )
 
 
@@ -141,6 +142,7 @@ def open_compilers(tuning: TuneContext) -> KernelCompilers:
         tuning.machine.objects,
         processes=tuning.settings.compile_processes,
         apart=tuning.machine.runner.apart() if tuning.subject.streams == 1 else None,
+        clock=tuning.time.stopwatch.clock,
     )
 
 
