@@ -25,8 +25,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from comparison.preparation import prepare
-from comparison.prepared import MODEL
+from comparison.prepared import PreparedNetwork
 from comparison.steps import Steps, measure_each, run_aoe, tell, where_measured
 from comparison.tables import table_row
 from networks.registry import NETWORKS
@@ -158,8 +157,7 @@ def main(words: list[str] | None = None) -> int:
     steps = Steps(given.results, {"idle": given.idle, "limit_s": given.limit})
 
     def measure(name: str) -> None:
-        prepare(name, given.prepared / name)
-        model = given.prepared / name / MODEL
+        model = PreparedNetwork.make(name, given.prepared / name).model
         steps.once(name, lambda: tune_beside(model, idle=given.idle, limit_s=given.limit))
 
     code = measure_each(given.networks, measure)

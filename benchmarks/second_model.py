@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from comparison.preparation import prepare
-from comparison.prepared import MODEL
+from comparison.prepared import MODEL, PreparedNetwork
 from networks.registry import NETWORKS
 
 _HERE = Path(__file__).resolve().parent
@@ -87,7 +86,7 @@ def main(words: list[str] | None = None) -> int:
 def _model(name: str, folder: Path) -> Path:
     file = folder / name / MODEL
     if not file.exists():
-        prepare(name, folder / name)
+        PreparedNetwork.make(name, folder / name)
     return file
 
 

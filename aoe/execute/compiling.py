@@ -6,7 +6,7 @@ import math
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +36,7 @@ class KernelCompilers:
         cache: Where kernels of earlier runs are, None for nowhere.
         processes: Most kernels compiled at once; None for one a core, at most 8.
         apart: Compiles beside measuring, None where there are no cores for that.
+        clock: Monotonic seconds.
 
     Attributes:
         runner: As given.
@@ -49,8 +50,10 @@ class KernelCompilers:
         *,
         processes: int | None = None,
         apart: SeparateCompiler | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.runner = runner
+        self._clock = clock
         cores = apart.cores if apart is not None else runner.target.core_num
         self.processes = processes or min(cores, _PROCESSES_MAX)
         self._apart = apart
@@ -137,14 +140,14 @@ class KernelCompilers:
         self, apart: SeparateCompiler, sources: Sequence[KernelSource], left_s: float
     ) -> None:
         """Compile in a turn of this run: what it measures meanwhile is part of the same turn."""
-        began_s = time.monotonic()
+        began_s = self._clock()
         # in this order: who waits for a turn must not be waited for by who has it
         with (
             self._one_at_a_time,
             suppress(RunError),
             apart.turn(lambda: self._is_closing),
         ):
-            self._compile_ahead(sources, left_s - (time.monotonic() - began_s))
+            self._compile_ahead(sources, left_s - (self._clock() - began_s))
 
     def _compile_ahead(self, sources: Sequence[KernelSource], left_s: float) -> None:
         errors = self._compile_now(sources, self._scratch.path, left_s)
@@ -209,9 +212,9 @@ class KernelCompilers:
     ) -> dict[str, str]:
         if not sources:
             return {}
-        began_s = time.monotonic()
+        began_s = self._clock()
         with self._one_at_a_time:
-            return self._compile_now(sources, directory, left_s - (time.monotonic() - began_s))
+            return self._compile_now(sources, directory, left_s - (self._clock() - began_s))
 
     def _compile_now(
         self, sources: Sequence[KernelSource], directory: Path, left_s: float

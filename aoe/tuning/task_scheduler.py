@@ -11,7 +11,6 @@ says what waits, who gets the next slice, and what becomes of a result; the sear
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -101,7 +100,7 @@ class TaskScheduler(Generic[TaskT, ResultT]):
     pool: MeasurePool[FinishedSlice[TaskT, ResultT]]
     runner: TaskRunner
     warn: Callable[[str], None]
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float]
     _running: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:

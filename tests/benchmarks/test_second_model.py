@@ -6,9 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch")
-
 import second_model
 from second_model import read_run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,10 @@ from aoe.ort.sessions import InputSpec, input_specs, numpy_type
 CallForm = tuple[tuple[str, str, tuple[int | str, ...]], ...]
 """Name, element type and shape of every array of a call, by name; `1~8` for an extent that may be
 anything between, where calls of many shapes are computed by one session."""
+
+
+_NO_POOL = "thread pool must have at least one thread"
+"""ONNX Runtime's refusal of `run_async` by a session of one thread."""
 
 
 def form_of(feed: Mapping[str, Any]) -> CallForm | None:
@@ -100,6 +105,7 @@ class SwappingSession(ort.InferenceSession):  # type: ignore[misc]
         self.substitutes = substitutes
         self._inputs = input_specs(self)
         self.static_form = declared_form(self._inputs)
+        self._async_calls = ThreadPoolExecutor(1, "run_async")  # starts a thread when it is used
 
     def _sought(self, form: CallForm) -> CallForm:
         """Return the form under which the substitute for calls of a form is kept."""
@@ -146,12 +152,32 @@ class SwappingSession(ort.InferenceSession):  # type: ignore[misc]
         user_data: Any,
         run_options: Any = None,
     ) -> Any:
-        """Compute the outputs and call back; see `onnxruntime.InferenceSession`."""
+        """Compute the outputs and call back; see `onnxruntime.InferenceSession`.
+
+        ONNX Runtime refuses such calls where a session has one thread, as the substitutes have on
+        one core. The calls of such a session are computed one after another by a thread of ours.
+        """
         session = self._session_for(input_feed)
         if session is None:
-            return super().run_async(output_names, input_feed, callback, user_data, run_options)
-        held = _Held(session, callback)
-        return session.run_async(output_names, input_feed, held, user_data, run_options)
+            begin, run = super().run_async, super().run
+        else:
+            begin, run, callback = session.run_async, session.run, _Held(session, callback)
+        try:
+            return begin(output_names, input_feed, callback, user_data, run_options)
+        except Exception as error:  # onnxruntime raises its own unrelated classes
+            if _NO_POOL not in str(error):
+                raise
+
+        def compute() -> None:
+            try:
+                outputs, problem = run(output_names, input_feed, run_options), ""
+            except Exception as error:
+                outputs, problem = [], str(error)
+            callback(outputs, user_data, problem)
+
+        # what the callback raises is logged
+        self._async_calls.submit(compute).add_done_callback(Future.result)
+        return None
 
     def io_binding(self) -> HeldBinding:
         """Return a binding to whom computes a model of fixed shapes now, else to the model itself.

@@ -74,6 +74,7 @@ def operator_tools(
         compilers_of=partial(open_compilers, tuning),
         is_chosen=_chosen(tuning, graph),
         covering=covering_of(tuning, bank),
+        clock=tuning.time.stopwatch.clock,
     )
 
 
@@ -148,6 +149,7 @@ def open_compilers(tuning: TuneContext, runner: TaskRunner | None = None) -> Ker
         tuning.machine.objects,
         processes=tuning.settings.compile_processes,
         apart=tuning.machine.runner.apart() if is_own and tuning.subject.streams == 1 else None,
+        clock=tuning.time.stopwatch.clock,
     )
 
 

@@ -152,6 +152,7 @@ def tune_fusion_groups(
                 pool=SerialExecutor(),
                 runner=tuning.machine.runner,
                 warn=tuning.progress.warn,
+                clock=tuning.time.stopwatch.clock,
             ).run()
             tuned = tuple(sorted(tasks.done, key=lambda one: found.subgraphs.index(one.subgraph)))
             validation = validate_model(tuning, operators, assembly, won.used(graph, tuned), costs)

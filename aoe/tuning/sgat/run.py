@@ -403,7 +403,11 @@ def _tuned(
             most_trials=tuning.settings.max_tuning_count,
         )
         TaskScheduler[Subgraph, TunedSubgraph](
-            tasks=tasks, pool=pool, runner=tuning.machine.runner, warn=tuning.progress.warn
+            tasks=tasks,
+            pool=pool,
+            runner=tuning.machine.runner,
+            warn=tuning.progress.warn,
+            clock=tuning.time.stopwatch.clock,
         ).run()
     return sorted(done, key=lambda tuned: found.subgraphs.index(tuned.subgraph))
 

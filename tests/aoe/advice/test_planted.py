@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.cpu import TwoCoreCpu
 from support.engine.fakes import ScriptedRunner
 from support.engine.profiles import PEAK
 from support.tiers import few_every_day
@@ -23,12 +24,14 @@ from aoe.advice.threads import THREADS_ACTION
 from aoe.profiling.figures import ProfiledModel
 from aoe.profiling.probe import ProbedPeak
 from aoe.profiling.run import ProfileSettings, profile_subject
+from aoe.profiling.subject import ProfileSubject
 from benchmarks.planted_models import PLANTED
 
 
-def _profile(*arguments: Any) -> ProfiledModel:
+def _profile(subject: ProfileSubject, *arguments: Any) -> ProfiledModel:
     """Let every operator take as long, lose as much, and be fastest with one of two threads."""
-    found = profile_subject(*arguments, find_peak=lambda *_: ProbedPeak(peak=PEAK))
+    subject = replace(subject, device=TwoCoreCpu())
+    found = profile_subject(subject, *arguments, find_peak=lambda *_: ProbedPeak(peak=PEAK))
     times = {
         "median_us": 100.0,
         "roofline_us": 10.0,

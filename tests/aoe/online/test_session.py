@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import queue
 import threading
 import warnings
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -365,16 +367,28 @@ def test_every_way_of_calling_uses_what_was_found(found: Any) -> None:
     binding.bind_output("y")
     found.run_with_iobinding(binding)
     assert binding.copy_outputs_to_cpu()[0][0, 0] == FOUND
-    told = threading.Event()
-    results: list[Any] = []
+    (y,), data, error = _called_back(found, ["y"], rows())
+    assert (y[0, 0], data, error) == (FOUND, "data", "")
 
-    def callback(outputs: Any, data: Any, error: str) -> None:
-        results.extend((outputs, data, error))
-        told.set()
 
-    found.run_async(["y"], rows(), callback, "data")
-    assert told.wait(60)
-    assert (results[0][0][0, 0], results[1:]) == (FOUND, ["data", ""])
+def _called_back(session: ort.InferenceSession, outputs: list[str], feed: Any) -> tuple[Any, ...]:
+    """Return what a session calls back with."""
+    results: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+    session.run_async(outputs, feed, lambda *said: results.put(said), "data")
+    return results.get(timeout=60)
+
+
+def test_session_of_one_thread_calls_back_as_one_with_a_pool_does(both: Script, bank: Path) -> None:
+    for threads, root in product((1, 2), (bank, bank.parent / "none")):
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        session = both.session_class()(adding(PLAIN), options, bank=root)
+        (y,), data, error = _called_back(session, ["y"], rows())
+        assert (y[0, 0], data, error) == (FOUND if root == bank else PLAIN, "data", "")
+        outputs, _, error = _called_back(session, ["y"], {"x": rows()["x"].astype(np.float64)})
+        assert outputs == [] and "data type" in error
+        with pytest.raises(ValueError, match="missing from input feed"):
+            session.run_async(["y"], {}, print, None)
 
 
 def test_binding_made_before_a_swap_goes_on(both: Script, bank: Path) -> None:

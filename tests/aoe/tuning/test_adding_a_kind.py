@@ -264,6 +264,7 @@ def _tune(tuning: TuneContext, report: LiveReport[LadderReport]) -> LadderResult
         pool=SerialExecutor(),
         runner=tuning.machine.runner,
         warn=tuning.progress.warn,
+        clock=tuning.time.stopwatch.clock,
     ).run()
     report.update(tasks=tuple(tuned), result=TuningResult.SUCCESSFUL)
     parts = tuning.scratch / "om"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from support.engine.fakes import ScriptedRunner
+from support.engine.fakes import ScriptedClock, ScriptedRunner
 from support.engine.ladders import Found, LadderTask
 
 from aoe.errors import AoeError
@@ -93,6 +93,7 @@ def _run(
         pool=pool or SerialExecutor(),
         runner=ScriptedRunner(),  # type: ignore[arg-type]
         warn=lambda text: None,
+        clock=ScriptedClock(),
     ).run()
     return tasks
 

@@ -9,9 +9,20 @@ from aoe.device.cpu.device import Cpu
 from aoe.device.cpu.memory_pressure import is_hoarding
 from aoe.device.registry import DEVICES
 from aoe.measurement import CpuUse
+from aoe.target import Target
 
 CPU = DEVICES["cpu"]
 open_session = CPU.open_session
+
+
+@dataclass(frozen=True, slots=True)
+class TwoCoreCpu(Cpu):
+    """The CPU with two usable cores, whatever this process may use."""
+
+    def describe(self, core_num: int | None = None) -> Target:
+        """Describe the CPU with at most two cores."""
+        known = super(TwoCoreCpu, self).describe()
+        return replace(known, core_num=min(core_num or 2, 2))
 
 
 @dataclass(frozen=True, slots=True)

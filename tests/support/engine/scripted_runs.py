@@ -13,13 +13,14 @@ from onnx import helper
 
 import aoe
 from aoe import TuneResult
-from aoe.device.cpu.device import Cpu
 from aoe.device.registry import resolve_target
 from aoe.execute.messages import ModelPart
+from aoe.measurement import CpuUse
 from aoe.ort.profile import ModelProfile
 from aoe.schedule import Schedule
 from aoe.target import Target
 from aoe.tuning.engine.parts import EngineParts
+from support.engine.cpu import TwoCoreCpu
 from support.engine.fakes import ScriptedRunner, always_twice_as_fast
 from support.engine.models import make_model
 
@@ -27,8 +28,11 @@ _MODEL_US = 10_000.0
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptedCpu(Cpu):
-    """This machine's CPU, for which nothing is linked."""
+class ScriptedCpu(TwoCoreCpu):
+    """This machine's CPU with two cores and no neighbours, for which nothing is linked."""
+
+    def usage(self) -> CpuUse:
+        return CpuUse()
 
     def build_library(self, *_: object, file: Path, **__: object) -> Path:
         file.write_bytes(b"library")
@@ -68,10 +72,11 @@ class ScriptedRuns:
         }
         return EngineParts(**(parts | self.parts))
 
-    def resolve(self, soc_version: str | None, core_num: int | None) -> tuple[Cpu, Target]:
+    def resolve(self, soc_version: str | None, core_num: int | None) -> tuple[ScriptedCpu, Target]:
         """Return a CPU that links nothing, and the target."""
-        _, target = resolve_target(soc_version, core_num)
-        return ScriptedCpu(), self.target(target)
+        resolve_target(soc_version, core_num)  # refuses other targets
+        device = ScriptedCpu()
+        return device, self.target(device.describe(core_num))
 
     def tune(self, model: Any, **options: Any) -> TuneResult:
         """Tune as `aoe.tune`; the search is the cheapest one, since times are scripted."""

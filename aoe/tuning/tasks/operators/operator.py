@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -107,6 +108,7 @@ class OperatorTools:
         tell_lookup: Is told what the banks say of each operator.
         is_chosen: Says whether an operator is to be tuned; others are looked up.
         covering: Gives the answers of ranges of shapes that hold a workload.
+        clock: Monotonic seconds.
     """
 
     settings: TuneSettings
@@ -121,6 +123,7 @@ class OperatorTools:
     tell_lookup: Callable[[Operator, OperatorLookup], None] = lambda operator, lookup: None
     is_chosen: Callable[[Operator], bool] = lambda operator: True
     covering: Callable[[Workload], Iterable[StoredAnswer]] = lambda workload: ()
+    clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(slots=True, kw_only=True)

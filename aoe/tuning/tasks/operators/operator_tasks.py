@@ -8,7 +8,6 @@ pairs as an interval needs, and what time is left goes on where it promises most
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -166,17 +165,17 @@ class OperatorTasks:
             return
         coming: list[OperatorSearch] = []
         while coming or self.untouched():
-            began_s = time.monotonic()
+            began_s = self.tools.clock()
             searches = coming or self._next_screenings(())
             # where there are cores for it, the next ones are compiled while these are measured
             coming = self._next_screenings(searches) if self._is_beside() else []
-            preparing_s = (time.monotonic() - began_s) / max(1, len(searches))
+            preparing_s = (self.tools.clock() - began_s) / max(1, len(searches))
             for search in searches:
-                began_s = time.monotonic()
+                began_s = self.tools.clock()
                 tuned = search.screen(self._tools())
                 if not search.is_over:
                     self.open[search.operator.key] = search
-                self._take(tuned, time.monotonic() - began_s + preparing_s, is_screening=True)
+                self._take(tuned, self.tools.clock() - began_s + preparing_s, is_screening=True)
             self._look_for_parts()
 
     def _next_screenings(self, begun: Sequence[OperatorSearch]) -> list[OperatorSearch]:
@@ -217,6 +216,7 @@ class OperatorTasks:
             pool=self.measure_pool,
             runner=self.tools.runner,
             warn=self.tools.progress.warn,
+            clock=self.tools.clock,
         ).run()
 
     # ---- what the scheduler asks: see `Tasks` ----

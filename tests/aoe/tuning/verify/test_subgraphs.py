@@ -58,7 +58,11 @@ class World:
         self.compile_error = ""
         self.runners: list[ScriptedRunner] = []
         self.progress = RecordingProgress()
-        self.parts = {"check_toolchain": lambda *_: None, "open_runner": self._runner} | parts
+        self.parts = {
+            "resolve_target": ScriptedRuns().resolve,
+            "check_toolchain": lambda *_: None,
+            "open_runner": self._runner,
+        } | parts
 
     @property
     def engine(self) -> EngineParts:
@@ -401,7 +405,7 @@ def kernels(tmp_path: Path) -> World:
         engine=runs.engine,
     ).get(SgatResult)
     assert result.used_ids
-    world = World(tmp_path, resolve_target=runs.resolve, profile_model=evenly_profiled)
+    world = World(tmp_path, profile_model=evenly_profiled)
     world.script = by_kernels
     return world
 
