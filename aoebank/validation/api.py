@@ -177,7 +177,7 @@ def fix(
         dry_run: Return what would be changed, write nothing.
     """
     from aoebank.storage.sides.open import is_stored
-    from aoebank.validation.fix import FixOutcome, apply_fix, plan_fixes
+    from aoebank.validation.fix import FixOutcome, apply_fixes, plan_fixes
     from aoebank.validation.selection import parse_selection
 
     for path in paths_of(paths):
@@ -191,7 +191,7 @@ def fix(
     )
     if dry_run:
         return tuple(FixOutcome(fix=plan, is_written=False) for plan in planned)
-    return tuple(apply_fix(plan) for plan in planned)
+    return tuple(apply_fixes(planned))
 
 
 def fmt(

@@ -7,11 +7,13 @@ again: one that would lose or change an answer, or bring a new finding, is not t
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from aoebank.errors import AoebankError, BankPathError
@@ -27,6 +29,7 @@ from aoebank.report.output import Report, Text, error_document, plural
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind
 from aoebank.storage.writing.atomic import tree_of
+from aoebank.storage.writing.links import find_links
 from aoebank.storage.writing.staged import FileWrite, write_files
 from aoebank.validation.run import check_bank, iter_entries
 from aoebank.validation.selection import Selection
@@ -176,11 +179,11 @@ class FileFix:
 
     Attributes:
         classes: What was done, in order.
-        root: The tree the file was met in; None if a person named it.
+        root: The tree the file was met in; the folder of one that a person named.
     """
 
     path: Path
-    root: Path | None = None
+    root: Path
     classes: tuple[FixClass, ...]
     before: bytes
     after: bytes
@@ -231,17 +234,33 @@ def plan_fixes(
         except (OSError, BankPathError):
             continue  # the check tells
         if fix is not None:
-            yield replace(fix, root=tree_of(entry.path, asked))
+            yield replace(fix, root=tree_of(entry.path, asked) or entry.path.parent)
 
 
-def apply_fix(fix: FileFix) -> FixOutcome:
-    """Write a fix under the lock of its file, unless the file is not what was planned on."""
-    try:
-        change = FileWrite(path=fix.path, data=fix.after, old_sha256=sha256_of(fix.before))
-        write_files([change], root=fix.root)
-    except BankPathError as error:
-        return FixOutcome(fix=fix, is_written=False, error=error)
-    return FixOutcome(fix=fix, is_written=True)
+def apply_fixes(fixes: Iterable[FileFix]) -> Iterator[FixOutcome]:
+    """Write fixes, each under the lock of its file, unless that is not what was planned on.
+
+    A link and what it leads to are written together, so that equal fixes leave the link one.
+    """
+    groups: dict[str, list[FileFix]] = {}
+    for fix in fixes:
+        groups.setdefault(os.path.realpath(fix.path), []).append(fix)
+    has_links = cache(lambda root: bool(find_links(root)))
+    for group in groups.values():
+        error = None
+        changes = [
+            FileWrite(
+                path=fix.path, data=fix.after, old_sha256=sha256_of(fix.before), root=fix.root
+            )
+            for fix in group
+        ]
+        try:
+            settles_links = any(has_links(fix.root) for fix in group)
+            write_files(changes, settles_links=settles_links)
+        except BankPathError as problem:
+            error = problem
+        for fix in group:
+            yield FixOutcome(fix=fix, is_written=error is None, error=error)
 
 
 def _default(selection: Selection | None) -> tuple[FixClass, ...]:
@@ -281,7 +300,7 @@ def _plan(path: Path, data: bytes, kind: FileKind, allowed: Iterable[FixClass]) 
     if state.data == data:
         return None
     classes = tuple(fix_class for fix_class in FixClass if fix_class in done)
-    return FileFix(path=path, classes=classes, before=data, after=state.data)
+    return FileFix(path=path, root=path.parent, classes=classes, before=data, after=state.data)
 
 
 def _step(state: _State, fix_class: FixClass, path: Path, format_: Format | None) -> _State | None:
