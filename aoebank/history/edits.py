@@ -170,10 +170,7 @@ def _is_in_commit(root: Path, files: Mapping[str, bytes]) -> bool:
         if not is_tracked(root):
             return False
         side = GitHistory(root).side("HEAD")
-        return all(
-            name in side.contents and side.read(side.contents[name]) == data
-            for name, data in files.items()
-        )
+        return all(side.read_bytes(name) == data for name, data in files.items())
     except HistoryError:
         return False
 

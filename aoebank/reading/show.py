@@ -17,7 +17,7 @@ from aoebank.model.json_value import JsonValue
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.report.output import Report, Text, location_document, members
-from aoebank.storage.sides.side import PathSide, Side, listing_of
+from aoebank.storage.sides.side import PathSide, Side
 
 MIN_PREFIX = 4
 _MOST = 2**32
@@ -125,7 +125,7 @@ def _on_disk(path: Path) -> _Place:
 def _places(trees: Sequence[Side], misses: list[SelectorMiss]) -> Iterator[_Place]:
     """Yield the bank files; what of the trees cannot be read is told among `misses`."""
     for side in trees:
-        names, closed = listing_of(side)
+        names, closed = side.listing()
         misses += (SelectorMiss(selector=str(error.path), reason=error.problem) for error in closed)
         yield from (_Place(side=side, name=name) for name in names)
 

@@ -26,7 +26,7 @@ from aoebank.model.digest import sha256_of
 from aoebank.model.finding import Finding
 from aoebank.model.record import Record
 from aoebank.report.output import Report, Text, error_document, plural
-from aoebank.storage.bank import load_file
+from aoebank.storage.bank import load_file, read_there
 from aoebank.storage.tree import FileKind
 from aoebank.storage.writing.atomic import tree_of
 from aoebank.storage.writing.links import find_links
@@ -179,11 +179,11 @@ class FileFix:
 
     Attributes:
         classes: What was done, in order.
-        root: The tree the file was met in; the folder of one that a person named.
+        root: The tree the file was met in; None for its folder.
     """
 
     path: Path
-    root: Path
+    root: Path | None = None
     classes: tuple[FixClass, ...]
     before: bytes
     after: bytes
@@ -230,11 +230,11 @@ def plan_fixes(
         if entry.kind not in (FileKind.BANK, FileKind.SIDE_CAR):
             continue
         try:
-            fix = _plan(entry.path, entry.path.read_bytes(), entry.kind, allowed)
+            fix = _plan(entry.path, read_there(entry.path), entry.kind, allowed)
         except (OSError, BankPathError):
             continue  # the check tells
         if fix is not None:
-            yield replace(fix, root=tree_of(entry.path, asked) or entry.path.parent)
+            yield replace(fix, root=tree_of(entry.path, asked))
 
 
 def apply_fixes(fixes: Iterable[FileFix]) -> Iterator[FixOutcome]:
@@ -250,13 +250,15 @@ def apply_fixes(fixes: Iterable[FileFix]) -> Iterator[FixOutcome]:
         error = None
         changes = [
             FileWrite(
-                path=fix.path, data=fix.after, old_sha256=sha256_of(fix.before), root=fix.root
+                path=fix.path,
+                data=fix.after,
+                old_sha256=sha256_of(fix.before),
+                root=fix.root or fix.path.parent,
             )
             for fix in group
         ]
         try:
-            settles_links = any(has_links(fix.root) for fix in group)
-            write_files(changes, settles_links=settles_links)
+            write_files(changes, settles_links=any(has_links(change.root) for change in changes))
         except BankPathError as problem:
             error = problem
         for fix in group:
@@ -300,7 +302,7 @@ def _plan(path: Path, data: bytes, kind: FileKind, allowed: Iterable[FixClass]) 
     if state.data == data:
         return None
     classes = tuple(fix_class for fix_class in FixClass if fix_class in done)
-    return FileFix(path=path, root=path.parent, classes=classes, before=data, after=state.data)
+    return FileFix(path=path, classes=classes, before=data, after=state.data)
 
 
 def _step(state: _State, fix_class: FixClass, path: Path, format_: Format | None) -> _State | None:

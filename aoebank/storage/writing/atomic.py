@@ -171,10 +171,17 @@ def system_errors_explained(path: Path) -> Iterator[None]:
         raise BankPathError(problem, path=path) from error
 
 
-def write_scratch(path: Path, data: bytes) -> None:
-    """Write a file of a temporary folder of our own, its folders with it: in place, no lock."""
+def write_scratch(path: Path, data: bytes | None) -> None:
+    """Write a file of a temporary folder of our own, its folders with it: in place, no lock.
+
+    Args:
+        data: None for a link to nowhere.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+    if data is None:
+        path.symlink_to("nowhere")
+    else:
+        path.write_bytes(data)
 
 
 @contextmanager
@@ -194,10 +201,12 @@ def real_place(path: Path, root: Path | None = None) -> Path:
             to what a link leads to.
 
     Raises:
-        BankPathError: a link leads out of the tree, or to nowhere: banks come from others, links
-            in them too, and nothing foreign is followed.
+        BankPathError: it is no file, or a link that leads out of the tree or to nowhere: banks
+            come from others, links in them too, and nothing foreign is followed.
     """
     real = Path(os.path.realpath(path))
+    if real.exists() and not (real.is_file() or real.is_dir()):  # a pipe, a device
+        raise BankPathError("cannot be written: no regular file", path=path)
     if root is None:
         return real
     top = os.path.realpath(root)

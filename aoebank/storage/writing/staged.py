@@ -43,12 +43,12 @@ from aoebank.storage.writing.atomic import (
     temporary_path,
     written_place,
 )
-from aoebank.storage.writing.links import Links, count_steps, find_links, note_replaced
 from aoebank.storage.writing.journal import (
     Journal,
     NewTree,
     open_journal,
 )
+from aoebank.storage.writing.links import Links, count_steps, find_links, note_replaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

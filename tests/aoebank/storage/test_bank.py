@@ -374,9 +374,14 @@ def test_tree_tells_files_apart_and_survives_loops(bank: Bank, file: Path) -> No
         "README.md": FileKind.UNKNOWN,
         "loop": FileKind.LINK,
         "nowhere.json": FileKind.UNREADABLE,
-        "pipe_1_AiCore_x.json": FileKind.UNREADABLE,
+        "pipe_1_AiCore_x.json": FileKind.BANK,  # as its name says; whoever reads it tells
     }
-    assert sorted(path.name for path in bank.iter_files()) == ["copy.json", file.name]
+    files = bank.iter_files()
+    assert [next(files).name for _ in range(3)] == ["copy.json", "pipe_1_AiCore_x.json", file.name]
+    with pytest.raises(BankPathError, match=r"nowhere\.json: cannot be read: link to nowhere"):
+        next(files)
+    with pytest.raises(BankPathError, match="cannot be read: no regular file"):
+        load_file(folder / "pipe_1_AiCore_x.json")
 
 
 def test_file_that_cannot_be_opened_is_unreadable(tmp_path: Path, system: FaultySystem) -> None:
