@@ -27,7 +27,7 @@ from aoebank.model.finding import Finding
 from aoebank.model.record import Record
 from aoebank.report.output import Report, Text, error_document, plural
 from aoebank.storage.bank import load_file, read_there
-from aoebank.storage.tree import FileKind
+from aoebank.storage.tree import FileKind, find_closed
 from aoebank.storage.writing.atomic import tree_of
 from aoebank.storage.writing.links import find_links
 from aoebank.storage.writing.staged import FileWrite, write_files
@@ -191,7 +191,10 @@ class FileFix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixOutcome:
-    """A fix and whether it was written; `error` says why not."""
+    """A fix and whether it was written; `error` says why not.
+
+    A file that `fmt` cannot read has a fix that changes nothing.
+    """
 
     fix: FileFix
     is_written: bool
@@ -212,12 +215,14 @@ def plan_fixes(
     *,
     selection: Selection | None = None,
     classes: Collection[FixClass] | None = None,
+    closed: list[BankPathError] | None = None,
 ) -> Iterator[FileFix]:
     """Yield the fixes of each file of paths and trees; nothing is written.
 
     Args:
         selection: Only classes that mend one of these codes; all by default.
         classes: Only these; by default `MENDING`, and what mends a code that is selected.
+        closed: Gets the error of each file or folder that cannot be read; a check tells too.
     """
     allowed = [
         fix_class
@@ -226,13 +231,16 @@ def plan_fixes(
         and _is_wanted(fix_class, selection)
     ]
     asked = tuple(paths)
+    closed = [] if closed is None else closed
     for entry in iter_entries(asked, []):
+        closed += filter(None, [find_closed(entry)])
         if entry.kind not in (FileKind.BANK, FileKind.SIDE_CAR):
             continue
         try:
             fix = _plan(entry.path, read_there(entry.path), entry.kind, allowed)
-        except (OSError, BankPathError):
-            continue  # the check tells
+        except BankPathError as error:
+            closed.append(error)
+            continue
         if fix is not None:
             yield replace(fix, root=tree_of(entry.path, asked))
 
@@ -263,6 +271,13 @@ def apply_fixes(fixes: Iterable[FileFix]) -> Iterator[FixOutcome]:
             error = problem
         for fix in group:
             yield FixOutcome(fix=fix, is_written=error is None, error=error)
+
+
+def unreadable(error: BankPathError) -> FixOutcome:
+    """Return the outcome of a file that cannot be read."""
+    assert error.path is not None
+    fix = FileFix(path=error.path, classes=(), before=b"", after=b"")
+    return FixOutcome(fix=fix, is_written=False, error=error)
 
 
 def _default(selection: Selection | None) -> tuple[FixClass, ...]:
@@ -500,7 +515,7 @@ class FormatReport(Report):
 
     @property
     def error(self) -> AoebankError | None:
-        """The error of the first file that could not be written."""
+        """The error of the first file that could not be read or written."""
         return next((outcome.error for outcome in self.outcomes if outcome.error), None)
 
     @property
@@ -518,10 +533,11 @@ class FormatReport(Report):
             if self.has_diff:
                 write_diff(text, outcome.fix)
             done = "would format" if self.is_check else "formatted"
-            if not self.is_check and not outcome.is_written:
+            if outcome.error is not None:
                 done = "not formatted"
-            text.line(f"{done} {outcome.fix.path}: {', '.join(outcome.fix.classes)}")
-        number = sum(self.is_check or outcome.is_written for outcome in self.outcomes)
+            what = ", ".join(outcome.fix.classes) or (outcome.error and outcome.error.problem)
+            text.line(f"{done} {outcome.fix.path}: {what}")
+        number = sum(outcome.error is None for outcome in self.outcomes)
         done = "would be formatted" if self.is_check else "formatted"
         if number or self.outcomes:
             text.line(f"{plural(number, 'file')} {done}")

@@ -99,9 +99,9 @@ class _Tree:
             self._files[folder].append(path)
             while folder and folder not in self._folders:
                 self._folders[folder] = set()
-                above = posixpath.dirname(folder)
-                self._folders.setdefault(above, set()).add(folder)
-                folder = above
+                folder = posixpath.dirname(folder)
+        for folder in filter(None, self._folders):
+            self._folders[posixpath.dirname(folder)].add(folder)
 
     def resolve(self, path: str) -> str:
         """Return the file or folder a path leads to.

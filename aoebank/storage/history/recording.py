@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -101,6 +102,17 @@ def iter_bank_files(root: Path, wanted: Callable[[str], bool]) -> Iterator[BankF
             if binary_cache is not None and binary_cache.is_file():
                 place = binary_cache.relative_to(root).as_posix()
                 yield BankFile(name=place, data=read_there(binary_cache), parsed=None)
+
+
+def demand_readable(root: Path) -> None:
+    """Raise `BankPathError` for a bank that could not be recorded, before it is changed."""
+    for entry in iter_tree(root):
+        error = find_closed(entry)
+        if error is not None:
+            raise error
+        is_ours = entry.kind in (FileKind.BANK, FileKind.SIDE_CAR)
+        if is_ours and not (entry.path.is_file() and os.access(entry.path, os.R_OK)):
+            read_there(entry.path)  # tells what is the matter
 
 
 def record(
