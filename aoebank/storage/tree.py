@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from aoebank.errors import BankPathError, BankPermissionError, shell_word
 from aoebank.formats.provenance import SUFFIX
-from aoebank.formats.registry import HEAD_BYTES, find_format, may_be_bank
+from aoebank.formats.registry import HEAD_BYTES, bank_folders, find_format, may_be_bank
 from aoebank.storage.binary_caches import bank_of_binary_cache
 from aoebank.storage.writing.atomic import NOWHERE_HINT, TEMPORARY_SUFFIX
 
@@ -20,6 +21,7 @@ CONFLICT_SUFFIX = ".conflicts"  # what a merge left for a person to decide
 
 NO_FILE = "no regular file"
 NOWHERE = "link to nowhere"
+_TARGET = re.compile(r"ascend\d|x86-64|aarch64|graph$", re.IGNORECASE)  # folders of a bank
 _DENIED = "permission denied"
 _HINTS = {NO_FILE: "move it out of the bank", NOWHERE: NOWHERE_HINT}
 
@@ -52,12 +54,12 @@ class TreeEntry:
 
     @property
     def may_hold_records(self) -> bool:
-        """True unless it is known what it holds: a pipe of any name is nothing, one in JSON may be.
+        """True for what cannot be read, but a pipe or a link to nowhere of a name without meaning.
 
         A file called like a bank is one, whether it can be read or not: its reader tells.
         """
         is_nothing = self.reason in (NO_FILE, NOWHERE)
-        return self.kind is FileKind.UNREADABLE and (not is_nothing or may_be_bank(self.path))
+        return self.kind is FileKind.UNREADABLE and not (is_nothing and is_stranger(self.path))
 
 
 def iter_tree(root: Path) -> Iterator[TreeEntry]:
@@ -122,6 +124,15 @@ def cannot_be_read(path: Path, reason: str) -> BankPathError:
     if reason == _DENIED:
         return BankPermissionError(problem, path=path, hint=f"chmod u+rX {shell_word(path)}")
     return BankPathError(problem, path=path, hint=_HINTS.get(reason, ""))
+
+
+def is_stranger(path: Path) -> bool:
+    """True if a name is neither that of JSON nor of a folder that holds banks.
+
+    DVC leaves a link to nowhere in the place of a folder too.
+    """
+    is_folder = path.name in bank_folders() or bool(_TARGET.match(path.name))
+    return not may_be_bank(path) and not is_folder
 
 
 def leads_back(link: Path) -> bool:

@@ -375,6 +375,17 @@ def test_link_to_nowhere_is_named_on_disk_and_in_a_commit(bank: WorkTree, target
     assert (result.returncode, LINK in result.stdout + result.stderr) == (3, True)
 
 
+def test_folder_of_a_target_that_leads_nowhere_is_named(bank: WorkTree) -> None:
+    """As DVC leaves it; another name means nothing."""
+    for name in (OTHER, "notes"):
+        (bank.top / "banks" / name).symlink_to("gone")
+    bank.commit("links")
+    for side in ("banks", "git:HEAD:banks"):
+        result = bank.aoebank("ls", side, "--json")
+        found = [member["path"] for member in json.loads(result.stdout)["unreadable"]]
+        assert (result.returncode, found) == (3, [f"{side}/{OTHER}"])
+
+
 def test_pack_of_other_targets_needs_no_file_that_cannot_be_read(bank: WorkTree) -> None:
     link_to(bank.top / "banks" / LINK, "gone")
     assert bank.aoebank("pack", "banks", "-o", "b.tar.gz", "--soc", SOC).returncode == 0

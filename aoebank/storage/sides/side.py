@@ -24,6 +24,7 @@ from aoebank.storage.tree import (
     banks_beside,
     cannot_be_read,
     find_closed,
+    is_stranger,
     iter_tree,
 )
 
@@ -194,7 +195,10 @@ class StoredSide:
         closed: list[BankPathError] = []
         for name in sorted(found):
             try:
-                names += [name] if self._is_bank_file(name) else []
+                is_bank = self._is_bank_file(name)
+                if name in self.closed and not (is_bank or _is_hidden(name)):
+                    closed += [] if is_stranger(Path(name)) else [self._error(name)]
+                names += [name] if is_bank else []
             except BankPathError as error:
                 closed.append(error)
         return tuple(names), tuple(closed)
@@ -222,7 +226,10 @@ class StoredSide:
 
     def _demand_open(self, name: str) -> None:
         if name in self.closed:
-            raise cannot_be_read(Path(self.place, name), self.closed[name])
+            raise self._error(name)
+
+    def _error(self, name: str) -> BankPathError:
+        return cannot_be_read(Path(self.place, name), self.closed[name])
 
     def _is_bank_file(self, name: str) -> bool:
         if name.endswith(SUFFIX) or _is_hidden(name):
