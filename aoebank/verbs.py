@@ -137,7 +137,8 @@ VERBS: Mapping[str, Verb] = {
         member="release",
     ),
     "ls": Verb(
-        summary="List the files of a bank; without PATH, of the bank the environment names.",
+        summary="List the files of a bank; without PATH, of the one you are in, else the "
+        "environment's.",
         function="reading.api:list_bank",
         report="reading.ls:ListReport",
     ),

@@ -26,7 +26,7 @@ from aoebank.selection import RecordFilter, demand_case
 from aoebank.storage.bank import load_file
 from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
-from aoebank.storage.writing.atomic import real_place, tree_of
+from aoebank.storage.writing.atomic import tree_of
 from aoebank.storage.writing.journal import demand_whole, put_back_merge, tree_journal
 from aoebank.storage.writing.staged import FileWrite, write_files
 from aoebank.validation.schema import find_own_release
@@ -53,7 +53,7 @@ def banks_to_change(paths: Sequence[Path], *, is_dry_run: bool) -> list[TreeEntr
                     f"cannot be read: {entry.reason}", path=entry.path, hint="nothing is changed"
                 )
             if entry.kind is FileKind.BANK:
-                seen.setdefault(Path(os.path.realpath(entry.path)), entry)
+                seen.setdefault(Path(os.path.realpath(entry.path.parent), entry.path.name), entry)
     return [*seen.values()]
 
 
@@ -71,13 +71,12 @@ def write_banks(
     """
     if not edits:
         return ()
-    paths = [parsed.path for parsed, _ in edits]
-    places = [real_place(path, tree_of(path, asked) or path.parent) for path in paths]
-    journal = tree_journal(Path(os.path.commonpath([place.parent for place in places])))
-    changes = (
-        FileWrite(path=parsed.path, data=data, old_sha256=sha256_of(parsed.data))
-        for parsed, data in edits
-    )
+    roots = [tree_of(parsed.path, asked) or parsed.path.parent for parsed, _ in edits]
+    changes = [
+        FileWrite(path=parsed.path, data=data, old_sha256=sha256_of(parsed.data), root=root)
+        for (parsed, data), root in zip(edits, roots, strict=True)
+    ]
+    journal = tree_journal(Path(os.path.commonpath([*map(os.path.realpath, roots)])))
     return write_files(changes, journal=journal)
 
 

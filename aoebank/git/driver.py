@@ -239,7 +239,7 @@ def _run(files: DriverFiles, versions: Three[bytes | None], call: DriverCall) ->
     # git wants a file, an empty one too
     result, digest = merge.data or b"", sha256_of(versions.ours)
     changes.append(FileWrite(path=files.ours, data=result, old_sha256=digest))
-    write_files(changes, root=top)
+    write_files(changes, root=top, settles_links=False)  # git reads links by itself
     return outcome
 
 

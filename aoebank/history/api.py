@@ -12,7 +12,6 @@ from aoebank.parameters.context import (
     AnyPath,
     Names,
     bank_in_use,
-    bank_to_read,
     current_author,
     current_day,
     make_filter,
@@ -51,8 +50,8 @@ def snapshot(
     """Record the state of a bank in `.aoebank/history.db` beside it.
 
     Args:
-        root: Root of the bank; by default, as everywhere here, the one the current directory lies
-            in if it has a history, else the one the environment names.
+        root: Root of the bank; by default, as everywhere, the one the current directory lies in,
+            else the one the environment names.
 
     Raises:
         BankNotFoundError: there is no such bank, or nothing of these soc_versions in it.
@@ -132,13 +131,13 @@ def log(
     """Return the versions of a bank, newest first, with what each changed.
 
     Args:
-        root: Root of the bank; by default the one the current directory lies in, as snapshots or
-            commits tell, else the one the environment names.
+        root: Root of the bank; by default the one the current directory lies in, else the one the
+            environment names.
     """
     from aoebank.history import log as verb
 
     wanted = make_filter(soc, op, key)
-    return verb.log(bank_to_read(root), wanted=wanted, limit=limit, source=HistorySource(source))
+    return verb.log(bank_in_use(root), wanted=wanted, limit=limit, source=HistorySource(source))
 
 
 def verify_history(root: AnyPath | None = None) -> VerifyResult:
@@ -169,7 +168,7 @@ def blame(
     from aoebank.history import blame as verb
 
     wanted = make_filter(soc, op)
-    return verb.blame(bank_to_read(root), key, wanted=wanted, source=HistorySource(source))
+    return verb.blame(bank_in_use(root), key, wanted=wanted, source=HistorySource(source))
 
 
 def restore(

@@ -18,6 +18,7 @@ from aoebank.report.output import Text
 from aoebank.storage.bank import load_file
 from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.history.database import history_path, open_history
+from aoebank.storage.history.recording import demand_readable
 from aoebank.storage.history.store import list_snapshots, members_of
 from aoebank.storage.sides.git import GitHistory, is_tracked
 from aoebank.storage.sides.versions import Version
@@ -123,6 +124,8 @@ def apply_edits(root: Path, edits: Iterable[FileEdit], author: Author, *, messag
     edits = tuple(edits)
     if not edits:
         return Kept()
+    if history_path(root).is_file():
+        demand_readable(root)  # the result is to be recorded
     before = None
     if not is_recorded(root, edits):
         before = record_bank(root, author, message=f"before {message}").snapshot
@@ -170,10 +173,7 @@ def _is_in_commit(root: Path, files: Mapping[str, bytes]) -> bool:
         if not is_tracked(root):
             return False
         side = GitHistory(root).side("HEAD")
-        return all(
-            name in side.contents and side.read(side.contents[name]) == data
-            for name, data in files.items()
-        )
+        return all(side.read_bytes(name) == data for name, data in files.items())
     except HistoryError:
         return False
 

@@ -347,7 +347,7 @@ def _file_edits(
     for name in sorted({*before, *then}):
         after = guard.cleaned.get(name)
         if after is None and name in then:
-            after = side.read(side.contents[name])
+            after = side.read_bytes(name)
         if before.get(name) != after:
             yield FileEdit(name=name, before=before.get(name), after=after)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aoebank.diffing.pair_files import FollowedFile
-from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError
+from aoebank.errors import BankFormatError, BankNotFoundError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import HEAD_BYTES, find_format, find_loose_targets, parse_name
 from aoebank.formats.text.checks import is_blank
@@ -15,7 +15,6 @@ from aoebank.merging.decisions import Source, Three
 from aoebank.merging.versions import OTHER_TARGET_HINT, Versions
 from aoebank.storage.bank import demand_no_backup
 from aoebank.storage.sides.side import Side, SideKind
-from aoebank.storage.tree import FileKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +47,6 @@ def check_sides(
                 expected="a tree" if sides[0].is_tree else "a file",
             )
         for entry in side.other_files():
-            if entry.kind is FileKind.UNREADABLE and (entry.format or not entry.is_nothing):
-                raise BankPathError(
-                    f"cannot be read: {entry.reason}",
-                    path=entry.path,
-                    expected=f"all of {side.label} to be readable: what is missing would count as "
-                    "removed",
-                )
             if side is not base:
                 others.append(OtherFile(side=side.label, path=entry.path))
         if side.is_tree and not side.names():

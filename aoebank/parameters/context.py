@@ -65,35 +65,24 @@ def demand_bank(path: Path) -> Path:
     return path
 
 
-def bank_root(root: AnyPath | None) -> Path:
-    """Return the root a call is about: the one given, else the one of the environment."""
-    return Path(root) if root is not None else default_root()
-
-
 def bank_in_use(root: AnyPath | None) -> Path:
-    """Return the root a call about versions is about.
+    """Return the root a call is about.
 
-    Without one it is the bank the current directory lies in, as its history tells, else the one
-    of the environment.
+    Without one it is the nearest folder at or above the current directory that has snapshots or a
+    quarantine, else the current directory where commits have banks in it, else the bank the
+    environment names. So what is read without a root is what is written without one.
     """
     from aoebank.storage.history.database import find_history
-
-    return Path(root) if root is not None else find_history(Path.cwd()) or default_root()
-
-
-def bank_to_read(root: AnyPath | None) -> Path:
-    """Return the root a call about the past of a bank is about; it changes nothing.
-
-    Without one it is the bank the current directory lies in, as its snapshots or its commits tell,
-    else the one of the environment.
-    """
-    from aoebank.storage.history.database import find_history
+    from aoebank.storage.quarantine import find_quarantine_root
     from aoebank.storage.sides.git import is_tracked
 
     if root is not None:
         return Path(root)
-    found = find_history(Path.cwd())
-    return found or (Path() if is_tracked(Path()) else default_root())
+    here = Path.cwd()
+    marked = [place for place in (find_history(here), find_quarantine_root(here)) if place]
+    if marked:
+        return max(marked, key=lambda place: len(place.parts))
+    return Path() if is_tracked(Path()) else default_root()
 
 
 def names(texts: Names) -> tuple[str, ...]:
@@ -118,7 +107,7 @@ def open_bank(given: AnyPath | None, *, beside: AnyPath = "") -> Side:
     """Return the side a person wrote; messages name paths as they were given.
 
     Args:
-        given: A path, `git:REV` or `snapshot:REF`; None for the bank the environment names.
+        given: A path, `git:REV` or `snapshot:REF`; None for the bank of `bank_in_use`.
         beside: How the other side of a comparison was written.
 
     Raises:
@@ -128,7 +117,7 @@ def open_bank(given: AnyPath | None, *, beside: AnyPath = "") -> Side:
     from aoebank.storage.sides.open import open_side
 
     if given is None:
-        given = demand_bank(default_root())
+        given = demand_bank(bank_in_use(None))
     root = partial(bank_in_use, None)
     return open_side(str(given), beside=str(beside), cwd=Path(), default_root=root)
 

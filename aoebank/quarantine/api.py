@@ -11,7 +11,7 @@ from aoebank.errors import UsageError
 from aoebank.parameters.context import (
     AnyPath,
     Names,
-    bank_root,
+    bank_in_use,
     current_author,
     current_day,
     make_filter,
@@ -57,7 +57,7 @@ def quarantine_add(
     from aoebank.quarantine.run import Complaint, plan_add
     from aoebank.storage.writing.atomic import hold_folder
 
-    place = bank_root(root)
+    place = bank_in_use(root)
     if not reason.strip():
         raise UsageError("is empty", where="--reason", expected="what is wrong with the record")
     complaint = Complaint(
@@ -90,7 +90,7 @@ def quarantine_remove(
     from aoebank.quarantine.run import plan_remove
     from aoebank.storage.writing.atomic import hold_folder
 
-    place = bank_root(root)
+    place = bank_in_use(root)
     with nullcontext() if dry_run else hold_folder(place):
         plan = plan_remove(place, key, wanted=make_filter(soc, op))
         return _apply(place, plan, dry_run=dry_run)
@@ -108,7 +108,7 @@ def quarantine_list(
     from aoebank.quarantine.run import list_quarantine
 
     wanted = make_filter(soc, op, key)
-    return list_quarantine(bank_root(root), today=current_day(), wanted=wanted, expired=expired)
+    return list_quarantine(bank_in_use(root), today=current_day(), wanted=wanted, expired=expired)
 
 
 def _apply(place: Path, plan: QuarantinePlan, *, dry_run: bool) -> QuarantineResult:

@@ -21,7 +21,7 @@ from aoebank.history.edits import (
 from aoebank.model.quarantine import Quarantine, QuarantineEntry, answer_digest
 from aoebank.model.record import Record
 from aoebank.model.snapshot import Author
-from aoebank.parameters.context import bank_root, demand_bank
+from aoebank.parameters.context import bank_in_use, demand_bank
 from aoebank.report.output import Report, Text, members
 from aoebank.selection import RecordFilter, holds_file
 from aoebank.storage.bank import Bank, load_file
@@ -373,5 +373,5 @@ def _about(entry: QuarantineEntry) -> str:
 
 def show(call: Callable[..., Any], given: Mapping[str, Any]) -> QuarantineListReport:
     """Return the report on what is in quarantine."""
-    root = bank_root(given["root"])
+    root = bank_in_use(given["root"])
     return QuarantineListReport(root=root, entries=call(root=root))

@@ -12,7 +12,6 @@ from aoebank.parameters.context import (
     Names,
     Paths,
     current_day,
-    default_root,
     demand_bank,
     names,
     open_bank,
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from aoebank.reading.overview import OverviewResult
     from aoebank.reading.query import QueryResult
     from aoebank.reading.show import ShowResult
-    from aoebank.storage.sides.side import Side
 
 
 def list_bank(path: Annotated[AnyPath | None, BANK_SIDE] = None) -> ListResult:
@@ -34,7 +32,8 @@ def list_bank(path: Annotated[AnyPath | None, BANK_SIDE] = None) -> ListResult:
 
     Args:
         path: A bank file or tree, `git:REV`, `git:REV:PATH`, `snapshot:REF` or
-            `snapshot:REF:ROOT`; by default the bank the environment names.
+            `snapshot:REF:ROOT`; by default the bank you are in, else the
+            environment's.
 
     Raises:
         BankNotFoundError: there is no such path.
@@ -56,7 +55,8 @@ def show(
             metavar="KEY|ID|FILE[:KEY]... [PATH]",
             is_argument=True,
             is_needed=True,
-            help="Records by key (4 digits will do), id or file; trees, git:REV or snapshot:REF.",
+            help="Records by key (4 digits will do), id or file; where to look: files, trees, "
+            "git:REV, snapshot:REF.",
         ),
     ],
 ) -> ShowResult:
@@ -64,8 +64,8 @@ def show(
 
     Args:
         targets: Records as `KEY` (4 digits will do), the number a log calls them by, `FILE` or
-            `FILE:KEY`, and trees, `git:REV` or `snapshot:REF` to look for keys in; without one,
-            the bank the environment names, or else the bank in git you are in.
+            `FILE:KEY`, and files, trees, `git:REV` or `snapshot:REF` to look for keys in; without
+            one, the bank you are in, else the environment's.
 
     Raises:
         UsageError: a target is none of these, or no record is asked for.
@@ -74,25 +74,19 @@ def show(
     from aoebank.storage.sides.open import is_stored
 
     texts = [str(target) for target in targets]
-    sides = {text: open_bank(text) for text in texts if is_stored(text) or Path(text).is_dir()}
-    trees = [*sides.values()]
-    selectors = [text for text in texts if text not in sides]
+    files = [text for text in texts if verb.is_file(Path(text))]
+    sides = [text for text in texts if is_stored(text) or Path(text).is_dir()]
+    keys = [text for text in texts if text not in (*files, *sides)]
+    is_searched = any(":" not in key for key in keys)
+    if is_searched:  # then files are where to look for keys
+        sides, files = [text for text in texts if text in (*sides, *files)], []
+    trees = [open_bank(text) for text in sides]
+    selectors = [text for text in texts if text in (*files, *keys)]
     if not selectors and all(side.is_tree for side in trees):
         raise UsageError(
             "Invalid value: give at least one KEY, FILE or FILE:KEY", hint="aoebank show --help"
         )
-    needs_tree = not trees and any(
-        ":" not in selector and not Path(selector).is_file() for selector in selectors
-    )
-    return verb.show(selectors, trees or ([_bank_to_search()] if needs_tree else []))
-
-
-def _bank_to_search() -> Side:
-    """Return the bank of the environment; if there is none, this folder where git has banks."""
-    from aoebank.storage.sides.git import is_tracked
-
-    is_here = not default_root().exists() and is_tracked(Path())
-    return open_bank(Path() if is_here else None)
+    return verb.show(selectors, trees or ([open_bank(None)] if is_searched else []))
 
 
 def query(
@@ -106,7 +100,8 @@ def query(
     Args:
         sql: One SELECT over the tables `files`, `records` and `provenance`, in SQLite's words; None
             for the tables and their columns.
-        banks: Files, trees, `git:REV` or `snapshot:REF`; by default the bank of the environment.
+        banks: Files, trees, `git:REV` or `snapshot:REF`; by default the bank you are in, else
+            the environment's.
 
     Raises:
         UsageError: it is no query, names what is not there, or would write.
@@ -135,7 +130,8 @@ def stats(
     """Return counts and times of records, a row for each group, as `aoebank stats` does.
 
     Args:
-        banks: Files, trees, `git:REV` or `snapshot:REF`; by default the bank of the environment.
+        banks: Files, trees, `git:REV` or `snapshot:REF`; by default the bank you are in, else
+            the environment's.
 
     Raises:
         UsageError: there is no such group.
@@ -188,7 +184,8 @@ def overview(
     """Return the overview of banks, as `aoebank report` tells it.
 
     Args:
-        banks: Files, trees, `git:REV` or `snapshot:REF`; by default the bank of the environment.
+        banks: Files, trees, `git:REV` or `snapshot:REF`; by default the bank you are in, else
+            the environment's.
         now: Environment to compare with, as `present_facts` tells it; None: the present one.
 
     Returns:

@@ -15,7 +15,7 @@ from aoebank.errors import BankNotFoundError, BankPathError, BankPermissionError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.report.closed import ReadingReport, closed_document, write_closed
 from aoebank.report.output import Text, plural, write_rest
-from aoebank.storage.sides.side import Side, listing_of
+from aoebank.storage.sides.side import Side
 
 
 class LookupKind(StrEnum):
@@ -145,7 +145,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _uses(side: Side, keys: Counter[str], closed: list[BankPathError]) -> Iterator[RecordUse]:
-    names, unlisted = listing_of(side)
+    names, unlisted = side.listing()
     closed += unlisted
     for name in names:
         try:

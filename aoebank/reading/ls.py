@@ -17,7 +17,7 @@ from aoebank.report.closed import (
     write_closed,
 )
 from aoebank.report.output import Text, members, plural, times
-from aoebank.storage.sides.side import Side, listing_of
+from aoebank.storage.sides.side import Side
 
 _SHORTEST_KEY = 8  # digits people copy; the hash a reader of runtime banks logs is as long
 _FIRST_KEYS = 2
@@ -65,7 +65,7 @@ class ListResult:
 
 def list_bank(side: Side) -> ListResult:
     """Return a summary of each bank file; one that is gone meanwhile has none."""
-    names, unlisted = listing_of(side)
+    names, unlisted = side.listing()
     closed: list[BankPathError] = [*unlisted]
     files: list[FileSummary] = []
     for name in names:

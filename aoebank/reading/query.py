@@ -26,7 +26,7 @@ from aoebank.report.closed import (
 from aoebank.report.output import Text, plural
 from aoebank.storage.git.attributes import QUARANTINE
 from aoebank.storage.quarantine import parse_quarantine
-from aoebank.storage.sides.side import Side, listing_of
+from aoebank.storage.sides.side import Side
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -113,7 +113,7 @@ def fill(
         database.table(name).create(dict(columns))
     closed: list[BankPathError] = []
     for side in sides:
-        names, unlisted = listing_of(side)
+        names, unlisted = side.listing()
         closed += unlisted
         kept_out = parse_quarantine(
             side.read_bytes(QUARANTINE) or b"", Path(side.label, QUARANTINE)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from aoebank.diffing.fields import plain
-from aoebank.errors import BankPermissionError, RecordError, UsageError
+from aoebank.errors import BankPathError, RecordError, UsageError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.registry import format_of, get_format
 from aoebank.formats.text.json_text import dumps
@@ -17,7 +18,7 @@ from aoebank.model.json_value import JsonValue
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.report.output import Report, Text, location_document, members
-from aoebank.storage.sides.side import PathSide, Side, listing_of
+from aoebank.storage.sides.side import PathSide, Side
 
 MIN_PREFIX = 4
 _MOST = 2**32
@@ -93,17 +94,25 @@ def _select(
     selector: str, trees: Sequence[Side], misses: list[SelectorMiss]
 ) -> Iterator[ShownRecord | SelectorMiss]:
     path, colon, key = Path(selector), "", ""
-    if not path.is_file():
+    if not is_file(path):
         name, colon, key = selector.rpartition(":")
         path = Path(name)
-    if not colon and path.is_file():
+    if not colon and is_file(path):
         yield from _shown(selector, _on_disk(path), None)
-    elif colon and path.is_file():
+    elif colon and is_file(path):
         yield from _of_key(selector, _check_key(key), [_on_disk(path)])
     elif not colon:
         yield from _of_key(selector, _check_key(selector), _places(trees, misses))
     else:
         yield SelectorMiss(selector=selector, reason=f"no file {path}")
+
+
+def is_file(path: Path) -> bool:
+    """True for what is there and no folder: a link to nowhere and a pipe are files too."""
+    try:
+        return os.path.lexists(path) and not path.is_dir()
+    except (OSError, ValueError):  # a name too long, a NUL in it
+        return False
 
 
 def _check_key(key: str) -> str:
@@ -125,7 +134,7 @@ def _on_disk(path: Path) -> _Place:
 def _places(trees: Sequence[Side], misses: list[SelectorMiss]) -> Iterator[_Place]:
     """Yield the bank files; what of the trees cannot be read is told among `misses`."""
     for side in trees:
-        names, closed = listing_of(side)
+        names, closed = side.listing()
         misses += (SelectorMiss(selector=str(error.path), reason=error.problem) for error in closed)
         yield from (_Place(side=side, name=name) for name in names)
 
@@ -140,7 +149,7 @@ def _of_key(
     for place in places:
         try:
             parsed = place.load()
-        except BankPermissionError as error:
+        except BankPathError as error:
             yield SelectorMiss(selector=str(error.path), reason=error.problem)
             continue
         keys = {key for key in parsed.keys if key.startswith(prefix)}
@@ -165,14 +174,15 @@ def _shown(selector: str, place: _Place, key: str | None) -> Iterator[ShownRecor
     """Yield the record of one key, or of all."""
     try:
         parsed = place.load()
-    except BankPermissionError as closed:
+        entries = place.side.load_provenance(place.name).entries
+    except BankPathError as closed:
         yield SelectorMiss(selector=str(closed.path), reason=closed.problem)
         return
     error = find_error(parsed)
     if error is not None and not len(parsed):
         yield SelectorMiss(selector=selector, reason=f"{error.location}: {error.message}")
     history: dict[str, list[Provenance]] = {}
-    for entry in place.side.load_provenance(place.name).entries:
+    for entry in entries:
         history.setdefault(entry.key, []).append(entry)
     for number, full_key in enumerate(parsed.keys):
         if parsed.find(full_key) != number or key not in (None, full_key):

@@ -209,14 +209,6 @@ def _targets(files: Iterable[PackedFile]) -> tuple[str, ...]:
 
 def _files(side: Side, request: PackRequest) -> Iterator[tuple[PackedFile, bytes]]:
     """Yield the files of a pack: bank files, their companions, and the quarantine."""
-    for entry in side.other_files():
-        is_wanted = request.wanted.holds_soc(target_of(str(entry.path)))
-        if entry.is_nothing and entry.format and is_wanted:  # a link to nowhere, called like a bank
-            raise BankPathError(
-                f"cannot be read: {entry.reason}",
-                path=entry.path,
-                expected="every file called like a bank to be one",
-            )
     for name in side.names():
         if not holds_whole_file(request.wanted, name):
             continue

@@ -31,7 +31,16 @@ from aoebank.model.record import Record
 from aoebank.model.resolution import Tier
 from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.readers.places import DEFAULT_FOLDER, GRAPH_DEFAULT_FOLDER
-from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, find_closed, iter_tree
+from aoebank.storage.tree import (
+    BACKUP_SUFFIX,
+    NO_FILE,
+    NOWHERE,
+    FileKind,
+    TreeEntry,
+    cannot_be_read,
+    find_closed,
+    iter_tree,
+)
 from aoebank.storage.writing.atomic import read_settled
 
 Signature = tuple[int, int, int]
@@ -163,6 +172,7 @@ class Bank:
 
         Raises:
             BankFormatError: the file is broken, so a miss could not be told from damage.
+            BankPathError: it is there and cannot be read, as above.
             RecordError: the record itself is.
         """
         loaded = self._load(file)
@@ -187,12 +197,12 @@ class Bank:
         return loaded.parsed.iter_records() if loaded else iter(())
 
     def iter_files(self) -> Iterator[Path]:
-        """Yield the bank files of the tree, sorted.
+        """Yield the bank files of the tree, sorted, those too that cannot be read.
 
         Raises:
-            BankPermissionError: a file or folder cannot be read, at the end of the others.
+            BankPathError: a folder, or a file that may be a bank, cannot be read; at the end.
         """
-        closed: list[BankPermissionError] = []
+        closed: list[BankPathError] = []
         for entry in self.iter_entries():
             closed += filter(None, [find_closed(entry)])
             if entry.kind is FileKind.BANK:
@@ -346,6 +356,8 @@ class Bank:
         self._loaded.pop(file, None)
         parsed = _parse(file) if signature else None
         if parsed is None or signature is None:
+            if file.is_symlink():
+                raise cannot_be_read(file, NOWHERE)
             return None
         if not is_blank(parsed.data):  # a writer that died before it wrote: the next one fills it
             raise_if_broken(parsed)
@@ -465,13 +477,15 @@ def read_file(path: Path) -> bytes | None:
 
     Raises:
         BankPermissionError: it cannot be read.
-        BankPathError: another error of the system.
+        BankPathError: it is a link to nowhere, or no file; or another error of the system.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
-            raise BankPathError("is no regular file", path=path)  # a pipe would make us wait
+            raise cannot_be_read(path, NO_FILE)  # a pipe would make us wait
         return path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
+        if path.is_symlink():
+            raise cannot_be_read(path, NOWHERE) from None
         return None
     except PermissionError as error:
         raise BankPermissionError(
@@ -480,5 +494,16 @@ def read_file(path: Path) -> bytes | None:
     except IsADirectoryError as error:
         raise BankNotFoundError("is a directory", path=path, expected="a bank file") from error
     except OSError as error:
-        problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
-        raise BankPathError(problem, path=path) from error
+        raise cannot_be_read(path, (error.strerror or str(error)).lower()) from error
+
+
+def read_there(path: Path) -> bytes:
+    """Return the bytes of a file that was there a moment ago.
+
+    Raises:
+        BankPathError: it is gone, or cannot be read, as `read_file` tells.
+    """
+    data = read_file(path)
+    if data is None:
+        raise BankNotFoundError("no such file", path=path)
+    return data

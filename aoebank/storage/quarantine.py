@@ -6,16 +6,14 @@ cannot be read is an error and not passed over: it may be the one that keeps a b
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 
 from aoebank.errors import (
     BankFormatError,
-    BankPathError,
-    BankPermissionError,
     RecordError,
-    shell_word,
 )
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import get_format
@@ -24,6 +22,7 @@ from aoebank.formats.text.checks import BOM
 from aoebank.model.finding import Location
 from aoebank.model.json_value import JsonValue
 from aoebank.model.quarantine import Quarantine, QuarantineEntry, sorted_entries
+from aoebank.storage.bank import read_file
 from aoebank.storage.writing.staged import update_file
 
 FOLDER = ".aoebank"
@@ -68,7 +67,7 @@ def find_quarantine_root(path: Path) -> Path | None:
     # as far as a relative path goes it is kept, so that messages name files as people do
     for folder in (path, *path.parents, *path.absolute().parents):
         try:
-            if quarantine_path(folder).is_file():
+            if os.path.lexists(quarantine_path(folder)):  # one that leads nowhere is an error
                 return folder
         except OSError:
             return None
@@ -80,10 +79,10 @@ def load_quarantine(root: Path) -> Quarantine:
 
     Raises:
         BankFormatError: a line is no entry; the first one is named.
-        BankPermissionError: the file cannot be read.
+        BankPathError: the file cannot be read.
     """
     path = quarantine_path(root)
-    data = _read(path) or b""
+    data = read_file(path) or b""
     return parse_quarantine(data, path)
 
 
@@ -217,17 +216,3 @@ def _date(value: JsonValue) -> date | None:
 
 def _format(value: JsonValue) -> str | None:
     return None if value is None else get_format(str(value)).name
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except PermissionError as error:
-        raise BankPermissionError(
-            "quarantine cannot be read", path=path, hint=f"chmod u+r {shell_word(path)}"
-        ) from error
-    except OSError as error:
-        problem = f"quarantine cannot be read: {(error.strerror or str(error)).lower()}"
-        raise BankPathError(problem, path=path) from error

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from aoebank.errors import BankPermissionError, shell_word
+from aoebank.errors import BankPathError, BankPermissionError, shell_word
 from aoebank.formats.provenance import SUFFIX
-from aoebank.formats.registry import HEAD_BYTES, find_format, may_be_bank
+from aoebank.formats.registry import HEAD_BYTES, bank_folders, find_format, may_be_bank
 from aoebank.storage.binary_caches import bank_of_binary_cache
-from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
+from aoebank.storage.writing.atomic import NOWHERE_HINT, TEMPORARY_SUFFIX
 
 BACKUP_SUFFIX = ".json.aoe"  # CANN's backup during a flush; one that stays is a dead flush
 CONFLICT_SUFFIX = ".conflicts"  # what a merge left for a person to decide
 
-_NO_FILE = "no regular file"
-_NOWHERE = "link to nowhere"
+NO_FILE = "no regular file"
+NOWHERE = "link to nowhere"
+_TARGET = re.compile(r"ascend\d|x86-64|aarch64|graph$", re.IGNORECASE)  # folders of a bank
+_DENIED = "permission denied"
+_HINTS = {NO_FILE: "move it out of the bank", NOWHERE: NOWHERE_HINT}
 
 
 class FileKind(StrEnum):
@@ -40,7 +44,7 @@ class TreeEntry:
     Attributes:
         reason: Why it cannot be read, for `FileKind.UNREADABLE`; where it leads, for a
             `FileKind.LINK`.
-        format: Format of a bank file; of one that cannot be read, by its name.
+        format: Format of a bank file. By its name alone, one that cannot be read has it too.
     """
 
     path: Path
@@ -49,9 +53,13 @@ class TreeEntry:
     format: str | None = None
 
     @property
-    def is_nothing(self) -> bool:
-        """True for a pipe, a link to nowhere and the like, which hold no records."""
-        return self.kind is FileKind.UNREADABLE and self.reason in (_NO_FILE, _NOWHERE)
+    def may_hold_records(self) -> bool:
+        """True for what cannot be read, but a pipe or a link to nowhere of a name without meaning.
+
+        A file called like a bank is one, whether it can be read or not: its reader tells.
+        """
+        is_nothing = self.reason in (NO_FILE, NOWHERE)
+        return self.kind is FileKind.UNREADABLE and not (is_nothing and is_stranger(self.path))
 
 
 def iter_tree(root: Path) -> Iterator[TreeEntry]:
@@ -98,18 +106,33 @@ def _walk(
                 yield classify(Path(folder, name), is_named=False)
 
 
-def find_closed(entry: TreeEntry) -> BankPermissionError | None:
-    """Return the error of a file or folder the system does not let us read; a pipe has none.
+def find_closed(entry: TreeEntry) -> BankPathError | None:
+    """Return the error of a file or folder that cannot be read and may hold records.
 
     Passed over without a word, its records would count as not there.
     """
-    if entry.kind is not FileKind.UNREADABLE or entry.is_nothing:
-        return None
-    return BankPermissionError(
-        f"cannot be read: {entry.reason}",
-        path=entry.path,
-        hint=f"chmod u+rX {shell_word(entry.path)}",
-    )
+    return cannot_be_read(entry.path, entry.reason) if entry.may_hold_records else None
+
+
+def cannot_be_read(path: Path, reason: str) -> BankPathError:
+    """Return the error of a file or folder that cannot be read.
+
+    Args:
+        reason: `NO_FILE`, `NOWHERE`, or what the system says.
+    """
+    problem = f"cannot be read: {reason}"
+    if reason == _DENIED:
+        return BankPermissionError(problem, path=path, hint=f"chmod u+rX {shell_word(path)}")
+    return BankPathError(problem, path=path, hint=_HINTS.get(reason, ""))
+
+
+def is_stranger(path: Path) -> bool:
+    """True if a name is neither that of JSON nor of a folder that holds banks.
+
+    DVC leaves a link to nowhere in the place of a folder too.
+    """
+    is_folder = path.name in bank_folders() or bool(_TARGET.match(path.name))
+    return not may_be_bank(path) and not is_folder
 
 
 def leads_back(link: Path) -> bool:
@@ -125,19 +148,18 @@ def classify(path: Path, *, is_named: bool = True) -> TreeEntry:
     """
     if path.name.endswith((BACKUP_SUFFIX, TEMPORARY_SUFFIX)):
         return TreeEntry(path=path, kind=FileKind.LEFT_OVER)
+    if path.name.endswith(SUFFIX):
+        return TreeEntry(path=path, kind=FileKind.SIDE_CAR)
     known = find_format(path)
-    name = known.name if known is not None else None
     try:
-        if not path.is_file():  # a pipe would make us wait for ever
-            reason = _NO_FILE if path.exists() else _NOWHERE
-            return TreeEntry(path=path, kind=FileKind.UNREADABLE, reason=reason, format=name)
-        if path.name.endswith(SUFFIX):
-            return TreeEntry(path=path, kind=FileKind.SIDE_CAR)
+        if known is None and not path.is_file():  # a pipe would make us wait for ever
+            reason = NO_FILE if path.exists() else NOWHERE
+            return TreeEntry(path=path, kind=FileKind.UNREADABLE, reason=reason)
         if known is None and (is_named or may_be_bank(path)):
             known = find_format(path, _head(path))
     except OSError as error:
         reason = str(error.strerror or error).lower()
-        return TreeEntry(path=path, kind=FileKind.UNREADABLE, reason=reason, format=name)
+        return TreeEntry(path=path, kind=FileKind.UNREADABLE, reason=reason)
     if known is None:
         return TreeEntry(path=path, kind=FileKind.UNKNOWN)
     return TreeEntry(path=path, kind=FileKind.BANK, format=known.name)

@@ -7,7 +7,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from aoebank.errors import BankNotFoundError, UsageError
+from aoebank.errors import BankNotFoundError, BankPathError, UsageError
 from aoebank.model.codes import FixClass
 from aoebank.parameters.context import (
     AnyPath,
@@ -176,22 +176,37 @@ def fix(
             (bom, crlf, blank) and those that mend a code in `select`.
         dry_run: Return what would be changed, write nothing.
     """
+    chosen = (fix_class,) if isinstance(fix_class, str) else tuple(fix_class)
+    classes = tuple(map(FixClass, chosen))
+    return _fix(paths, names(select), names(ignore), classes, dry_run=dry_run, closed=[])
+
+
+def _fix(
+    paths: Paths,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    classes: tuple[FixClass, ...],
+    *,
+    dry_run: bool,
+    closed: list[BankPathError],
+) -> tuple[FixOutcome, ...]:
+    """Mend files, or tell what would be done; what cannot be read goes to `closed`."""
     from aoebank.storage.sides.open import is_stored
-    from aoebank.validation.fix import FixOutcome, apply_fix, plan_fixes
+    from aoebank.validation.fix import FixOutcome, apply_fixes, plan_fixes
     from aoebank.validation.selection import parse_selection
 
     for path in paths_of(paths):
         if is_stored(str(path)):
             raise UsageError("what is stored cannot be mended", where="--fix", got=str(path))
-    classes = (fix_class,) if isinstance(fix_class, str) else tuple(fix_class)
     planned = plan_fixes(
         paths_of(paths),
-        selection=parse_selection(names(select), names(ignore)),
-        classes=tuple(map(FixClass, classes)) or None,
+        selection=parse_selection(select, ignore),
+        classes=classes or None,
+        closed=closed,
     )
     if dry_run:
         return tuple(FixOutcome(fix=plan, is_written=False) for plan in planned)
-    return tuple(apply_fix(plan) for plan in planned)
+    return tuple(apply_fixes(planned))
 
 
 def fmt(
@@ -207,14 +222,20 @@ def fmt(
     nothing, and their text is the writer's. Every answer stays what it was: a file of which that
     is not sure (broken, or with a key twice) keeps its order and text, and `validate` tells.
 
+    A file that cannot be read has an outcome with the error.
+
     Raises:
         BankNotFoundError: a path is not there.
     """
+    from aoebank.validation.fix import unreadable
+
     for path in paths_of(paths):
         if not path.exists():
             raise BankNotFoundError("no such file or directory", path=path)
     form = (FixClass.BOM, FixClass.CRLF, FixClass.BLANK, FixClass.ORDER, FixClass.TEXT)
-    return fix(paths, fix_class=form, dry_run=check)
+    closed: list[BankPathError] = []
+    outcomes = _fix(paths, (), (), form, dry_run=check, closed=closed)
+    return (*outcomes, *map(unreadable, closed))
 
 
 def explain(
@@ -293,7 +314,8 @@ def stale(
 
     Args:
         path: A bank file or tree, `git:REV`, `git:REV:PATH`, `snapshot:REF` or
-            `snapshot:REF:ROOT`; by default the bank the environment names.
+            `snapshot:REF:ROOT`; by default the bank you are in, else the
+            environment's.
         now: Environment to compare with, as `present_facts` tells it; None: the present one.
         source_of: Tells the kernel source of a record; None: as the installed engine tells it.
 

@@ -19,8 +19,10 @@ from aoebank.errors import BankFormatError, BankNotFoundError
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import find_format
 from aoebank.model.finding import Finding
-from aoebank.storage.git.program import find_work_tree, get_commit, iter_blobs, read_blobs
+from aoebank.storage.git.long_lived import ObjectReader
+from aoebank.storage.git.program import find_work_tree, get_commit, read_blobs
 from aoebank.storage.quarantine import FILE as QUARANTINE
+from aoebank.storage.sides.git import list_files
 from aoebank.storage.writing.atomic import write_scratch
 from aoebank.validation.built_in import BuiltInBank
 from aoebank.validation.run import ValidateResult, validate
@@ -132,7 +134,7 @@ def _of_revision(
     today: date | None,
 ) -> list[_Identity]:
     """Check the same paths as a revision has them, in a temporary folder."""
-    told = {finding.location.path.resolve() for finding in result.findings}
+    told = {_place_of(finding.location.path) for finding in result.findings}
     found: list[_Identity] = []
     with tempfile.TemporaryDirectory(prefix="aoebank-baseline-") as folder:
         root = Path(folder).resolve()
@@ -153,12 +155,12 @@ def _extract(revision: str, path: Path, told: set[Path], root: Path) -> None:
     commit = get_commit(revision, cwd=top or path.absolute().parent)
     assert top is not None  # there is a commit
     wanted = {}
-    below = path.resolve()
-    for blob in iter_blobs(commit, cwd=top):
-        place = top.resolve() / blob.path
+    below = _place_of(path)
+    for name, blob in list_files(commit, "", ObjectReader(top)).blobs.items():
+        place = top.resolve() / name
         is_near = place.is_relative_to(below) or place.name == QUARANTINE
-        if blob.is_file and is_near and (place in told or _is_bank_like(place)):
-            wanted[place] = blob.name
+        if is_near and (place in told or _is_bank_like(place)):
+            wanted[place] = blob
     for place, data in zip(wanted, read_blobs(wanted.values(), cwd=top), strict=True):
         write_scratch(_inside(root, place), data)
 
@@ -169,7 +171,12 @@ def _is_bank_like(path: Path) -> bool:
 
 
 def _inside(root: Path, path: Path) -> Path:
-    return root / path.resolve().relative_to("/")
+    return root / _place_of(path).relative_to("/")
+
+
+def _place_of(path: Path) -> Path:
+    """Return a path without links above it; a link to a file is a file of its own."""
+    return path.resolve() if path.is_dir() else path.parent.resolve() / path.name
 
 
 def _identity(finding: Finding, path: Path | None = None) -> _Identity:
@@ -188,4 +195,4 @@ def _identity(finding: Finding, path: Path | None = None) -> _Identity:
 def _name(path: Path, *words: str) -> _Identity:
     *texts, pointer = words
     lines = (_LINE.sub("line", text) for text in texts)  # of another record, which may move
-    return (str(path.resolve()), *lines, _NUMBER.sub("/0", pointer))
+    return (str(_place_of(path)), *lines, _NUMBER.sub("/0", pointer))

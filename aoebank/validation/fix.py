@@ -7,11 +7,13 @@ again: one that would lose or change an answer, or bring a new finding, is not t
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from aoebank.errors import AoebankError, BankPathError
@@ -24,9 +26,10 @@ from aoebank.model.digest import sha256_of
 from aoebank.model.finding import Finding
 from aoebank.model.record import Record
 from aoebank.report.output import Report, Text, error_document, plural
-from aoebank.storage.bank import load_file
-from aoebank.storage.tree import FileKind
+from aoebank.storage.bank import load_file, read_there
+from aoebank.storage.tree import FileKind, find_closed
 from aoebank.storage.writing.atomic import tree_of
+from aoebank.storage.writing.links import find_links
 from aoebank.storage.writing.staged import FileWrite, write_files
 from aoebank.validation.run import check_bank, iter_entries
 from aoebank.validation.selection import Selection
@@ -176,7 +179,7 @@ class FileFix:
 
     Attributes:
         classes: What was done, in order.
-        root: The tree the file was met in; None if a person named it.
+        root: The tree the file was met in; None for its folder.
     """
 
     path: Path
@@ -188,7 +191,10 @@ class FileFix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixOutcome:
-    """A fix and whether it was written; `error` says why not."""
+    """A fix and whether it was written; `error` says why not.
+
+    A file that `fmt` cannot read has a fix that changes nothing.
+    """
 
     fix: FileFix
     is_written: bool
@@ -209,12 +215,14 @@ def plan_fixes(
     *,
     selection: Selection | None = None,
     classes: Collection[FixClass] | None = None,
+    closed: list[BankPathError] | None = None,
 ) -> Iterator[FileFix]:
     """Yield the fixes of each file of paths and trees; nothing is written.
 
     Args:
         selection: Only classes that mend one of these codes; all by default.
         classes: Only these; by default `MENDING`, and what mends a code that is selected.
+        closed: Gets the error of each file or folder that cannot be read; a check tells too.
     """
     allowed = [
         fix_class
@@ -223,25 +231,53 @@ def plan_fixes(
         and _is_wanted(fix_class, selection)
     ]
     asked = tuple(paths)
+    closed = [] if closed is None else closed
     for entry in iter_entries(asked, []):
+        closed += filter(None, [find_closed(entry)])
         if entry.kind not in (FileKind.BANK, FileKind.SIDE_CAR):
             continue
         try:
-            fix = _plan(entry.path, entry.path.read_bytes(), entry.kind, allowed)
-        except (OSError, BankPathError):
-            continue  # the check tells
+            fix = _plan(entry.path, read_there(entry.path), entry.kind, allowed)
+        except BankPathError as error:
+            closed.append(error)
+            continue
         if fix is not None:
             yield replace(fix, root=tree_of(entry.path, asked))
 
 
-def apply_fix(fix: FileFix) -> FixOutcome:
-    """Write a fix under the lock of its file, unless the file is not what was planned on."""
-    try:
-        change = FileWrite(path=fix.path, data=fix.after, old_sha256=sha256_of(fix.before))
-        write_files([change], root=fix.root)
-    except BankPathError as error:
-        return FixOutcome(fix=fix, is_written=False, error=error)
-    return FixOutcome(fix=fix, is_written=True)
+def apply_fixes(fixes: Iterable[FileFix]) -> Iterator[FixOutcome]:
+    """Write fixes, each under the lock of its file, unless that is not what was planned on.
+
+    A link and what it leads to are written together, so that equal fixes leave the link one.
+    """
+    groups: dict[str, list[FileFix]] = {}
+    for fix in fixes:
+        groups.setdefault(os.path.realpath(fix.path), []).append(fix)
+    has_links = cache(lambda root: bool(find_links(root)))
+    for group in groups.values():
+        error = None
+        changes = [
+            FileWrite(
+                path=fix.path,
+                data=fix.after,
+                old_sha256=sha256_of(fix.before),
+                root=fix.root or fix.path.parent,
+            )
+            for fix in group
+        ]
+        try:
+            write_files(changes, settles_links=any(has_links(change.root) for change in changes))
+        except BankPathError as problem:
+            error = problem
+        for fix in group:
+            yield FixOutcome(fix=fix, is_written=error is None, error=error)
+
+
+def unreadable(error: BankPathError) -> FixOutcome:
+    """Return the outcome of a file that cannot be read."""
+    assert error.path is not None
+    fix = FileFix(path=error.path, classes=(), before=b"", after=b"")
+    return FixOutcome(fix=fix, is_written=False, error=error)
 
 
 def _default(selection: Selection | None) -> tuple[FixClass, ...]:
@@ -479,7 +515,7 @@ class FormatReport(Report):
 
     @property
     def error(self) -> AoebankError | None:
-        """The error of the first file that could not be written."""
+        """The error of the first file that could not be read or written."""
         return next((outcome.error for outcome in self.outcomes if outcome.error), None)
 
     @property
@@ -497,10 +533,11 @@ class FormatReport(Report):
             if self.has_diff:
                 write_diff(text, outcome.fix)
             done = "would format" if self.is_check else "formatted"
-            if not self.is_check and not outcome.is_written:
+            if outcome.error is not None:
                 done = "not formatted"
-            text.line(f"{done} {outcome.fix.path}: {', '.join(outcome.fix.classes)}")
-        number = sum(self.is_check or outcome.is_written for outcome in self.outcomes)
+            what = ", ".join(outcome.fix.classes) or (outcome.error and outcome.error.problem)
+            text.line(f"{done} {outcome.fix.path}: {what}")
+        number = sum(outcome.error is None for outcome in self.outcomes)
         done = "would be formatted" if self.is_check else "formatted"
         if number or self.outcomes:
             text.line(f"{plural(number, 'file')} {done}")

@@ -19,7 +19,7 @@ from aoebank.formats.releases import guess_release
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.record import Record
-from aoebank.storage.bank import load_file
+from aoebank.storage.bank import load_file, read_there
 from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
 from aoebank.validation.built_in import BuiltInBank
 from aoebank.validation.quarantine import QuarantineCheck
@@ -171,8 +171,8 @@ def _runtime_banks(entries: Iterable[TreeEntry]) -> Iterator[tuple[str, bytes]]:
     for entry in entries:
         name = parse_operator_name(entry.path.name, RUNTIME_SUFFIX)
         if entry.kind is FileKind.BANK and name is not None and name.op_type:
-            with suppress(OSError):  # the check tells
-                yield name.op_type, entry.path.read_bytes()
+            with suppress(BankPathError):  # the check tells
+                yield name.op_type, read_there(entry.path)
 
 
 def _find_own_release(entries: Iterable[TreeEntry]) -> Release | None:
@@ -269,7 +269,7 @@ def _companion(parsed: ParsedFile, run: _Run) -> Iterator[Finding]:
 
 
 def _side_car(path: Path) -> Iterator[Finding]:
-    log = parse_provenance(path.read_bytes(), path)
+    log = parse_provenance(read_there(path), path)
     yield from log.findings
     bank_file = bank_file_of(path)
     bank = load_file(bank_file) if bank_file.is_file() else None

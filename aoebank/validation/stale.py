@@ -15,7 +15,7 @@ from aoebank.report.closed import ReadingReport, closed_document, write_closed
 from aoebank.report.output import Text, members, plural
 from aoebank.selection import RecordFilter, demand_case, holds_file, holds_record
 from aoebank.storage.readers.soc_versions import old_soc_versions
-from aoebank.storage.sides.side import Side, listing_of
+from aoebank.storage.sides.side import Side
 
 SourceOf = Callable[[Record], str | None]
 """Returns the digest of what the strategy of a record is turned into code by, None if unknown."""
@@ -74,7 +74,7 @@ def find_stale(
         source_of: Says what strategies are turned into code by here; None without an engine.
         wanted: Which records are looked at.
     """
-    names, unlisted = listing_of(side)
+    names, unlisted = side.listing()
     demand_case(wanted, names)
     closed: list[BankPathError] = [*unlisted]
     found: list[StaleRecord] = []

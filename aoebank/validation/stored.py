@@ -93,7 +93,7 @@ def open_stored_baseline(
 
 def _extract(side: StoredSide, folder: Path) -> Path:
     """Write the banks of a side and what stands beside them; return what to check."""
-    names = side.names()
+    names, _ = side.listing()
     beside = {f"{name}{SUFFIX}" for name in names} | {f"{FOLDER}/{FILE}"}
     beside |= {
         binary_cache.as_posix()
@@ -101,8 +101,9 @@ def _extract(side: StoredSide, folder: Path) -> Path:
         if (binary_cache := binary_cache_of(Path(name))) is not None
     }
     folder.mkdir()
-    for name in (*names, *sorted(beside & side.contents.keys())):
-        write_scratch(folder / name, side.read(side.contents[name]))
+    for name in sorted({*names} | (beside & side.contents.keys()) | side.closed.keys()):
+        is_closed = name in side.closed  # the check tells
+        write_scratch(folder / name, None if is_closed else side.read(side.contents[name]))
     return folder if side.is_tree else folder / names[0]
 
 

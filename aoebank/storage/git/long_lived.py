@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from aoebank.errors import HistoryError
-from aoebank.storage.git.program import FILE_MODES, run_git, start_git
+from aoebank.storage.git.program import FILE_MODES, LINK_MODE, run_git, start_git
 
 _EMPTY_TREE = ("hash-object", "-t", "tree", "--stdin")
 _LAST = b"/\n"  # no object name: `git diff-tree --stdin` writes it back, and what it held with it
@@ -115,12 +115,18 @@ class TreeReader:
     """The regular files of commits that match pathspecs, from one `git diff-tree`.
 
     Two trees are compared, never listed: what they share is not looked into.
+
+    Attributes:
+        links: Links among what matches, of the commit `files` was asked about last.
+        met_links: Links among what the last comparison found; true for those the second tree has.
     """
 
     def __init__(self, pathspecs: tuple[str, ...], *, objects: ObjectReader) -> None:
         options = ("--stdin", "-r", "-z", "--raw", "--no-renames", "--no-abbrev")
         self._program = _LongLivedProcess("diff-tree", *options, "--", *pathspecs, cwd=objects.cwd)
         self.objects = objects
+        self.links: set[str] = set()
+        self.met_links: dict[str, bool] = {}
         self._last = ""
         self._files: dict[str, str] = {}
 
@@ -131,6 +137,8 @@ class TreeReader:
                 self._files.pop(path, None)
             else:
                 self._files[path] = new
+        for path, is_there in self.met_links.items():
+            (self.links.add if is_there else self.links.discard)(path)
         self._last = commit
         return dict(self._files)
 
@@ -142,6 +150,7 @@ class TreeReader:
         """
         trees = [self.objects.tree_of(commit).encode("ascii") for commit in (old, new)]
         found: dict[str, tuple[str | None, str | None]] = {}
+        self.met_links = {}
         if trees[0] == trees[1]:
             return found
         request = b" ".join(trees) + b"\n"
@@ -149,6 +158,8 @@ class TreeReader:
         for head, path in zip(fields[::2], fields[1::2], strict=True):
             old_mode, new_mode, old_name, new_name, _ = head[1:].decode("ascii").split()
             names = (_file(old_mode, old_name), _file(new_mode, new_name))
+            if LINK_MODE in (old_mode, new_mode):
+                self.met_links[os.fsdecode(path)] = new_mode == LINK_MODE
             if names[0] != names[1]:
                 found[os.fsdecode(path)] = names
         return found

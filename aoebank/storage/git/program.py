@@ -17,6 +17,7 @@ _NOT_FOUND = "git is not installed, or not on PATH"
 # another repository's settings must not leak in, and nothing may wait for a person
 _STEADY = ("-c", "core.quotePath=false", "-c", "core.fsmonitor=false")
 FILE_MODES = ("100644", "100755")
+LINK_MODE = "120000"
 _PIECE_BYTES = 1 << 16
 
 
@@ -36,8 +37,13 @@ class Blob:
 
     @property
     def is_file(self) -> bool:
-        """True for a regular file; a link in a revision leads nowhere here."""
+        """True for a regular file."""
         return self.mode in FILE_MODES
+
+    @property
+    def is_link(self) -> bool:
+        """True for a link; its content is the path it leads to."""
+        return self.mode == LINK_MODE
 
 
 def run_git(arguments: Sequence[str], *, cwd: Path, data: bytes | None = None) -> bytes:
@@ -186,6 +192,14 @@ def iter_blobs(commit: str, *, cwd: Path, path: str = "") -> Iterator[Blob]:
             mode, kind, blob = head.decode("ascii").split()
             if kind == "blob":
                 yield Blob(path=os.fsdecode(name), name=blob, mode=mode)
+
+
+def has_link_above(commit: str, path: str, *, cwd: Path) -> bool:
+    """True if a folder above a path of a commit is a link there, or the path itself is."""
+    parts = path.split("/")
+    places = ["/".join(parts[:number]) for number in range(1, len(parts) + 1)]
+    listing = run_git(["ls-tree", "-z", "--full-tree", commit, "--", *places], cwd=cwd)
+    return any(entry.startswith(LINK_MODE.encode()) for entry in listing.split(b"\0"))
 
 
 def read_blobs(names: Iterable[str], *, cwd: Path) -> Iterator[bytes]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.errors import BankNotFoundError, BankPathError
+from aoebank.errors import BankNotFoundError
 from aoebank.formats.protocol import ParsedFile, find_error
-from aoebank.formats.provenance import SUFFIX
-from aoebank.formats.registry import find_format
 from aoebank.model.digest import sha256_of
 from aoebank.model.snapshot import Member, Snapshot, bank_record_set, snapshot_id
-from aoebank.storage.bank import load_file
+from aoebank.storage.bank import load_file, read_there
 from aoebank.storage.history.content import (
     Packing,
     Place,
@@ -30,7 +29,7 @@ from aoebank.storage.history.store import (
     members_of,
     put_tag,
 )
-from aoebank.storage.tree import FileKind, iter_tree
+from aoebank.storage.tree import FileKind, find_closed, iter_tree
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -86,22 +85,34 @@ def iter_bank_files(root: Path, wanted: Callable[[str], bool]) -> Iterator[BankF
         wanted: Given a path below the root, whether to read that file.
 
     Raises:
-        BankPathError: a folder, or what by its name is a bank file, cannot be read. Left out
-            it would count as removed.
+        BankPathError: a folder, or what may be a bank file, cannot be read. Left out it would
+            count as removed.
     """
     for entry in iter_tree(root):
         name = entry.path.relative_to(root).as_posix()
-        if entry.kind is FileKind.UNREADABLE and (entry.path.is_dir() or _is_ours(name)):
-            raise BankPathError(f"cannot be read: {entry.reason}", path=entry.path)
+        error = find_closed(entry)
+        if error is not None:
+            raise error
         if entry.kind is FileKind.SIDE_CAR and wanted(name):
-            yield BankFile(name=name, data=_read(entry.path), parsed=None)
+            yield BankFile(name=name, data=read_there(entry.path), parsed=None)
         elif entry.kind is FileKind.BANK and wanted(name):
             parsed = load_file(entry.path)
             yield BankFile(name=name, data=parsed.data, parsed=parsed)
             binary_cache = parsed.format.companion(entry.path)
             if binary_cache is not None and binary_cache.is_file():
                 place = binary_cache.relative_to(root).as_posix()
-                yield BankFile(name=place, data=_read(binary_cache), parsed=None)
+                yield BankFile(name=place, data=read_there(binary_cache), parsed=None)
+
+
+def demand_readable(root: Path) -> None:
+    """Raise `BankPathError` for a bank that could not be recorded, before it is changed."""
+    for entry in iter_tree(root):
+        error = find_closed(entry)
+        if error is not None:
+            raise error
+        is_ours = entry.kind in (FileKind.BANK, FileKind.SIDE_CAR)
+        if is_ours and not (entry.path.is_file() and os.access(entry.path, os.R_OK)):
+            read_there(entry.path)  # tells what is the matter
 
 
 def record(
@@ -176,18 +187,6 @@ def _add(
     return Recorded(
         snapshot=snapshot, members=members_of(database, snapshot), is_new=True, broken=broken
     )
-
-
-def _is_ours(name: str) -> bool:
-    return name.endswith(SUFFIX) or find_format(Path(name)) is not None
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
-        raise BankPathError(problem, path=path) from error
 
 
 def _pack(database: Database, file: BankFile, before: Mapping[str, Member]) -> Member | Packing:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
 from aoebank.errors import HistoryError, shell_word
 from aoebank.formats.provenance import SUFFIX
-from aoebank.formats.registry import HEAD_BYTES, bank_globs, find_format
+from aoebank.formats.registry import HEAD_BYTES, bank_globs, find_format, may_be_bank
+from aoebank.storage.git.links import CommitFiles, resolve_links
 from aoebank.storage.git.long_lived import ObjectReader, TreeReader
 from aoebank.storage.git.program import (
     find_commit,
     find_top,
     find_work_tree,
     get_commit,
+    has_link_above,
     iter_blobs,
     iter_git,
 )
@@ -28,6 +30,7 @@ _FIELDS = ("%H", "%P", "%an <%ae>", "%cI", "%D", "%B")
 _FORMAT = "%x00".join(_FIELDS)
 _TAG = "tag: "
 _MANY_NAMES = 500
+_KEPT_LISTINGS = 8
 
 
 def open_git_side(text: str, *, beside: Path, cwd: Path) -> StoredSide:
@@ -52,20 +55,21 @@ def open_git_side(text: str, *, beside: Path, cwd: Path) -> StoredSide:
         )
     commit = get_commit(revision, cwd=top)
     inside = _from_top(path, top=top, cwd=cwd) if colon else _below(beside, top)
-    blobs = _list_files(commit, top, inside)
-    if not blobs and inside:
+    objects = ObjectReader(top)
+    files = list_files(commit, inside, objects)
+    if not files.paths() and inside:
         raise HistoryError(
             "no such path in this revision",
             where=f"git:{revision}",
             got=inside,
             hint=f"git -C {shell_word(top)} ls-tree -r --name-only {shell_word(revision)}",
         )
-    is_file = inside in blobs
+    is_file = inside in files.paths()
     folder = inside.rpartition("/")[0] if is_file else inside
     if is_file:
-        blobs |= _list_files(commit, top, f"{inside}{SUFFIX}")
-    store = _Store(ObjectReader(top))
-    return store.side(blobs, folder, label=f"git:{text}", revision=revision, is_tree=not is_file)
+        files = files.plus(list_files(commit, f"{inside}{SUFFIX}", objects))
+    store = _Store(objects)
+    return store.side(files, folder, label=f"git:{text}", revision=revision, is_tree=not is_file)
 
 
 class _Store:
@@ -77,7 +81,7 @@ class _Store:
 
     def side(
         self,
-        blobs: Mapping[str, str],
+        files: CommitFiles,
         folder: str,
         *,
         label: str,
@@ -87,7 +91,7 @@ class _Store:
         """Return files as a side.
 
         Args:
-            blobs: Object names by path from the top.
+            files: By path from the top.
             folder: Where paths of the side begin; empty for the top.
         """
         start = len(folder) + 1 if folder else 0
@@ -96,17 +100,23 @@ class _Store:
             kind=SideKind.GIT,
             is_tree=is_tree,
             place=f"git:{revision}:{folder or '.'}",
-            contents={path[start:]: name for path, name in blobs.items()},
+            contents={path[start:]: name for path, name in files.blobs.items()},
+            closed={path[start:]: reason for path, reason in files.closed.items()},
             read=self._objects.read,
             read_head=lambda name: self._objects.read_head(name, HEAD_BYTES),
             recognized=self._recognized,
         )
 
 
-def _list_files(commit: str, top: Path, inside: str) -> dict[str, str]:
-    """Return the object names of the regular files at or below a path, by path from the top."""
-    blobs = iter_blobs(commit, cwd=top, path=inside)
-    return {blob.path: blob.name for blob in blobs if blob.is_file}
+def list_files(commit: str, inside: str, objects: ObjectReader) -> CommitFiles:
+    """Return the files at or below a path, those behind links too, by path from the top."""
+    blobs = [*iter_blobs(commit, cwd=objects.cwd, path=inside)]
+    is_behind_link = not blobs and has_link_above(commit, inside, cwd=objects.cwd)
+    if not is_behind_link and not any(blob.is_link for blob in blobs):
+        return CommitFiles(blobs={blob.path: blob.name for blob in blobs if blob.is_file})
+    if inside:
+        blobs = [*iter_blobs(commit, cwd=objects.cwd)]
+    return resolve_links(blobs, inside, objects.read)
 
 
 def _from_top(path: str, *, top: Path, cwd: Path) -> str:
@@ -158,29 +168,34 @@ class GitHistory:
         if not version:
             return empty_side(self.kind)
         commit = get_commit(version, cwd=self._top)
-        blobs = _list_files(commit, self._top, self._inside)
-        return self._make_side(blobs, version) if blobs else empty_side(self.kind)
+        files = self._listing(commit)
+        return self._make_side(files, version) if files.paths() else empty_side(self.kind)
 
     def files(self, version: str, names: Collection[str] = ()) -> StoredSide:
         """Return some files of a commit, by default all of the bank, and nothing else."""
-        if not names:
-            return self._make_side(self._banks.files(version), version)
         wanted = tuple(sorted(names))
-        if wanted not in self._readers:
+        if wanted and wanted not in self._readers:
             pathspecs = self._pathspecs(wanted)
             self._readers[wanted] = TreeReader(pathspecs, objects=self._objects)
-        return self._make_side(self._readers[wanted].files(version), version)
+        reader = self._readers[wanted] if wanted else self._banks
+        files = CommitFiles(blobs=reader.files(version))
+        if reader.links or (version and self._has_links):
+            files = self._listing(version)
+            files = files.only([f"{self._start}{name}" for name in names]) if names else files
+        return self._make_side(files, version)
 
     def changes(self, version: Version) -> tuple[StoredSide, StoredSide]:
         """Return both sides of a commit: the bank files that differ from its first parent's."""
         parent = version.parents[0] if version.parents else ""
-        before: dict[str, str] = {}
-        after: dict[str, str] = {}
+        before, after = CommitFiles(), CommitFiles()
         for path, (old, new) in self._banks.differences(parent, version.id).items():
             if old is not None:
-                before[path] = old
+                before.blobs[path] = old
             if new is not None:
-                after[path] = new
+                after.blobs[path] = new
+        if self._has_links or self._banks.met_links:  # a link changes with what it leads to
+            before = self._listing(parent) if parent else CommitFiles()
+            after = self._listing(version.id)
         return self._make_side(before, parent), self._make_side(after, version.id)
 
     def counts(self) -> dict[str, Counts]:
@@ -204,6 +219,32 @@ class GitHistory:
     def _inside(self) -> str:
         return _below(self.root, self._top)
 
+    @property
+    def _start(self) -> str:
+        """Return what paths from the top begin with in this bank."""
+        return f"{self._inside}/" if self._inside else ""
+
+    def _listing(self, commit: str) -> CommitFiles:
+        """Return all files of the bank, those behind links too; commits are asked for in a row."""
+        if commit not in self._listings:
+            while len(self._listings) >= _KEPT_LISTINGS:
+                del self._listings[next(iter(self._listings))]
+            self._listings[commit] = list_files(commit, self._inside, self._objects)
+        return self._listings[commit]
+
+    @cached_property
+    def _listings(self) -> dict[str, CommitFiles]:
+        return {}
+
+    @cached_property
+    def _newest(self) -> CommitFiles:
+        return self._listing(get_commit("HEAD", cwd=self._top))
+
+    @property
+    def _has_links(self) -> bool:
+        """True if the newest commit has links; of others, those a change meets are seen."""
+        return any(map(_is_bank_like, (*self._newest.targets, *self._newest.closed)))
+
     @cached_property
     def _objects(self) -> ObjectReader:
         return ObjectReader(self._top)
@@ -223,20 +264,31 @@ class GitHistory:
     @cached_property
     def _all_banks(self) -> tuple[str, ...]:
         """Return the pathspecs of bank files and side-cars."""
-        newest = self.side("HEAD")
+        newest = self._make_side(self._newest, "HEAD")
         others = [name for name in newest.names() if find_format(Path(name)) is None]
         globs = [*bank_globs(), f"*{SUFFIX}"]
         if len(others) > _MANY_NAMES:  # a command line takes only so many
             globs, others = [*globs, "*.json"], []
-        place = _escape(f"{self._inside}/" if self._inside else "")
-        return (*(f":(top,glob){place}**/{glob}" for glob in globs), *self._pathspecs(others))
+        place = _escape(self._start)
+        return (
+            *(f":(top,glob){place}**/{glob}" for glob in globs),
+            *self._pathspecs(others),
+            *self._pathspecs_of_targets([*filter(_is_bank_like, self._newest.targets)]),
+        )
 
     def _pathspecs(self, names: Collection[str]) -> tuple[str, ...]:
-        place = f"{self._inside}/" if self._inside else ""
-        return tuple(f":(top,literal){place}{name}" for name in names)
+        places = [f"{self._start}{name}" for name in names]
+        own = (f":(top,literal){place}" for place in places)
+        return (*own, *self._pathspecs_of_targets(places))
 
-    def _make_side(self, blobs: Mapping[str, str], commit: str) -> StoredSide:
-        return self._store.side(blobs, self._inside, label=f"git:{commit}", revision=commit)
+    def _pathspecs_of_targets(self, places: Collection[str]) -> tuple[str, ...]:
+        """Return the pathspecs of what links lead to: a commit that changes it changes them."""
+        targets = self._newest.targets
+        found = {targets[place] for place in places if place in targets}
+        return tuple(f":(top,literal){target}" for target in sorted(found)[:_MANY_NAMES])
+
+    def _make_side(self, files: CommitFiles, commit: str) -> StoredSide:
+        return self._store.side(files, self._inside, label=f"git:{commit}", revision=commit)
 
     def _log(self, arguments: list[str], pathspecs: tuple[str, ...] = ()) -> Iterator[Version]:
         options = ("--encoding=UTF-8", "--decorate=short", "--decorate-refs=refs/tags/")
@@ -272,6 +324,11 @@ def is_tracked(root: Path) -> bool:
         return any(find_format(Path(blob.path)) for blob in blobs)
     except HistoryError:  # no git on this machine
         return False
+
+
+def _is_bank_like(path: str) -> bool:
+    place = Path(path)
+    return may_be_bank(place) or path.endswith(SUFFIX) or find_format(place) is not None
 
 
 def _escape(path: str) -> str:

@@ -11,14 +11,22 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from aoebank.errors import BankPermissionError
+from aoebank.errors import BankPathError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
 from aoebank.formats.registry import HEAD_BYTES, find_format, format_of, may_be_bank
 from aoebank.formats.text.checks import is_blank
 from aoebank.storage.bank import load_file, load_provenance, read_file
 from aoebank.storage.readers.folders import size_of
-from aoebank.storage.tree import FileKind, TreeEntry, banks_beside, find_closed, iter_tree
+from aoebank.storage.tree import (
+    FileKind,
+    TreeEntry,
+    banks_beside,
+    cannot_be_read,
+    find_closed,
+    is_stranger,
+    iter_tree,
+)
 
 
 class SideKind(StrEnum):
@@ -48,7 +56,18 @@ class Side(Protocol):
     def is_tree(self) -> bool: ...
 
     def names(self) -> tuple[str, ...]:
-        """Return the bank files, sorted: paths below the side, `/` between the parts."""
+        """Return the bank files, sorted: paths below the side, `/` between the parts.
+
+        One that cannot be read is among them; whoever loads it gets the error.
+
+        Raises:
+            BankPathError: what may be bank files cannot be listed; left out, their records would
+                count as removed.
+        """
+        ...
+
+    def listing(self) -> tuple[tuple[str, ...], tuple[BankPathError, ...]]:
+        """Return the bank files, sorted, and what else may be one and cannot be read."""
         ...
 
     def other_files(self) -> tuple[TreeEntry, ...]:
@@ -94,7 +113,7 @@ class PathSide:
             raise error
         return names
 
-    def listing(self) -> tuple[tuple[str, ...], tuple[BankPermissionError, ...]]:
+    def listing(self) -> tuple[tuple[str, ...], tuple[BankPathError, ...]]:
         """Return the bank files, sorted, and what of the tree cannot be read."""
         if not self.is_tree:
             return (self.path.name,), ()
@@ -144,6 +163,7 @@ class StoredSide:
     Attributes:
         place: What paths in messages start with; no such file is on disk.
         contents: What the store calls each file and side-car, by its path below the side.
+        closed: Why a file cannot be read, by its path: a link that leads to nothing in the store.
         read: Gives the bytes of one by what the store calls it.
         read_head: Gives the first `HEAD_BYTES` of one, where that is cheaper.
         recognized: Whether a content looks like one of a bank, by what the store calls it; sides
@@ -155,14 +175,33 @@ class StoredSide:
     is_tree: bool
     place: str
     contents: Mapping[str, str]
+    closed: Mapping[str, str] = field(default_factory=dict)
     read: Callable[[str], bytes]
     read_head: Callable[[str], bytes] | None = None
     recognized: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
 
     def names(self) -> tuple[str, ...]:
+        names, closed = self.listing()
+        for error in closed:
+            raise error
+        return names
+
+    def listing(self) -> tuple[tuple[str, ...], tuple[BankPathError, ...]]:
+        """Return the bank files, sorted, and what may be one and cannot be read."""
+        found = {*self.contents, *self.closed}
         if not self.is_tree:  # what a person names is a bank file, whatever it is called
-            return tuple(name for name in self.contents if not name.endswith(SUFFIX))
-        return tuple(sorted(filter(self._is_bank_file, self.contents)))
+            return tuple(name for name in found if not name.endswith(SUFFIX)), ()
+        names: list[str] = []
+        closed: list[BankPathError] = []
+        for name in sorted(found):
+            try:
+                is_bank = self._is_bank_file(name)
+                if name in self.closed and not (is_bank or _is_hidden(name)):
+                    closed += [] if is_stranger(Path(name)) else [self._error(name)]
+                names += [name] if is_bank else []
+            except BankPathError as error:
+                closed.append(error)
+        return tuple(names), tuple(closed)
 
     def other_files(self) -> tuple[TreeEntry, ...]:
         banks = {*self.names()}
@@ -173,30 +212,36 @@ class StoredSide:
         )
 
     def load(self, name: str, *, like: ParsedFile | None = None) -> ParsedFile | None:
-        stored = self.contents.get(name)
-        if stored is None:
-            return None
-        data, path = self.read(stored), Path(self.place, name)
-        return format_of(path, data).parse_like(data, path, like)
+        data, path = self.read_bytes(name), Path(self.place, name)
+        return None if data is None else format_of(path, data).parse_like(data, path, like)
 
     def load_provenance(self, name: str) -> ProvenanceLog:
         side_car = f"{name}{SUFFIX}"
-        stored = self.contents.get(side_car)
-        return parse_provenance(self.read(stored) if stored else b"", Path(self.place, side_car))
+        return parse_provenance(self.read_bytes(side_car) or b"", Path(self.place, side_car))
 
     def read_bytes(self, name: str) -> bytes | None:
+        self._demand_open(name)
         stored = self.contents.get(name)
         return None if stored is None else self.read(stored)
+
+    def _demand_open(self, name: str) -> None:
+        if name in self.closed:
+            raise self._error(name)
+
+    def _error(self, name: str) -> BankPathError:
+        return cannot_be_read(Path(self.place, name), self.closed[name])
 
     def _is_bank_file(self, name: str) -> bool:
         if name.endswith(SUFFIX) or _is_hidden(name):
             return False
         path = Path(name)
         return find_format(path) is not None or (
-            may_be_bank(path) and self._looks_like_bank(path, self.contents[name])
+            may_be_bank(path) and self._looks_like_bank(path, name)
         )
 
-    def _looks_like_bank(self, path: Path, stored: str) -> bool:
+    def _looks_like_bank(self, path: Path, name: str) -> bool:
+        self._demand_open(name)
+        stored = self.contents[name]
         if stored not in self.recognized:
             read = self.read_head or self.read
             head = read(stored)[:HEAD_BYTES]
@@ -206,11 +251,6 @@ class StoredSide:
 
 def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in name.split("/"))
-
-
-def listing_of(side: Side) -> tuple[tuple[str, ...], tuple[BankPermissionError, ...]]:
-    """Return the bank files of a side, sorted, and what of it cannot be read."""
-    return side.listing() if isinstance(side, PathSide) else (side.names(), ())
 
 
 def size_on_disk(sides: Iterable[Side | None]) -> int:

@@ -37,6 +37,7 @@ DIRECTORY_MODE = 0o750
 TEMPORARY_SUFFIX = ".aoebank-tmp"
 LOCK_TIMEOUT_S = 30.0
 SETTLE_TIMEOUT_S = 5.0
+NOWHERE_HINT = "bring what it leads to (git annex get, dvc pull), or remove the link"
 _POLL_S = 0.01
 
 
@@ -170,10 +171,17 @@ def system_errors_explained(path: Path) -> Iterator[None]:
         raise BankPathError(problem, path=path) from error
 
 
-def write_scratch(path: Path, data: bytes) -> None:
-    """Write a file of a temporary folder of our own, its folders with it: in place, no lock."""
+def write_scratch(path: Path, data: bytes | None) -> None:
+    """Write a file of a temporary folder of our own, its folders with it: in place, no lock.
+
+    Args:
+        data: None for a link to nowhere.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+    if data is None:
+        path.symlink_to("nowhere")
+    else:
+        path.write_bytes(data)
 
 
 @contextmanager
@@ -184,18 +192,26 @@ def written_place(path: Path, root: Path | None = None) -> Iterator[Path]:
 
 
 def real_place(path: Path, root: Path | None = None) -> Path:
-    """Return the file a write to `path` changes: a link stays one, what it points to is replaced.
+    """Return the file a write to `path` changes, its folder without links.
 
     Args:
-        root: The tree the write is about; None if a person named this very file. Banks come from
-            others, links in them too, so none may lead a write out of the tree. The root itself
-            may be a link.
+        root: The tree the write is about; None if a person named an output that is no bank file.
+            Below a root a link is a bank file of its own: the write puts a file in its place, and
+            what it leads to stays. The root itself may be a link. Without a root the write goes
+            to what a link leads to.
 
     Raises:
-        BankPathError: a link leads out of the tree.
+        BankPathError: it is no file, or a link that leads out of the tree or to nowhere: banks
+            come from others, links in them too, and nothing foreign is followed.
     """
     real = Path(os.path.realpath(path))
-    if root is not None and not real.is_relative_to(os.path.realpath(root)):
+    if real.exists() and not (real.is_file() or real.is_dir()):  # a pipe, a device
+        raise BankPathError("cannot be written: no regular file", path=path)
+    if root is None:
+        return real
+    top = os.path.realpath(root)
+    place = Path(os.path.realpath(path.parent)) / path.name
+    if not (real.is_relative_to(top) and place.is_relative_to(top)):
         raise BankPathError(
             "a link leads out of the tree, and nothing is written through it",
             path=path,
@@ -203,7 +219,14 @@ def real_place(path: Path, root: Path | None = None) -> Path:
             expected=f"a place below {root}",
             hint=f"name it directly: {shell_word(real)}, or put a copy in the place of the link",
         )
-    return real
+    if place.is_symlink() and not place.exists():
+        raise BankPathError(
+            "is a link to nowhere, and nothing is written through it",
+            path=path,
+            got=place.readlink(),
+            hint=NOWHERE_HINT,
+        )
+    return place
 
 
 def tree_of(path: Path, asked: Iterable[Path]) -> Path | None:
@@ -238,11 +261,12 @@ def put_back(change: NotedChange) -> None:
     """Give a file its old content back, if it has the new one; another one stays."""
     with hold_lock(change.path):
         now = digest_of_file(change.path)
-        if now != change.new_sha256 or now == change.old_sha256:
+        was_link = change.kept is not None and change.kept.is_symlink()
+        if now != change.new_sha256 or (now == change.old_sha256 and not was_link):
             return
         if change.kept is None:
             change.path.unlink()
-        elif change.kept.exists() and digest_of_file(change.kept) == change.old_sha256:
+        elif was_link or digest_of_file(change.kept) == change.old_sha256:
             change.kept.replace(change.path)
         sync_directory(change.path.parent)
 

@@ -498,15 +498,13 @@ def test_what_came_into_the_destination_since_it_was_read_is_not_lost(
     assert content(banks) == before
 
 
-def test_link_stays_a_link_and_what_it_leads_to_is_replaced(banks: Path) -> None:
-    (banks / "link.json").symlink_to(banks / "a" / FILE)
-    out = NAMES[UNIFIED]
-    (banks / out).symlink_to(banks / "a" / FILE)
-    run(banks, out, f"b/{FILE}", out=out)
-    assert (banks / out).is_symlink()
-    assert merge_files.get(UNIFIED, (banks / "a" / FILE).read_bytes()).keys[-1:] == [
-        merge_files.key_of(UNIFIED, 3)
-    ]
+def test_result_takes_the_place_of_a_link_and_what_it_leads_to_stays(banks: Path) -> None:
+    before, out = (banks / "a" / FILE).read_bytes(), banks / NAMES[UNIFIED]
+    out.symlink_to(banks / "a" / FILE)
+    run(banks, out.name, f"b/{FILE}", out=out.name)
+    assert not out.is_symlink()
+    assert merge_files.get(UNIFIED, out.read_bytes()).keys[-1:] == [merge_files.key_of(UNIFIED, 3)]
+    assert (banks / "a" / FILE).read_bytes() == before
 
 
 def test_mode_of_a_replaced_file_stays(banks: Path) -> None:

@@ -230,13 +230,17 @@ def test_mode_of_an_existing_file_is_kept(bank: Bank, file: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o660
 
 
-def test_link_to_a_bank_file_stays_a_link(bank: Bank, file: Path, tmp_path: Path) -> None:
+def test_put_into_a_link_puts_a_file_in_its_place(
+    bank: Bank, file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     bank.put(file, [make_record()])
     link = tmp_path / "x86-64-v4_2_AiCore_Softmax.json"
     link.symlink_to(file)
     Bank(tmp_path).put(link, [make_record(1)])
-    assert link.is_symlink()
-    assert bank.find(file, make_record(1).key) is not None
+    assert not link.is_symlink()
+    assert len(load_file(link)) == 2
+    assert bank.find(file, make_record(1).key) is None
+    assert f"{link}: was a link to {file}, and is a file of its own now" in caplog.text
 
 
 def test_writer_gives_up_when_another_keeps_the_lock(file: Path, bank: Bank) -> None:
@@ -370,9 +374,14 @@ def test_tree_tells_files_apart_and_survives_loops(bank: Bank, file: Path) -> No
         "README.md": FileKind.UNKNOWN,
         "loop": FileKind.LINK,
         "nowhere.json": FileKind.UNREADABLE,
-        "pipe_1_AiCore_x.json": FileKind.UNREADABLE,
+        "pipe_1_AiCore_x.json": FileKind.BANK,  # as its name says; whoever reads it tells
     }
-    assert sorted(path.name for path in bank.iter_files()) == ["copy.json", file.name]
+    files = bank.iter_files()
+    assert [next(files).name for _ in range(3)] == ["copy.json", "pipe_1_AiCore_x.json", file.name]
+    with pytest.raises(BankPathError, match=r"nowhere\.json: cannot be read: link to nowhere"):
+        next(files)
+    with pytest.raises(BankPathError, match="cannot be read: no regular file"):
+        load_file(folder / "pipe_1_AiCore_x.json")
 
 
 def test_file_that_cannot_be_opened_is_unreadable(tmp_path: Path, system: FaultySystem) -> None:

@@ -22,7 +22,7 @@ from aoebank.formats.text.checks import BOM
 from aoebank.model.codes import FixClass
 from aoebank.storage.bank import load_file
 from aoebank.testing.factories import make_provenance, make_record
-from aoebank.validation.fix import FileFix, apply_fix, plan_fixes
+from aoebank.validation.fix import FileFix, apply_fixes, plan_fixes
 from aoebank.validation.run import validate
 from aoebank.validation.selection import parse_selection
 
@@ -55,7 +55,7 @@ def fix(path: Path, *classes: FixClass) -> tuple[FixClass, ...]:
     planned = plan(path, *classes)
     if planned is None:
         return ()
-    outcome = apply_fix(planned)
+    (outcome,) = apply_fixes([planned])
     assert outcome.is_written and outcome.error is None
     assert path.read_bytes() == planned.after
     return planned.classes
@@ -250,7 +250,7 @@ def test_file_changed_after_the_difference_was_shown_is_not_written(file: Path) 
     planned = plan(file)
     assert planned is not None
     file.write_bytes(planned.before + b"\n")
-    outcome = apply_fix(planned)
+    (outcome,) = apply_fixes([planned])
     assert not outcome.is_written
     assert "changed meanwhile" in str(outcome.error)
     assert file.read_bytes() == planned.before + b"\n"
@@ -261,7 +261,7 @@ def test_file_removed_after_the_difference_was_shown_stays_away(file: Path) -> N
     planned = plan(file)
     assert planned is not None
     file.unlink()
-    outcome = apply_fix(planned)
+    (outcome,) = apply_fixes([planned])
     assert "removed meanwhile" in str(outcome.error)
     assert not file.exists()
 
@@ -271,7 +271,7 @@ def test_file_that_cannot_be_written_is_told(file: Path, system: FaultySystem) -
     planned = plan(file)
     assert planned is not None
     system.fail("os.replace", PermissionError(13, "Permission denied"))
-    outcome = apply_fix(planned)
+    (outcome,) = apply_fixes([planned])
     assert outcome.error is not None and outcome.error.code == "bank_permission"
     assert file.read_bytes() == planned.before
 

@@ -150,10 +150,13 @@ def test_variable_unset_asks_for_no_built_in_bank(tmp_path: Path) -> None:
         assert validate([bank], built_in=tier).findings == ()
 
 
-def test_what_is_no_file_or_not_there_has_no_hint(tmp_path: Path) -> None:
+def test_what_is_no_file_is_to_be_moved_and_what_is_not_there_has_no_hint(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / B)
     findings = validate([tmp_path, tmp_path / "gone"]).findings
-    assert {(found.code, found.hint) for found in findings} == {("AB101", ""), ("AB501", "")}
+    assert {(found.code, found.hint) for found in findings} == {
+        ("AB101", "move it out of the bank"),
+        ("AB501", ""),
+    }
 
 
 def test_record_removed_has_no_strategy_of_its_engine(tmp_path: Path) -> None:

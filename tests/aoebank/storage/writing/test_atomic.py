@@ -60,19 +60,20 @@ def test_fix_leaves_what_a_link_leads_to_out_of_the_tree(root: Path, outside: Pa
     assert outside.read_bytes() == before
 
 
-def test_fix_mends_a_link_a_person_names(root: Path, outside: Path) -> None:
-    assert fix(root / FILE)[0].is_written
-    assert b"\r" not in outside.read_bytes()
-    assert (root / FILE).is_symlink()
+def test_fix_leaves_what_a_link_leads_to_that_a_person_names(root: Path, outside: Path) -> None:
+    (outcome,) = fix(root / FILE)
+    assert f"name it directly: {outside}" in str(outcome.error)
+    assert fix(outside)[0].is_written
+    assert b"\r" not in (root / FILE).read_bytes()
 
 
-def test_fix_mends_what_a_link_inside_of_the_tree_leads_to(tmp_path: Path) -> None:
+def test_fix_of_a_file_and_a_link_to_it_leaves_a_link(tmp_path: Path) -> None:
     file = put(tmp_path, 1)
     with_line_ends(file)
     link = tmp_path / "Other" / "unified_bank" / NAME
     link.parent.mkdir(parents=True)
     link.symlink_to(file)
-    fix(tmp_path)
+    assert len(fix(tmp_path)) == 2
     assert link.is_symlink()
     assert b"\r" not in file.read_bytes()
 
@@ -134,14 +135,16 @@ def test_edit_writes_nothing_out_of_the_tree(tmp_path: Path) -> None:
     assert (moved.read_bytes(), (tree / "more" / FILE).read_bytes()) == before
 
 
-def test_edit_follows_a_link_inside_of_the_tree(tmp_path: Path) -> None:
+def test_edit_of_a_link_puts_a_file_in_its_place(tmp_path: Path) -> None:
     file = put(tmp_path, 1)
-    link = tmp_path / "a" / "b" / NAME
+    link, moved = tmp_path / "a" / "b" / NAME, tmp_path / "a" / "moved"
     link.parent.mkdir(parents=True)
-    file.rename(tmp_path / "a" / "moved")
-    link.symlink_to(tmp_path / "a" / "moved")
+    file.rename(moved)
+    link.symlink_to(moved)
+    before = moved.read_bytes()
     assert edit(tmp_path, op="Softmax", assign={"vectorize": False}).written == (link,)
-    assert b'"vectorize": false' in (tmp_path / "a" / "moved").read_bytes()
+    assert b'"vectorize": false' in link.read_bytes()
+    assert (moved.read_bytes(), link.is_symlink()) == (before, False)
     assert not [*tmp_path.rglob("*.aoebank-tmp")]
 
 
