@@ -63,6 +63,9 @@ def scan_items(found: FileScan, item_start: re.Pattern[str]) -> list[tuple[int, 
 
 def value_place(text: str) -> int:
     """Return the offset of the value in a member text `"key": value`."""
+    match = _PLAIN_KEY.match(text)
+    if match is not None:
+        return match.end()
     _, end = scan(text, 0)
     return skip_space(text, skip_space(text, end) + 1)
 
