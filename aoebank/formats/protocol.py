@@ -119,11 +119,13 @@ class Format(Protocol):
         ...
 
     def iter_op_types(self, parsed: ParsedFile) -> Iterator[str | None]:
-        """Yield the operator type of each record, None where the record does not tell it.
+        """Yield the operator type of each record, that of the file name where it tells none.
 
         Formats that know without reading records say so: a count by operator then costs a scan.
         """
-        return (record.op_type if record else None for record in iter_or_none(parsed))
+        named = parsed.name.op_type if parsed.name else None
+        found = (record.op_type if record else None for record in iter_or_none(parsed))
+        return (op_type or named for op_type in found)
 
     def iter_times_us(self, parsed: ParsedFile) -> Iterator[float | None]:
         """Yield the measured time of each record, None where there is none to be read."""

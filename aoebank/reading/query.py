@@ -249,7 +249,7 @@ def _columns(
     return {
         **{name: repeat(_storable(place[name]), len(keys)) for name in _OF_FILES},
         **{name: _figure_of(figures, name, keys) for name in _OF_SIDE_CARS},
-        "op_type": (op or place["op_type"] for op in parsed.format.iter_op_types(parsed)),
+        "op_type": map(_storable, parsed.format.iter_op_types(parsed)),
         "key": map(_storable, keys),
         "cost_us": (None if time_us is None else float(time_us) for time_us in times),
         "in_quarantine": _kept_out(parsed, kept_out, today),

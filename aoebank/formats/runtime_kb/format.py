@@ -378,7 +378,7 @@ def _op_of(parsed: ParsedFile, number: int) -> str | None:
     try:
         return parsed.format.record(parsed, number).op_type
     except RecordError:
-        return None
+        return parsed.name.op_type if parsed.name else None
 
 
 def _is_sound(value: JsonValue) -> bool:

@@ -173,8 +173,9 @@ def _find_constant(text: str, offset: int) -> int:
 
 
 def _is_too_deep(value: JsonValue, text: str, start: int, end: int) -> bool:
-    lists = text.count("[", start, end) if text.find("[", start, end) >= 0 else 0
-    if lists + text.count("{", start, end) <= MAX_DEPTH:
+    if end - start <= MAX_DEPTH:
+        return False
+    if text.count("[", start, end) + text.count("{", start, end) <= MAX_DEPTH:
         return False
     layer: list[JsonValue] = [value]
     for _ in range(MAX_DEPTH):
