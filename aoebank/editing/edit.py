@@ -242,7 +242,8 @@ def _has(record: Record, name: str, value: JsonValue) -> bool:
 def _is_same(a: JsonValue, b: JsonValue) -> bool:
     """True if two values are equal, numbers by value: 1 is 1.0, and neither is true."""
     numbers = (int, float)
-    if isinstance(a, numbers) and isinstance(b, numbers):
+    is_finite = isinstance(a, numbers) and a - a == 0
+    if is_finite and isinstance(a, numbers) and isinstance(b, numbers):
         return isinstance(a, bool) == isinstance(b, bool) and a == b
     return canonical_text(a) == canonical_text(b)
 
