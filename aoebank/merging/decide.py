@@ -16,6 +16,7 @@ Two records of one key, both changed, under keep-best:
 
                                        two plausible times to compare?
     keep-best                          yes                      no
+    for two targets                    the one for the target of the result
     gap beyond the noise band          the faster               untimed policy
     gap inside it                      the incumbent            untimed policy
     same strategy, no gap to speak of  the incumbent            the timed one, the incumbent
@@ -51,7 +52,7 @@ from aoebank.merging.decisions import (
     Source,
 )
 from aoebank.merging.document import PersonalVerdict
-from aoebank.merging.versions import Inputs, KeyVersions
+from aoebank.merging.versions import Inputs, KeyVersions, differing_target
 from aoebank.model.digest import canonical_text, sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Alternative, Record
@@ -150,6 +151,9 @@ def _decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
     if ours is None or theirs is None:
         is_gone = key.ours is None or key.theirs is None
         return _conflict(Reason.DELETED_AND_CHANGED if is_gone else Reason.UNREADABLE)
+    by_target = _by_target(key) if policy is Policy.KEEP_BEST else None
+    if by_target is not None:
+        return by_target if rules.untimed is Policy.FAIL else _by_policy(rules.untimed)
     has_incumbent = context.is_two_way and rules.incumbent is Incumbent.OURS
     answers = TwoAnswers(
         ours=ours,
@@ -164,6 +168,28 @@ def _decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
     if choice.action is Action.KEEP_BOTH and not key.files.any().format.keeps_alternatives:
         return _conflict(Reason.NO_ROOM)
     return choice
+
+
+def _by_target(key: KeyVersions) -> Choice | None:
+    """Return the choice between records for two targets, None where both are for one.
+
+    Times of two chips say nothing about each other. Whoever merges them all the same
+    (`--allow-other-soc`) wants what the other one has more, and keeps what is tuned for this one.
+    """
+    files = (key.files.ours, key.files.theirs)
+    ours, theirs = (None if parsed is None else parsed.name for parsed in files)
+    members = differing_target(ours, theirs)
+    if not members:
+        return None
+    told = [
+        " and ".join(str(getattr(name, member)) for member in members) for name in (ours, theirs)
+    ]
+    note = f"ours is for {told[0]}, theirs for {told[1]}"
+    result = key.files.named[1] if key.files.named is not None else ours
+    for action, name in ((Action.KEEP_OURS, ours), (Action.TAKE_THEIRS, theirs)):
+        if not differing_target(result, name):
+            return Choice(action=action, reason=Reason.OWN_TARGET, note=note)
+    return _conflict(Reason.OTHER_TARGET, note)
 
 
 def _read_neighbours(key: KeyVersions, side: Action) -> Sequence[Record]:

@@ -369,10 +369,11 @@ def render_runtime(record: Record) -> bytes:
 
 def _op_of(parsed: ParsedFile, number: int) -> str | None:
     """Return the operator of a record; its line is read as JSON only where it has to be."""
-    raw = parsed.raw(number)
+    data, start, end = parsed.data, parsed.starts[number], parsed.ends[number]
+    place = data.rfind(_OP_NAME, start, end)
     # a record has this member; written once, and without escapes, it is no part of another one
-    if raw.count(_OP_NAME) == 1 and b"\\" not in raw:
-        found = _OP.search(raw)
+    if data.find(_OP_NAME, start, place + 1) < 0 and data.find(b"\\", start, end) < 0:
+        found = _OP.match(data, place, end)
         if found is not None:
             return found[1].decode("utf-8", errors="replace")
     try:
