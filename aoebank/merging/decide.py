@@ -84,6 +84,9 @@ def decide_key(key: KeyVersions, who: Changed, inputs: Inputs, context: MergeCon
     if not choice.conflict and choice.reason not in (Reason.SAME, Reason.QUARANTINE):
         objection = _find_objection(key, choice.action, inputs)
         choice = _conflict(Reason.UNREADABLE, objection) if objection else choice
+        fault = key.fault(Source.THEIRS) if choice.reason is Reason.THEIRS_ADDED else None
+        if fault is not None:  # nothing better is lost, but it is said
+            choice = replace(choice, note=f"{Source.THEIRS}: {fault.problem}")
     if key.key in context.verdicts:
         choice = _apply_verdict(context.verdicts[key.key], key, choice)
     return _tell_repeated(choice, key, inputs)
@@ -213,6 +216,7 @@ def _find_objection(key: KeyVersions, action: Action, inputs: Inputs) -> str:
     |---|---|
     | it takes the place of one that has none, or cannot be read while that one can | objection |
     | it is new, and cannot be read | objection |
+    | it is new, and another side has its workload under the key readers look up | objection |
     | it is new, and stands where its side removed another one | objection, to the removal too |
     | it is new otherwise, or as bad as the one it replaces | none: nothing better is lost |
 
@@ -226,7 +230,18 @@ def _find_objection(key: KeyVersions, action: Action, inputs: Inputs) -> str:
         fault = key.fault(source)
         if fault is not None and _is_worse(key, source, inputs):
             return f"{source}: {fault.problem}"
+        if fault is not None and _has_other(key, source, fault.own_key):
+            return f"{source}: {fault.problem}; {fault.own_key} has this workload"
     return ""
+
+
+def _has_other(key: KeyVersions, source: Source, own_key: str) -> bool:
+    """True if a new record is one that another version has under the key of its workload."""
+    others = [other for other in Source if other is not source]
+    if not own_key or any(key.of(other) is not None for other in others):
+        return False
+    files = [key.files.of(other) for other in others]
+    return any(parsed is not None and parsed.find(own_key) is not None for parsed in files)
 
 
 def _is_worse(key: KeyVersions, source: Source, inputs: Inputs) -> bool:
