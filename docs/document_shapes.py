@@ -465,11 +465,14 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
             {"kind": "text"} | dict.fromkeys(("hit", "missed", "untold"), "count"),
         ],
         "lookups": [
-            dict.fromkeys(("source", "kind", "name", "reason", "key"), "text")
+            dict.fromkeys(("source", "kind", "name", "reason", "key", "soc_version"), "text")
             | {"is_hit": "flag?", "line": "count?", "pid": "count?"}
         ],
         "silent": ["text"],
-        "records": [dict.fromkeys(("bank", "file", "key"), "text") | {"hits": "count"}],
+        "records": [
+            dict.fromkeys(("bank", "file", "key"), "text")
+            | dict.fromkeys(("hits", "perhaps"), "count")
+        ],
         "unreadable": [{"path": "text", "problem": "text"}],
     },
     "resolve/1": {

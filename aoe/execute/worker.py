@@ -66,7 +66,8 @@ class _WaitingRuns:
         """Rest until the parent has the cores again."""
         for said in (Word.GIVE_WAY, Word.GO_ON):
             heard = self._connection.recv()
-            assert heard is said, f"the parent must say {said!r} (got {heard!r})"
+            if heard is not said:
+                raise RuntimeError(f"the parent must say {said!r} (got {heard!r})")
             if said is Word.GIVE_WAY:
                 self._connection.send(Word.AT_REST)
 

@@ -241,7 +241,8 @@ def _has(record: Record, name: str, value: JsonValue) -> bool:
 def _is_same(a: JsonValue, b: JsonValue) -> bool:
     """True if two values are equal, numbers by value: 1 is 1.0, and neither is true."""
     numbers = (int, float)
-    if isinstance(a, numbers) and isinstance(b, numbers):
+    is_finite = isinstance(a, numbers) and a - a == 0
+    if is_finite and isinstance(a, numbers) and isinstance(b, numbers):
         return isinstance(a, bool) == isinstance(b, bool) and a == b
     return canonical_text(a) == canonical_text(b)
 
@@ -360,7 +361,9 @@ def edit(request: EditRequest) -> EditResult:
         replaced, matched = _edited_records(parsed, numbers, request)
         if replaced:
             data = splice_raw(parsed, replaced=replaced, removed=frozenset(), added=())
-            _count(parsed, data, replaced, tally)
+            after = parsed.format.parse(data, parsed.path)
+            for old, new in demand_others_untouched(parsed, after, replaced.keys()):
+                tally.add(old, new)
             edits.append((parsed, data))
         files.append(
             EditedFile(
@@ -450,18 +453,44 @@ def _edited_records(
     return replaced, len(meant)
 
 
-def _count(parsed: ParsedFile, data: bytes, replaced: Mapping[int, bytes], tally: _Tally) -> None:
-    """Count what changed, and see that nothing else did."""
-    after = parsed.format.parse(data, parsed.path)
+def demand_others_untouched(
+    before: ParsedFile, after: ParsedFile, changed: Collection[int]
+) -> list[tuple[Record, Record]]:
+    """Return the records that an edit changed, as they were and as they are.
+
+    Args:
+        before: The file as it was.
+        after: The same with the edit.
+        changed: Positions of the records whose strategies are meant to change.
+
+    Raises:
+        BankFormatError: the edit would change something else; a fault of this program.
+    """
     raise_if_broken(after)
-    assert after.keys == parsed.keys
-    for number in range(len(parsed)):
-        if number not in replaced:
-            assert after.raw(number) == parsed.raw(number)
-            continue
-        old, new = parsed.format.record(parsed, number), after.format.record(after, number)
-        assert canonical_text(old.workload) == canonical_text(new.workload)
-        tally.add(old, new)
+    pairs = []
+    same_keys = after.keys == before.keys
+    for number in range(len(before)) if same_keys else ():
+        if number in changed:
+            old, new = before.format.record(before, number), after.format.record(after, number)
+            is_same = canonical_text(old.workload) == canonical_text(new.workload)
+            pairs.append((old, new))
+        else:
+            is_same = after.raw(number) == before.raw(number)
+        if not is_same:
+            raise _touched(before, f"record {before.keys[number]}")
+    if not same_keys:
+        raise _touched(before, "keys")
+    return pairs
+
+
+def _touched(parsed: ParsedFile, got: str) -> BankFormatError:
+    return BankFormatError(
+        "edit would change more than it was asked to, and nothing is written",
+        path=parsed.path,
+        got=got,
+        expected="other strategies of the operator alone",
+        hint="report this with the file, please",
+    )
 
 
 def _strategies(record: Record) -> list[JsonValue]:

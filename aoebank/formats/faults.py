@@ -19,10 +19,15 @@ class Fault:
     Attributes:
         is_unreadable: Whether no reader gets an answer out of it; else some of it is wrong.
         problem: The first error about it, for people.
+        own_key: Key readers look its workload up by, where it is stored under another spelling.
     """
 
     is_unreadable: bool
     problem: str
+    own_key: str = ""
+
+
+_OTHER_KEY = "AB302"  # its finding expects the key of the workload
 
 
 def find_fault(parsed: ParsedFile, number: int) -> Fault | None:
@@ -38,7 +43,10 @@ def find_fault(parsed: ParsedFile, number: int) -> Fault | None:
         except RecordError as error:
             return Fault(is_unreadable=True, problem=error.headline)
     found = next(_errors(parsed, number), None)
-    return None if found is None else Fault(is_unreadable=False, problem=_say(found))
+    if found is None:
+        return None
+    own_key = found.expected if found.code == _OTHER_KEY else ""
+    return Fault(is_unreadable=False, problem=_say(found), own_key=own_key or "")
 
 
 def rank_of(fault: Fault | None) -> int:

@@ -118,6 +118,19 @@ class Format(Protocol):
         """
         ...
 
+    def iter_op_types(self, parsed: ParsedFile) -> Iterator[str | None]:
+        """Yield the operator type of each record, that of the file name where it tells none.
+
+        Formats that know without reading records say so: a count by operator then costs a scan.
+        """
+        named = parsed.name.op_type if parsed.name else None
+        found = (record.op_type if record else None for record in iter_or_none(parsed))
+        return (op_type or named for op_type in found)
+
+    def iter_times_us(self, parsed: ParsedFile) -> Iterator[float | None]:
+        """Yield the measured time of each record, None where there is none to be read."""
+        return (record.cost_us if record else None for record in iter_or_none(parsed))
+
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield everything wrong with the records, beyond what `parse` found."""
         ...
@@ -239,11 +252,16 @@ class ParsedFile:
 
     def iter_records(self) -> Iterator[Record]:
         """Yield the records in file order, passing over those that cannot be read."""
-        for number in range(len(self)):
-            try:
-                yield self.format.record(self, number)
-            except RecordError:
-                continue
+        return (record for record in iter_or_none(self) if record is not None)
+
+
+def iter_or_none(parsed: ParsedFile) -> Iterator[Record | None]:
+    """Yield the records in file order, None for one that cannot be read."""
+    for number in range(len(parsed)):
+        try:
+            yield parsed.format.record(parsed, number)
+        except RecordError:
+            yield None
 
 
 def find_error(parsed: ParsedFile) -> Finding | None:

@@ -8,9 +8,9 @@ from functools import cache, partial
 from pathlib import Path
 
 from aoebank.formats.provenance import SUFFIX, parse_provenance
-from aoebank.formats.registry import HEAD_BYTES, find_format
+from aoebank.formats.registry import HEAD_BYTES, find_format, parse_name
 from aoebank.merging.context import Exclusions, MergeContext
-from aoebank.merging.decisions import MergeRules, Three
+from aoebank.merging.decisions import FilePlan, MergeRules, Three
 from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes
 from aoebank.merging.lines import is_of_lines
 from aoebank.model.provenance import Provenance
@@ -20,6 +20,7 @@ from aoebank.storage.git.long_lived import CommitTree, ObjectReader, TreeReader
 from aoebank.storage.git.merges import Commit, find_renames, merge_bases
 from aoebank.storage.quarantine import FILE, FOLDER, parse_quarantine
 from aoebank.storage.tree import CONFLICT_SUFFIX
+from aoebank.validation.tree import soc_of_folder
 
 # whatever is a bank, beside one, or waits for a person
 _PATHSPECS = tuple(f":(top)*{suffix}" for suffix in (".json", ".jsonl", CONFLICT_SUFFIX))
@@ -79,7 +80,7 @@ class ReMerge:
         Raises:
             BankFormatError: a version is broken, or they are not of one format.
         """
-        quarantine = self._quarantine(paths.path)
+        quarantine = _quarantine_of(paths.path, self.committed)
         context = MergeContext(
             rules=self._rules,
             exclusions=Exclusions(quarantines=(quarantine,), today=self.commit.day),
@@ -157,14 +158,97 @@ class ReMerge:
                 data = merge_ancestors(versions, Path(path))
         return data
 
-    def _quarantine(self, path: str) -> Quarantine:
-        """Return the quarantine of the bank a file of the merge is in."""
-        for folder in Path(path).parents:
-            place = folder / FOLDER / FILE
-            data = self.committed.read(place.as_posix())
-            if data is not None:
-                return parse_quarantine(data, place)
-        return Quarantine()
+    def find_misplaced(self) -> Iterator[tuple[str, str]]:
+        """Yield files that git moved with others, or after a guess, to where no reader looks.
+
+        Each with where a parent that changed it has it, and readers look.
+        """
+        base = self._tree(self._bases[0]) if self._bases else None
+        for paths in self._all_paths():
+            old = base.blobs.get(paths.base or "") if base else None
+            for tree, path in ((self.ours, paths.ours), (self.theirs, paths.theirs)):
+                is_moved = path not in (None, paths.path) and paths.path in self.committed.blobs
+                if path is None or not is_moved or tree.blobs[path] == old:
+                    continue
+                if _has_readers(self._top / path) and not _has_readers(self._top / paths.path):
+                    yield paths.path, path
+
+
+def _has_readers(path: Path) -> bool:
+    """True if a bank file of this name is looked for in this folder."""
+    found, soc_version = parse_name(path), soc_of_folder(path.parent)
+    if found is None or soc_version is None:
+        return False
+    return found[0].fits_folder(found[1].soc_version, soc_version)
+
+
+def _quarantine_of(path: str, tree: CommitTree) -> Quarantine:
+    """Return the quarantine of the bank a file of a commit is in."""
+    for folder in Path(path).parents:
+        place = folder / FOLDER / FILE
+        data = tree.read(place.as_posix())
+        if data is not None:
+            return parse_quarantine(data, place)
+    return Quarantine()
+
+
+class OctopusMerge:
+    """A merge commit of more than two parents: git merges banks in it as text, without a driver.
+
+    Each further parent is merged into what the ones before it give; renames are not followed.
+    """
+
+    def __init__(self, commit: Commit, *, trees: TreeReader, rules: MergeRules) -> None:
+        self._commit = commit
+        self._rules = rules
+        top = trees.objects.cwd
+        self.committed = CommitTree(commit.name, trees=trees)
+        self.parents = tuple(CommitTree(name, trees=trees) for name in commit.parents)
+        self._bases: list[CommitTree | None] = [None]
+        for number, parent in enumerate(commit.parents[1:], 1):
+            names = merge_bases(parent, commit.parents[:number], cwd=top)
+            self._bases.append(CommitTree(names[0], trees=trees) if names else None)
+
+    def iter_paths(self) -> Iterator[str]:
+        """Yield the files of banks that differ between the parents or from them, sorted."""
+        trees = (self.committed, *self.parents)
+        for path in sorted({path for tree in trees for path in tree.blobs}):
+            blobs = {tree.blobs.get(path) for tree in trees}
+            if len(blobs) > 1 and any(path in t.blobs and _is_of_bank(path, t) for t in trees):
+                yield path
+
+    def base(self, path: str) -> bytes | None:
+        """Return a file as the first two parents started from it."""
+        base = self._bases[1]
+        return None if base is None else base.read(path)
+
+    def merge(self, path: str) -> tuple[tuple[FilePlan, ...], bytes | None]:
+        """Return what was decided on the way, and the merge of a file.
+
+        Raises:
+            BankFormatError: a version is broken, or they are not of one format.
+        """
+        quarantine = _quarantine_of(path, self.committed)
+        data, plans = self.parents[0].read(path), []
+        for number, parent in enumerate(self.parents[1:], 1):
+            start, other = self._bases[number], parent.read(path)
+            base = None if start is None else start.read(path)
+            if other in (data, base):
+                continue
+            if data == base:
+                data = other
+                continue
+            context = MergeContext(
+                rules=self._rules,
+                exclusions=Exclusions(quarantines=(quarantine,), today=self._commit.day),
+                times_of_ours=Measurements(partial(_logs, self.parents[:number], path)),
+                times_of_theirs=Measurements(partial(_log, parent, path)),
+                verbose=True,
+            )
+            merged = merge_bytes(Three(base=base, ours=data, theirs=other), Path(path), context)
+            plans.append(merged.plan)
+            data = merged.data
+        return tuple(plans), data
 
 
 def _is_of_bank(path: str, tree: CommitTree) -> bool:
@@ -175,6 +259,10 @@ def _is_of_bank(path: str, tree: CommitTree) -> bool:
     if place.suffix != ".json" or any(part.startswith(".") for part in place.parts):
         return False
     return (find_format(place) or find_format(place, tree.read_head(path, HEAD_BYTES))) is not None
+
+
+def _logs(trees: Sequence[CommitTree], path: str) -> tuple[Provenance, ...]:
+    return tuple(entry for tree in trees for entry in _log(tree, path))
 
 
 def _log(tree: CommitTree, path: str | None) -> tuple[Provenance, ...]:

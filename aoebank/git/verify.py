@@ -16,7 +16,7 @@ from aoebank.git.check import (
     find_conflicts,
     waiting_text,
 )
-from aoebank.git.re_merge import MergePaths, ReMerge, read_trees
+from aoebank.git.re_merge import MergePaths, OctopusMerge, ReMerge, read_trees
 from aoebank.merging.decide import is_same
 from aoebank.merging.decisions import CLEAN, FilePlan, MergeRules, Reason, Three
 from aoebank.merging.lines import is_of_lines
@@ -24,7 +24,7 @@ from aoebank.merging.versions import parse_version
 from aoebank.model.codes import Severity
 from aoebank.model.merge_verdict import MergeFault, MergeProblem, MergeVerdict
 from aoebank.report.output import Report, Text, members, plural
-from aoebank.storage.git.long_lived import TreeReader
+from aoebank.storage.git.long_lived import CommitTree, TreeReader
 from aoebank.storage.git.merges import Commit, demand_full_history, list_merges
 from aoebank.storage.git.program import find_work_tree
 from aoebank.storage.tree import CONFLICT_SUFFIX
@@ -52,11 +52,17 @@ class CommittedFile(Three[ParsedFile | None]):
     path: str
     committed: ParsedFile | None
     expected: ParsedFile | None
+    further: tuple[ParsedFile | None, ...] = ()
+
+    @property
+    def parents(self) -> tuple[ParsedFile | None, ...]:
+        """Return the versions of all parents; those behind the second are `further`."""
+        return (self.ours, self.theirs, *self.further)
 
     @property
     def sides(self) -> tuple[ParsedFile, ...]:
         """Return the versions that were merged, base included."""
-        return tuple(side for side in (self.base, self.ours, self.theirs) if side is not None)
+        return tuple(side for side in (self.base, *self.parents) if side is not None)
 
 
 def compare_records(
@@ -90,12 +96,15 @@ def compare_records(
 
 
 def compare_lines(
-    path: str, committed: bytes | None, expected: bytes | None, versions: Three[bytes | None]
+    path: str,
+    committed: bytes | None,
+    expected: bytes | None,
+    versions: Three[bytes | None],
+    further: Sequence[bytes | None] = (),
 ) -> Iterator[MergeProblem]:
     """Yield lines that are lost or of no parent, and conflict markers."""
-    known = {
-        line for data in (versions.base, versions.ours, versions.theirs) for line in _lines(data)
-    }
+    sides = (versions.base, versions.ours, versions.theirs, *further)
+    known = {line for data in sides for line in _lines(data)}
     lines = _lines(committed)
     for number, line in enumerate(lines, 1):
         if line.startswith(_MARKER_STARTS):
@@ -155,8 +164,7 @@ def _compare(file: CommittedFile, key: str, *, is_contested: bool) -> MergeProbl
     """
     if is_same_answer(file.committed, file.expected, key):
         return None
-    parents = (file.ours, file.theirs)
-    if is_contested and any(is_same_answer(file.committed, parent, key) for parent in parents):
+    if is_contested and any(is_same_answer(file.committed, parent, key) for parent in file.parents):
         return None
     is_there = _has(file.committed, key)
     is_known = any(is_same_answer(file.committed, side, key) for side in file.sides)
@@ -284,59 +292,121 @@ def _verify(
     commit: Commit, *, trees: TreeReader, rules: MergeRules, may_choose: bool
 ) -> MergeVerdict:
     verdict = MergeVerdict(commit=commit.name, subject=commit.subject)
-    if len(commit.parents) != 2:
-        octopus = f"octopus merge of {len(commit.parents)} parents: not computed again"
-        return replace(verdict, note=_NO_MERGE.get(len(commit.parents), octopus))
-    merge = ReMerge(commit, trees=trees, rules=rules)
-    problems: list[MergeProblem] = []
-    files = choices = ours = 0
-    for paths in merge.iter_paths():
-        found, (number, of_ours) = _verify_file(merge, paths, may_choose=may_choose)
-        problems += found
-        choices += number
-        ours += of_ours
-        files += 1
-    problems += (
-        MergeProblem(fault=MergeFault.FILE, path=path, message="no parent has this bank file")
-        for path in merge.find_files_of_no_parent()
-    )
-    for path in merge.committed.blobs:
-        if path.endswith(CONFLICT_SUFFIX):
-            waiting = find_conflicts(merge.committed.read(path) or b"", path)
-            problems += [] if waiting is None else [_unsettled(path, waiting)]
+    if len(commit.parents) < 2:
+        return replace(verdict, note=_NO_MERGE[len(commit.parents)])
+    if len(commit.parents) > 2:
+        octopus = OctopusMerge(commit, trees=trees, rules=rules)
+        names = octopus.iter_paths()
+        found = [_verify_octopus_file(octopus, path, may_choose=may_choose) for path in names]
+        problems = [*_conflict_files(octopus.committed)]
+    else:
+        merge = ReMerge(commit, trees=trees, rules=rules)
+        found = [_verify_file(merge, paths, may_choose=may_choose) for paths in merge.iter_paths()]
+        problems = [
+            *(_file_problem(path, _OF_NO_PARENT) for path in merge.find_files_of_no_parent()),
+            *(
+                _file_problem(path, f"no reader looks here, but where a parent has it: {old}")
+                for path, old in merge.find_misplaced()
+            ),
+            *_conflict_files(merge.committed),
+        ]
     return replace(
-        verdict, files=files, choices=choices, choices_ours=ours, problems=tuple(problems)
+        verdict,
+        files=len(found),
+        choices=sum(number for _, (number, _) in found),
+        choices_ours=sum(number for _, (_, number) in found),
+        problems=(*(problem for of_file, _ in found for problem in of_file), *problems),
     )
 
 
-def _verify_file(
-    merge: ReMerge, paths: MergePaths, *, may_choose: bool
-) -> tuple[tuple[MergeProblem, ...], tuple[int, int]]:
-    """Return the problems of one file, the number of contested keys, and of those that got ours."""
+_OF_NO_PARENT = "no parent has this bank file"
+_Verified = tuple[tuple[MergeProblem, ...], tuple[int, int]]
+"""Problems of a file, the number of its contested keys, and how many of them got ours."""
+
+
+def _file_problem(path: str, message: str) -> MergeProblem:
+    return MergeProblem(fault=MergeFault.FILE, path=path, message=message)
+
+
+def _conflict_files(committed: CommitTree) -> Iterator[MergeProblem]:
+    """Yield the conflict files that were committed with a merge."""
+    for path in committed.blobs:
+        if path.endswith(CONFLICT_SUFFIX):
+            waiting = find_conflicts(committed.read(path) or b"", path)
+            if waiting is not None:
+                yield _unsettled(path, waiting)
+
+
+def _verify_octopus_file(octopus: OctopusMerge, name: str, *, may_choose: bool) -> _Verified:
+    path, committed = Path(name), octopus.committed.read(name)
+    ours, theirs, *further = (parent.read(name) for parent in octopus.parents)
+    versions = Three(base=octopus.base(name), ours=ours, theirs=theirs)
+    try:
+        plans, data = octopus.merge(name)
+        if is_of_lines(path):
+            return tuple(compare_lines(name, committed, data, versions, further)), (0, 0)
+        file = _committed_file(name, committed, data, versions, further)
+    except AoebankError as error:
+        return (_not_merged(name, error),), (0, 0)
+    if committed is None and data is None:
+        return (), (0, 0)
+    if data is None and not any(parent is not None for parent in (ours, theirs, *further)):
+        return (_file_problem(name, _OF_NO_PARENT),), (0, 0)
+    return _compare_file(file, plans, may_choose=may_choose)
+
+
+def _committed_file(
+    name: str,
+    committed: bytes | None,
+    expected: bytes | None,
+    versions: Three[bytes | None],
+    further: Sequence[bytes | None] = (),
+) -> CommittedFile:
+    """Return the versions of a file, parsed.
+
+    Raises:
+        BankFormatError: one is no bank.
+    """
+    path = Path(name)
+    return CommittedFile(
+        path=name,
+        committed=parse_version(committed, path),
+        expected=parse_version(expected, path),
+        base=parse_version(versions.base, path),
+        ours=parse_version(versions.ours, path),
+        theirs=parse_version(versions.theirs, path),
+        further=tuple(parse_version(data, path) for data in further),
+    )
+
+
+def _not_merged(path: str, error: AoebankError) -> MergeProblem:
+    fact = f"cannot be merged again: {error.headline}"
+    return MergeProblem(fault=MergeFault.BROKEN, path=path, message=fact)
+
+
+def _verify_file(merge: ReMerge, paths: MergePaths, *, may_choose: bool) -> _Verified:
     path, committed = Path(paths.path), merge.committed.read(paths.path)
     try:
         versions = merge.versions(paths)
         plan, data = _merge_again(merge, paths, versions)
         if is_of_lines(path):
             return tuple(compare_lines(paths.path, committed, data, versions)), (0, 0)
-        file = CommittedFile(
-            path=paths.path,
-            committed=parse_version(committed, path),
-            expected=parse_version(data, path),
-            base=parse_version(versions.base, path),
-            ours=parse_version(versions.ours, path),
-            theirs=parse_version(versions.theirs, path),
-        )
+        file = _committed_file(paths.path, committed, data, versions)
     except AoebankError as error:
-        fact = f"cannot be merged again: {error.headline}"
-        return (MergeProblem(fault=MergeFault.BROKEN, path=paths.path, message=fact),), (0, 0)
-    contested = _find_contested(plan, file, may_choose=may_choose)
-    if not contested and (committed is None) != (data is None):
+        return (_not_merged(paths.path, error),), (0, 0)
+    return _compare_file(file, () if plan is None else (plan,), may_choose=may_choose)
+
+
+def _compare_file(file: CommittedFile, plans: Sequence[FilePlan], *, may_choose: bool) -> _Verified:
+    contested = frozenset[str]().union(
+        *(_find_contested(plan, file, may_choose=may_choose) for plan in plans)
+    )
+    if not contested and (file.committed is None) != (file.expected is None):
         fact = "a parent removed this bank file, the merge commit has it"
-        if data is not None:
+        if file.expected is not None:
             fact = "a parent has this bank file, the merge commit does not"
-        return (MergeProblem(fault=MergeFault.FILE, path=paths.path, message=fact),), (0, 0)
-    choices = plan.conflicts if plan else ()
+        return (_file_problem(file.path, fact),), (0, 0)
+    choices = [choice for plan in plans for choice in plan.conflicts]
     unsound = frozenset(found.key for found in choices if found.reason is Reason.UNREADABLE)
     problems = compare_records(file, contested, frozenset() if may_choose else unsound)
     of_ours = sum(is_same_answer(file.committed, file.ours, choice.key) for choice in choices)
@@ -355,15 +425,11 @@ def _merge_again(
     return merged.plan, merged.data
 
 
-def _find_contested(
-    plan: FilePlan | None, file: CommittedFile, *, may_choose: bool
-) -> frozenset[str]:
+def _find_contested(plan: FilePlan, file: CommittedFile, *, may_choose: bool) -> frozenset[str]:
     """Return the keys a person may decide."""
-    if plan is None:
-        return frozenset()
-    if file.ours is None or file.theirs is None:  # git asks which file to keep
-        kept = file.ours or file.theirs
-        return frozenset(kept.keys if kept else ())
+    if file.base is not None and None in file.parents:  # git asks which file to keep
+        kept = [parent for parent in file.parents if parent is not None]
+        return frozenset(key for parent in kept for key in parent.keys)
     return frozenset(
         decision.key
         for decision in plan.decisions

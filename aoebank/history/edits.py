@@ -111,8 +111,18 @@ def carry_out(plan: EditPlan, author: Author) -> Kept:
     return apply_edits(plan.root, plan.edits, author, message=message)
 
 
-def apply_edits(root: Path, edits: Iterable[FileEdit], author: Author, *, message: str) -> Kept:
+def apply_edits(
+    root: Path,
+    edits: Iterable[FileEdit],
+    author: Author,
+    *,
+    message: str,
+    before: Iterable[FileEdit] = (),
+) -> Kept:
     """Write files, the state before kept in the history first unless it is recorded.
+
+    Args:
+        before: Files that change with them and come first; they alone are no reason to record.
 
     All of it is written, or nothing: what a process that died left half done is put back by
     `put_back_edits`. A file that changed since it was read is an error.
@@ -121,22 +131,22 @@ def apply_edits(root: Path, edits: Iterable[FileEdit], author: Author, *, messag
         BankLockedError: another process is at it.
         BankPathError: a file cannot be written, or was changed meanwhile.
     """
-    edits = tuple(edits)
-    if not edits:
+    edits, first = tuple(edits), tuple(before)
+    if not edits and not first:
         return Kept()
-    if history_path(root).is_file():
+    if edits and history_path(root).is_file():
         demand_readable(root)  # the result is to be recorded
-    before = None
-    if not is_recorded(root, edits):
-        before = record_bank(root, author, message=f"before {message}").snapshot
+    kept = None
+    if edits and not is_recorded(root, edits):
+        kept = record_bank(root, author, message=f"before {message}").snapshot
     changes = (
         FileWrite(path=root / edit.name, data=edit.after, old_sha256=sha256_of(edit.before))
-        for edit in edits
+        for edit in (*first, *edits)
     )
     write_files(changes, journal=_journal(root), root=root)
-    if not history_path(root).is_file():
+    if not edits or not history_path(root).is_file():
         return Kept()
-    return Kept(before=before, after=record_bank(root, author, message=message).snapshot)
+    return Kept(before=kept, after=record_bank(root, author, message=message).snapshot)
 
 
 def put_back_edits(root: Path) -> None:

@@ -16,6 +16,7 @@ Two records of one key, both changed, under keep-best:
 
                                        two plausible times to compare?
     keep-best                          yes                      no
+    for two targets                    the one for the target of the result
     gap beyond the noise band          the faster               untimed policy
     gap inside it                      the incumbent            untimed policy
     same strategy, no gap to speak of  the incumbent            the timed one, the incumbent
@@ -51,7 +52,7 @@ from aoebank.merging.decisions import (
     Source,
 )
 from aoebank.merging.document import PersonalVerdict
-from aoebank.merging.versions import Inputs, KeyVersions
+from aoebank.merging.versions import Inputs, KeyVersions, differing_target
 from aoebank.model.digest import canonical_text, sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Alternative, Record
@@ -83,6 +84,9 @@ def decide_key(key: KeyVersions, who: Changed, inputs: Inputs, context: MergeCon
     if not choice.conflict and choice.reason not in (Reason.SAME, Reason.QUARANTINE):
         objection = _find_objection(key, choice.action, inputs)
         choice = _conflict(Reason.UNREADABLE, objection) if objection else choice
+        fault = key.fault(Source.THEIRS) if choice.reason is Reason.THEIRS_ADDED else None
+        if fault is not None:  # nothing better is lost, but it is said
+            choice = replace(choice, note=f"{Source.THEIRS}: {fault.problem}")
     if key.key in context.verdicts:
         choice = _apply_verdict(context.verdicts[key.key], key, choice)
     return _tell_repeated(choice, key, inputs)
@@ -150,6 +154,9 @@ def _decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
     if ours is None or theirs is None:
         is_gone = key.ours is None or key.theirs is None
         return _conflict(Reason.DELETED_AND_CHANGED if is_gone else Reason.UNREADABLE)
+    by_target = _by_target(key) if policy is Policy.KEEP_BEST else None
+    if by_target is not None:
+        return by_target if rules.untimed is Policy.FAIL else _by_policy(rules.untimed)
     has_incumbent = context.is_two_way and rules.incumbent is Incumbent.OURS
     answers = TwoAnswers(
         ours=ours,
@@ -164,6 +171,28 @@ def _decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
     if choice.action is Action.KEEP_BOTH and not key.files.any().format.keeps_alternatives:
         return _conflict(Reason.NO_ROOM)
     return choice
+
+
+def _by_target(key: KeyVersions) -> Choice | None:
+    """Return the choice between records for two targets, None where both are for one.
+
+    Times of two chips say nothing about each other. Whoever merges them all the same
+    (`--allow-other-soc`) wants what the other one has more, and keeps what is tuned for this one.
+    """
+    files = (key.files.ours, key.files.theirs)
+    ours, theirs = (None if parsed is None else parsed.name for parsed in files)
+    members = differing_target(ours, theirs)
+    if not members:
+        return None
+    told = [
+        " and ".join(str(getattr(name, member)) for member in members) for name in (ours, theirs)
+    ]
+    note = f"ours is for {told[0]}, theirs for {told[1]}"
+    result = key.files.named[1] if key.files.named is not None else ours
+    for action, name in ((Action.KEEP_OURS, ours), (Action.TAKE_THEIRS, theirs)):
+        if not differing_target(result, name):
+            return Choice(action=action, reason=Reason.OWN_TARGET, note=note)
+    return _conflict(Reason.OTHER_TARGET, note)
 
 
 def _read_neighbours(key: KeyVersions, side: Action) -> Sequence[Record]:
@@ -187,6 +216,7 @@ def _find_objection(key: KeyVersions, action: Action, inputs: Inputs) -> str:
     |---|---|
     | it takes the place of one that has none, or cannot be read while that one can | objection |
     | it is new, and cannot be read | objection |
+    | it is new, and another side has its workload under the key readers look up | objection |
     | it is new, and stands where its side removed another one | objection, to the removal too |
     | it is new otherwise, or as bad as the one it replaces | none: nothing better is lost |
 
@@ -200,7 +230,18 @@ def _find_objection(key: KeyVersions, action: Action, inputs: Inputs) -> str:
         fault = key.fault(source)
         if fault is not None and _is_worse(key, source, inputs):
             return f"{source}: {fault.problem}"
+        if fault is not None and _has_other(key, source, fault.own_key):
+            return f"{source}: {fault.problem}; {fault.own_key} has this workload"
     return ""
+
+
+def _has_other(key: KeyVersions, source: Source, own_key: str) -> bool:
+    """True if a new record is one that another version has under the key of its workload."""
+    others = [other for other in Source if other is not source]
+    if not own_key or any(key.of(other) is not None for other in others):
+        return False
+    files = [key.files.of(other) for other in others]
+    return any(parsed is not None and parsed.find(own_key) is not None for parsed in files)
 
 
 def _is_worse(key: KeyVersions, source: Source, inputs: Inputs) -> bool:

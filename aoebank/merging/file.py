@@ -148,7 +148,8 @@ def merge_file(versions: Versions, name: str, context: MergeContext) -> FileMerg
 def _is_said(choice: Choice, context: MergeContext) -> bool:
     """True if a decision is told as a value, not only counted."""
     is_news = context.verbose and choice.reason not in _NO_NEWS
-    return choice.conflict or choice.reason in _ALWAYS_SAID or is_news
+    is_odd = choice.reason is Reason.THEIRS_ADDED and bool(choice.note)
+    return choice.conflict or choice.reason in _ALWAYS_SAID or is_odd or is_news
 
 
 def _drop_slower(edits: Edits, exclusions: Exclusions) -> None:

@@ -297,6 +297,12 @@ def _demand_mergeable(versions: Versions, *, may_differ_in_soc: bool) -> None:
     _demand_one_header(versions)
 
 
+def differing_target(one: BankName | None, other: BankName | None) -> tuple[str, ...]:
+    """Return the members of the target in which two file names differ; what one leaves out fits."""
+    pairs = {name: (getattr(one, name, None), getattr(other, name, None)) for name in _TARGET}
+    return tuple(name for name, (a, b) in pairs.items() if None not in (a, b) and a != b)
+
+
 def _demand_same_kind(
     known: Format, target: BankName | None, b: ParsedFile, *, may_differ_in_soc: bool
 ) -> None:
@@ -307,10 +313,8 @@ def _demand_same_kind(
             got=b.format.name,
             expected=known.name,
         )
-    for member in _TARGET:
-        one, other = getattr(target, member, None), getattr(b.name, member, None)
-        if None in (one, other) or one == other:
-            continue
+    for member in differing_target(target, b.name):
+        one, other = getattr(target, member), getattr(b.name, member)
         if may_differ_in_soc and member != "op_type":
             continue
         raise BankFormatError(

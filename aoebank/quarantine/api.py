@@ -54,6 +54,7 @@ def quarantine_add(
         BankNotFoundError: there is no such record.
         BankLockedError: another call that changes the quarantine does not end.
     """
+    from aoebank.history.edits import put_back_edits
     from aoebank.quarantine.run import Complaint, plan_add
     from aoebank.storage.writing.atomic import hold_folder
 
@@ -69,6 +70,8 @@ def quarantine_add(
     )
     author = current_author(place)
     with nullcontext() if dry_run else hold_folder(place):  # others read what this one writes
+        if not dry_run:
+            put_back_edits(place)
         plan = plan_add(place, key, complaint, author, wanted=make_filter(soc, op), keep=keep)
         return _apply(place, plan, dry_run=dry_run)
 
@@ -87,11 +90,14 @@ def quarantine_remove(
         BankNotFoundError: there is no such entry.
         UsageError: the key means several.
     """
+    from aoebank.history.edits import put_back_edits
     from aoebank.quarantine.run import plan_remove
     from aoebank.storage.writing.atomic import hold_folder
 
     place = bank_in_use(root)
     with nullcontext() if dry_run else hold_folder(place):
+        if not dry_run:
+            put_back_edits(place)
         plan = plan_remove(place, key, wanted=make_filter(soc, op))
         return _apply(place, plan, dry_run=dry_run)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,20 @@ from aoebank.history.edits import (
     kept_document,
     write_kept,
 )
-from aoebank.model.quarantine import Quarantine, QuarantineEntry, answer_digest
+from aoebank.model.quarantine import QuarantineEntry, answer_digest
 from aoebank.model.record import Record
 from aoebank.model.snapshot import Author
 from aoebank.parameters.context import bank_in_use, demand_bank
 from aoebank.report.output import Report, Text, members
 from aoebank.selection import RecordFilter, holds_file
-from aoebank.storage.bank import Bank, load_file
-from aoebank.storage.quarantine import entry_document, load_quarantine, update_quarantine
+from aoebank.storage.bank import Bank, load_file, read_file
+from aoebank.storage.quarantine import (
+    entry_document,
+    load_quarantine,
+    parse_quarantine,
+    quarantine_path,
+    serialize_quarantine,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +119,11 @@ def plan_add(
     if len(keys) > 1 and key not in keys:
         raise UsageError("more than one key starts like this", where=key, got=", ".join(keys[:5]))
     found = [hit for hit in found if len(keys) == 1 or hit[2].key == key]
+    if not found and not complaint.any_strategy:
+        listed = _listed(root, key, wanted)
+        if listed:  # an earlier call has done it: its entries get what is said now
+            renewed = tuple(_renewed(entry, complaint, author) for entry in listed)
+            return QuarantinePlan(root=root, added=renewed)
     if not found:
         return QuarantinePlan(root=root, added=(_unseen(root, key, complaint, author, wanted),))
     entries = tuple(_entry(record, complaint, author) for _, _, record in found)
@@ -128,42 +139,55 @@ def plan_remove(root: Path, key: str, *, wanted: RecordFilter) -> QuarantinePlan
         BankNotFoundError: there is none, or no such bank.
         UsageError: entries of several keys start like this.
     """
-    keys = RecordFilter(key=(key,))
-    found = tuple(
-        entry
-        for entry in load_quarantine(demand_bank(root))
-        if keys.holds_key(entry.key)
-        and wanted.holds_op(entry.op_type)
-        and wanted.holds_soc(entry.soc_version or "")
-    )
+    found = _listed(demand_bank(root), key, wanted)
     if not found:
         raise BankNotFoundError(
             "no such entry in the quarantine",
             where=key,
             hint=f"aoebank quarantine list {shell_word(root)}",
         )
+    return QuarantinePlan(root=root, removed=found)
+
+
+def _listed(root: Path, key: str, wanted: RecordFilter) -> tuple[QuarantineEntry, ...]:
+    """Return the entries that a key, or the start of one, and a filter mean.
+
+    Raises:
+        UsageError: entries of several keys start like this.
+    """
+    keys = RecordFilter(key=(key,))
+    found = tuple(
+        entry
+        for entry in load_quarantine(root)
+        if keys.holds_key(entry.key)
+        and wanted.holds_op(entry.op_type)
+        and wanted.holds_soc(entry.soc_version or "")
+    )
     exact = tuple(entry for entry in found if entry.key == key)
     if not exact and len({entry.key for entry in found}) > 1:
         several = ", ".join(sorted({entry.key for entry in found})[:5])
         raise UsageError("more than one key starts like this", where=key, got=several)
-    return QuarantinePlan(root=root, removed=exact or found)
+    return exact or found
 
 
 def apply_quarantine(plan: QuarantinePlan, author: Author) -> QuarantineResult:
-    """Write the entries, then take the records out, the bank before recorded first.
+    """Write the entries and take the records out, the bank before recorded first: all or nothing.
 
     Raises:
         BankFormatError: the quarantine is broken; nothing is changed.
-        BankPathError: a file cannot be written; the entries hold whatever comes after.
+        BankPathError: a file cannot be written; nothing is changed.
     """
-    gone = {entry.identity for entry in plan.removed}
-
-    def change(old: Quarantine) -> list[QuarantineEntry]:
-        return [*(entry for entry in old if entry.identity not in gone), *plan.added]
-
-    update_quarantine(plan.root, change)
+    gone = {entry.identity for entry in (*plan.removed, *plan.added)}
+    path = quarantine_path(plan.root)
+    old = read_file(path)
+    kept_entries = (e for e in parse_quarantine(old or b"", path) if e.identity not in gone)
+    new = serialize_quarantine([*kept_entries, *plan.added])
     keys = ", ".join(dict.fromkeys(entry.key for entry in plan.added))
-    kept = apply_edits(plan.root, plan.edits, author, message=f"quarantine {keys}")
+    # the entries first: whoever reads between the two writes keeps the records out
+    entries = FileEdit(name=path.relative_to(plan.root).as_posix(), before=old, after=new)
+    kept = apply_edits(
+        plan.root, plan.edits, author, message=f"quarantine {keys}", before=[entries]
+    )
     return QuarantineResult(plan=plan, kept=kept)
 
 
@@ -244,6 +268,14 @@ def _entry(record: Record, complaint: Complaint, author: Author) -> QuarantineEn
         who=author.who,
         when=author.time,
     )
+
+
+def _renewed(entry: QuarantineEntry, complaint: Complaint, author: Author) -> QuarantineEntry:
+    """Return an entry with what is said now; itself where that was said before."""
+    said = {name: getattr(complaint, name) for name in ("reason", "ticket", "until", "evidence")}
+    if all(getattr(entry, name) == value for name, value in said.items()):
+        return entry
+    return replace(entry, **said, who=author.who, when=author.time)
 
 
 def _unseen(

@@ -163,6 +163,14 @@ def hits(
             help="Tell which of its records were used; may be given again.",
         ),
     ] = (),
+    soc: Annotated[
+        Names,
+        Param(
+            kind=list[str],
+            metavar="SOC",
+            help="The soc_version the logs are of; * and ? are wild; may be given again.",
+        ),
+    ] = (),
 ) -> HitsResult:
     """Return which look-ups found a record, as `aoebank hits` tells it.
 
@@ -175,7 +183,7 @@ def hits(
     """
     from aoebank.reading import hits as run
 
-    return run.hits(paths_of(logs), [open_bank(one) for one in names(bank)])
+    return run.hits(paths_of(logs), [open_bank(one) for one in names(bank)], soc=names(soc))
 
 
 def overview(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +15,7 @@ from aoebank.errors import BankNotFoundError, BankPathError, BankPermissionError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.report.closed import ReadingReport, closed_document, write_closed
 from aoebank.report.output import Text, plural, write_rest
+from aoebank.selection import RecordFilter, parts_of, target_of
 from aoebank.storage.sides.side import Side
 
 
@@ -38,6 +39,7 @@ class BankLookup:
         reason: What the file says of it, in words.
         key: Of the record, or its number; empty where the file does not tell.
         pid: Process that looked it up, None where the file does not tell.
+        soc_version: Target it was looked up for; empty where the file does not tell.
     """
 
     source: Path
@@ -48,16 +50,23 @@ class BankLookup:
     reason: str = ""
     key: str = ""
     pid: int | None = None
+    soc_version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordUse:
-    """A record of a bank, and how often it was found."""
+    """A record of a bank, and how often it was found.
+
+    Attributes:
+        perhaps: Look-ups that found this record, or one of its key for another target: a log does
+            not tell for which chip it looked.
+    """
 
     bank: str
     file: str
     key: str
     hits: int
+    perhaps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +87,8 @@ class HitsResult:
 
     @property
     def unused(self) -> tuple[RecordUse, ...]:
-        """Records no look-up has found."""
-        return tuple(record for record in self.records if not record.hits)
+        """Records no look-up has found, not even perhaps."""
+        return tuple(use for use in self.records if not use.hits and not use.perhaps)
 
     @property
     def hit_keys(self) -> Counter[str]:
@@ -103,12 +112,14 @@ _LOGS = (".log", ".txt")
 """Files of a folder that are looked into; a file somebody names always is."""
 
 
-def hits(logs: Sequence[Path], sides: Sequence[Side]) -> HitsResult:
+def hits(logs: Sequence[Path], sides: Sequence[Side], *, soc: Sequence[str] = ()) -> HitsResult:
     """Return the look-ups logs and results tell of, and which records of banks they found.
 
     Args:
         logs: Files, and folders to look for files in.
         sides: Banks; none to only count.
+        soc: Targets the logs are of; patterns as in a shell. Without any a look-up whose key files
+            of several targets have has found a record of one of them, nobody knows which.
 
     Raises:
         BankNotFoundError: a path is not there.
@@ -128,8 +139,8 @@ def hits(logs: Sequence[Path], sides: Sequence[Side]) -> HitsResult:
         if not lookups:
             silent.append(file)
     told = HitsResult(lookups=tuple(found), silent=tuple(silent), records=())
-    records = [use for side in sides for use in _uses(side, told.hit_keys, closed)]
-    return replace(told, records=tuple(records), closed=tuple(closed))
+    files = [file for side in sides for file in _searched(side, told.hit_keys, closed, soc)]
+    return replace(told, records=tuple(_uses(files, told.lookups)), closed=tuple(closed))
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -144,9 +155,27 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
                 yield file
 
 
-def _uses(side: Side, keys: Counter[str], closed: list[BankPathError]) -> Iterator[RecordUse]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SearchedFile:
+    """Keys of a bank file, those that look-ups may have found with what the look-ups call them.
+
+    Attributes:
+        target: soc_version its records count for; empty where its path is silent.
+    """
+
+    bank: str
+    name: str
+    target: str
+    keys: Sequence[str]
+    found: Mapping[str, Sequence[str]]
+
+
+def _searched(
+    side: Side, keys: Counter[str], closed: list[BankPathError], soc: Sequence[str]
+) -> Iterator[_SearchedFile]:
     names, unlisted = side.listing()
     closed += unlisted
+    ran = RecordFilter(soc=tuple(soc))
     for name in names:
         try:
             parsed = side.load(name)
@@ -154,23 +183,52 @@ def _uses(side: Side, keys: Counter[str], closed: list[BankPathError]) -> Iterat
             closed.append(error)
             continue
         if parsed is not None:
-            used = used_keys(parsed, keys)
-            for key in parsed.keys:
-                yield RecordUse(bank=side.label, file=name, key=key, hits=used[key])
+            meant = not soc or ran.holds_soc(*parts_of(name).soc_versions)
+            yield _SearchedFile(
+                bank=side.label,
+                name=name,
+                target=target_of(name),
+                keys=parsed.keys,
+                found=used_keys(parsed, keys) if meant else {},
+            )
 
 
-def used_keys(parsed: ParsedFile, keys: Mapping[str, int]) -> Counter[str]:
-    """Return the number of times the records of a file were found, by key.
+def _uses(files: Sequence[_SearchedFile], lookups: Iterable[BankLookup]) -> Iterator[RecordUse]:
+    targets: dict[str, set[str]] = defaultdict(set)
+    for file in files:
+        for lookup in {name for names in file.found.values() for name in names}:
+            targets[lookup].add(file.target)
+    told: dict[str, Counter[str]] = defaultdict(Counter)  # hits by target, by what was looked up
+    for hit in lookups:
+        if hit.is_hit and hit.key:
+            told[hit.key][hit.soc_version] += 1
+    for file in files:
+        for key in file.keys:
+            sure, perhaps = 0, 0
+            for name in file.found.get(key, ()):
+                for soc_version, hits in told[name].items():
+                    if soc_version:
+                        is_own = RecordFilter(soc=(soc_version,)).holds_soc(file.target)
+                        sure += hits if is_own or not file.target else 0
+                    elif len(targets[name]) == 1:
+                        sure += hits
+                    else:
+                        perhaps += hits
+            yield RecordUse(bank=file.bank, file=file.name, key=key, hits=sure, perhaps=perhaps)
+
+
+def used_keys(parsed: ParsedFile, lookups: Iterable[str]) -> dict[str, list[str]]:
+    """Return the keys of a file that look-ups may have found, with what those call them.
 
     Args:
-        keys: How often a look-up found each key, or the number a log calls a record by.
+        lookups: Keys, and numbers a log calls a record by.
     """
-    used = Counter({key: keys[key] for key in parsed.keys if key in keys})
-    for number, hits in keys.items():
-        if number.isdecimal():
-            for key in parsed.format.iter_keys_of_id(parsed, int(number)):
-                if key != number:
-                    used[key] += hits
+    asked = {*lookups}
+    used = {key: [key] for key in parsed.keys if key in asked}
+    for number in filter(str.isdecimal, asked):
+        for key in parsed.format.iter_keys_of_id(parsed, int(number)):
+            if number not in used.setdefault(key, []):
+                used[key].append(number)
     return used
 
 
@@ -277,6 +335,8 @@ def _summary(path: Path, document: Document) -> Iterator[BankLookup]:
     """Read `summary.json` of aoe: an operator was found if its outcome says so."""
     if document.get("schema") != "aoe.summary/1":
         return
+    target = document.get("target")
+    soc_version = target.get("soc_version") if isinstance(target, dict) else ""
     for row in _objects(document.get("operators")):
         outcome = str(row.get("outcome", ""))
         is_used = row.get("in_model")
@@ -288,6 +348,7 @@ def _summary(path: Path, document: Document) -> Iterator[BankLookup]:
             is_hit=outcome in ("reserved", "update") or is_used is True,
             reason=outcome + ("" if is_used is None else ", used" if is_used else ", not used"),
             key=str(row.get("key", "")),
+            soc_version=soc_version if isinstance(soc_version, str) else "",
         )
 
 
@@ -425,7 +486,13 @@ class HitsReport(ReadingReport[HitsResult]):
         for record in result.unused[:MOST_ROWS]:
             text.line(f"not used: {record.file}:{record.key}")
         write_rest(text, len(result.unused), MOST_ROWS)
-        used = len(result.records) - len(result.unused)
+        perhaps = sum(not use.hits and use.perhaps > 0 for use in result.records)
+        if perhaps:
+            text.line(
+                f"{plural(perhaps, 'record')} perhaps used: files of several targets have the key, "
+                "and logs do not name theirs; --soc does"
+            )
+        used = len(result.records) - len(result.unused) - perhaps
         text.line(f"{used} of {plural(len(result.records), 'record')} used")
 
 

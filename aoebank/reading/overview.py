@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -12,18 +13,15 @@ from itertools import combinations
 from operator import itemgetter
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aoebank.errors import BankPathError
-from aoebank.reading.query import fill
+from aoebank.reading.query import EVERYTHING, fill, make_tables
 from aoebank.report.closed import ReadingReport, closed_document, write_closed
 from aoebank.report.output import Column, Text, plural, said_columns, size_text, times
 from aoebank.storage.sides.side import Side
 from aoebank.validation.siblings import sibling_group
 from aoebank.validation.stale import StaleResult
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +183,7 @@ _LEAST_SPREAD = 0.05  # of log(speed-up): equal figures are no reason to call th
 
 Row = dict[str, Any]
 
+_WANTED = EVERYTHING | {"records": EVERYTHING["records"] - {"workload", "strategy"}}
 _SIZES = """
 SELECT bank, count(*) AS files, total(records) AS records, total(size_bytes) AS size_bytes,
        count(problem) AS broken,
@@ -222,16 +221,15 @@ def overview(
         today: Day by which entries of a quarantine expire.
         stale_of: Holds the records of a bank against the present environment.
     """
-    from sqlite_utils import Database
-
-    with closing(Database(memory=True)) as database:
-        closed = fill(database, sides, today=today)
-        database.conn.execute("CREATE INDEX by_key ON records (key, bank, file)")
-        records = [*database.query(_RECORDS)]
+    with closing(make_tables()) as database:
+        database.row_factory = _row
+        closed = fill(database, sides, today=today, wanted=_WANTED)
+        database.execute("CREATE INDEX by_key ON records (key, bank, file)")
+        records = [*database.execute(_RECORDS)]
         return OverviewResult(
             sizes=tuple(_sizes(database)),
             coverage=tuple(_coverage(records)),
-            ages=tuple(Age(**row) for row in database.query(_AGES)),
+            ages=tuple(Age(**row) for row in database.execute(_AGES)),
             staleness=tuple(_staleness(side, stale_of(side)) for side in sides),
             outliers=tuple(_outliers(records)),
             disagreements=(*_between_banks(records), *_within_side_cars(database)),
@@ -240,8 +238,12 @@ def overview(
         )
 
 
-def _duplicates(database: Database) -> Iterator[Duplicates]:
-    for row in database.query(_DUPLICATES):
+def _row(cursor: sqlite3.Cursor, values: tuple[Any, ...]) -> Row:
+    return dict(zip((column[0] for column in cursor.description), values, strict=True))
+
+
+def _duplicates(database: sqlite3.Connection) -> Iterator[Duplicates]:
+    for row in database.execute(_DUPLICATES):
         files = (row["one"], row["other"])
         one, other = (sibling_group(Path(file)) for file in files)
         if one is not None and one == other:
@@ -249,8 +251,8 @@ def _duplicates(database: Database) -> Iterator[Duplicates]:
         yield Duplicates(bank=row["bank"], files=files, records=row["records"])
 
 
-def _sizes(database: Database) -> Iterator[Size]:
-    for row in database.query(_SIZES):
+def _sizes(database: sqlite3.Connection) -> Iterator[Size]:
+    for row in database.execute(_SIZES):
         counts = {name: int(value) for name, value in row.items() if name != "bank"}
         yield Size(bank=row["bank"], **counts)
 
@@ -325,6 +327,8 @@ def _between_banks(records: Iterable[Row]) -> Iterator[Disagreement]:
     """Yield records several banks have with other strategies."""
     groups: dict[tuple[str, ...], dict[str, Row]] = defaultdict(dict)
     for row in records:
+        if row["strategy_sha256"] is None:
+            continue  # cannot be read
         same = (row["soc_version"], row["op_type"], row["format"], row["key"])
         groups[same].setdefault(row["bank"], row)
     for (soc_version, op_type, _, key), by_bank in groups.items():
@@ -350,10 +354,10 @@ def _between_banks(records: Iterable[Row]) -> Iterator[Disagreement]:
             )
 
 
-def _within_side_cars(database: Database) -> Iterator[Disagreement]:
+def _within_side_cars(database: sqlite3.Connection) -> Iterator[Disagreement]:
     """Yield records that were measured again with the same strategy, and read otherwise."""
     groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
-    for row in database.query(_ENTRIES):
+    for row in database.execute(_ENTRIES):
         same = (row["bank"], row["file"], row["key"])
         if row["event"] in ("add", "update"):
             groups[same].clear()  # another strategy from here on

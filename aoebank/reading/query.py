@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
+from itertools import repeat
+from operator import add
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aoebank.errors import BankPathError, UsageError
-from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.protocol import ParsedFile, find_error, iter_or_none
 from aoebank.formats.text.json_text import dumps
 from aoebank.model.digest import digest_of
 from aoebank.model.finding import Finding
 from aoebank.model.provenance import Event, Provenance
 from aoebank.model.quarantine import Quarantine
+from aoebank.model.record import Record
 from aoebank.report.closed import (
     ReadingReport,
     broken_document,
@@ -25,11 +30,8 @@ from aoebank.report.closed import (
 )
 from aoebank.report.output import Text, plural
 from aoebank.storage.git.attributes import QUARANTINE
-from aoebank.storage.quarantine import parse_quarantine
+from aoebank.storage.quarantine import find_entry, parse_quarantine
 from aoebank.storage.sides.side import Side
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 TABLES: Mapping[str, Mapping[str, type]] = {
     "files": {
@@ -93,26 +95,91 @@ FULL_TEXT_COLUMNS = (
 )
 
 Row = dict[str, Any]
+_Columns = Mapping[str, Iterable[object]]
+Wanted = Mapping[str, Set[str]]
+"""Columns a query reads, by table: what `fill` has to make."""
+EVERYTHING: dict[str, Set[str]] = {name: columns.keys() for name, columns in TABLES.items()}
+_OF_FILES = ("bank", "file", "format", "soc_version", "core_num")
+_OF_SIDE_CARS = frozenset(
+    {"speedup", "speedup_low", "speedup_high", "measured", "engine", "cpu_model"}
+)
+_OF_RECORDS: Mapping[str, Callable[[Record], object]] = {
+    "origin": lambda record: record.origin,
+    "workload": lambda record: dumps(record.workload),
+    "strategy": lambda record: dumps(record.strategy),
+    "strategy_sha256": lambda record: digest_of(record.strategy),
+}
+"""Columns for which each record is read; a scan of the file is enough for most others."""
+
+
+def columns_read(sql: str) -> Wanted:
+    """Return what a query reads, as SQLite tells it while it prepares the query on empty tables.
+
+    Raises:
+        sqlite3.Error: it is no query, or reads or does what it must not.
+    """
+    found: dict[str, set[str]] = {}
+
+    def note(action: int, first: str | None, second: str | None, *_: object) -> int:
+        if action == sqlite3.SQLITE_READ and first is not None:
+            found.setdefault(first, set()).add(second or "")
+        return _only_reading(action, first)
+
+    with closing(make_tables(sql)) as connection:
+        connection.set_authorizer(note)
+        try:
+            connection.execute(f"EXPLAIN {sql}")
+        except sqlite3.Error:  # or it is an EXPLAIN itself; else the error is about its own words
+            connection.execute(sql)
+    if _JOINS_BY_NAME.search(sql):  # SQLite does not tell the columns of a USING
+        return EVERYTHING | ({FULL_TEXT: set()} if FULL_TEXT in sql.lower() else {})
+    if FULL_TEXT in found:
+        found.setdefault("records", set()).update(FULL_TEXT_COLUMNS)
+    return found
+
+
+def make_tables(sql: str = "") -> sqlite3.Connection:
+    """Return a database in memory with empty tables, the full-text one if a query names it.
+
+    No library of tables is loaded: with NumPy comes a thread, and large files are then scanned by
+    one process.
+    """
+    database = sqlite3.connect(":memory:")
+    for name, columns in TABLES.items():
+        typed = (f"{column} {_TYPES[type_]}" for column, type_ in columns.items())
+        database.execute(f"CREATE TABLE {name} ({', '.join(typed)})")
+    if FULL_TEXT in sql.lower():
+        words = ", ".join(FULL_TEXT_COLUMNS)
+        database.execute(f"CREATE VIRTUAL TABLE {FULL_TEXT} USING fts5({words}, content=records)")
+    database.commit()
+    database.create_aggregate("median", 1, _Median)  # type: ignore[arg-type]
+    return database
 
 
 def fill(
-    database: Database, sides: Sequence[Side], *, today: date, broken: list[Finding] | None = None
+    database: sqlite3.Connection,
+    sides: Sequence[Side],
+    *,
+    today: date,
+    wanted: Wanted = EVERYTHING,
+    broken: list[Finding] | None = None,
 ) -> list[BankPathError]:
-    """Make the tables of some banks.
+    """Fill the tables of some banks as far as somebody reads them.
 
     Args:
-        database: An empty one.
+        database: Has the tables, empty.
         sides: The banks, each a tree or a file.
         today: Day by which entries of a quarantine expire.
+        wanted: What is read; other columns stay NULL, other tables empty.
         broken: Gets the first error of each file that has one.
 
     Returns:
         What could not be read, so that rows are missing.
     """
-    for name, columns in TABLES.items():
-        database.table(name).create(dict(columns))
     closed: list[BankPathError] = []
-    for side in sides:
+    reads_files = not wanted.keys().isdisjoint({"files", "records"})
+    reads_side_cars = "provenance" in wanted or bool(_OF_SIDE_CARS & wanted.get("records", set()))
+    for side in sides if reads_files or reads_side_cars else ():
         names, unlisted = side.listing()
         closed += unlisted
         kept_out = parse_quarantine(
@@ -120,33 +187,86 @@ def fill(
         )
         for name in names:
             try:
-                parsed = side.load(name)
-                entries = side.load_provenance(name).entries if parsed is not None else ()
+                parsed = side.load(name) if reads_files else None
+                if reads_files and parsed is None:
+                    continue
+                entries = side.load_provenance(name).entries if reads_side_cars else ()
             except BankPathError as error:
                 closed.append(error)
                 continue
+            place: Row = {"bank": side.label, "file": name}
             if parsed is not None:
                 fault = find_error(parsed)
                 if fault is not None and broken is not None:
                     broken.append(fault)
-                place = {"bank": side.label, "file": name} | _target(parsed)
-                rows = _records(parsed, entries, kept_out, today)
-                _insert(database, "files", [place | _file(parsed)])
-                _insert(database, "records", (place | row for row in rows))
-                _insert(database, "provenance", (place | _entry(entry) for entry in entries))
+                place |= _target(parsed)
+                _insert(database, "files", wanted, [place | _file(parsed)])
+                if "records" in wanted:
+                    columns = _columns(parsed, place, entries, kept_out, today)
+                    _insert_records(database, wanted["records"], parsed, columns)
+            _insert(database, "provenance", wanted, (place | _entry(entry) for entry in entries))
     return closed
 
 
-def index_full_text(database: Database) -> None:
-    """Make `records_fts`; `records` has all its rows."""
-    database.table("records").enable_fts(FULL_TEXT_COLUMNS)
+def _insert(database: sqlite3.Connection, table: str, wanted: Wanted, rows: Iterable[Row]) -> None:
+    if table in wanted:
+        columns = TABLES[table]
+        values = (tuple(_storable(row.get(name)) for name in columns) for row in rows)
+        places = ", ".join("?" * len(columns))
+        database.executemany(f"INSERT INTO {table} VALUES ({places})", values)
 
 
-def _insert(database: Database, table: str, rows: Iterable[Row]) -> None:
-    columns = TABLES[table]
-    database.table(table).insert_all(
-        {name: _storable(value) for name, value in row.items() if name in columns} for row in rows
-    )
+def _insert_records(
+    database: sqlite3.Connection, wanted: Set[str], parsed: ParsedFile, columns: _Columns
+) -> None:
+    """Insert a row per record, one that cannot be read included; `ls` counts it, too."""
+    facts = [name for name in _OF_RECORDS if name in wanted]
+    # a row that nothing is read of has the name of its bank
+    names = [name for name in columns if name in wanted] or ["bank"]
+    rows: Iterable[tuple[object, ...]] = zip(*(columns[name] for name in names), strict=True)
+    if facts:
+        rows = map(add, rows, (_facts(record, facts) for record in iter_or_none(parsed)))
+    places = ", ".join("?" * len(names + facts))
+    sql = f"INSERT INTO records ({', '.join(names + facts)}) VALUES ({places})"
+    database.executemany(sql, rows)
+
+
+def _facts(record: Record | None, names: Iterable[str]) -> tuple[object, ...]:
+    return tuple(_storable(_OF_RECORDS[name](record)) if record else None for name in names)
+
+
+def _columns(
+    parsed: ParsedFile, place: Row, entries: Iterable[Provenance], kept_out: Quarantine, today: date
+) -> _Columns:
+    """Return the columns of the records of a file for which no record is read."""
+    keys = parsed.keys
+    figures = {
+        entry.key: _figures(entry) | {"measured": entry.time, "engine": entry.engine}
+        for entry in entries
+        if entry.event in (Event.ADD, Event.UPDATE)
+    }
+    times = parsed.format.iter_times_us(parsed)
+    return {
+        **{name: repeat(_storable(place[name]), len(keys)) for name in _OF_FILES},
+        **{name: _figure_of(figures, name, keys) for name in _OF_SIDE_CARS},
+        "op_type": map(_storable, parsed.format.iter_op_types(parsed)),
+        "key": map(_storable, keys),
+        "cost_us": (None if time_us is None else float(time_us) for time_us in times),
+        "in_quarantine": _kept_out(parsed, kept_out, today),
+    }
+
+
+def _kept_out(parsed: ParsedFile, kept_out: Quarantine, today: date) -> Iterable[int]:
+    if not kept_out:
+        return repeat(0, len(parsed))
+    entries = (find_entry(parsed, number, kept_out, today=today) for number in range(len(parsed)))
+    return (int(entry is not None) for entry in entries)
+
+
+def _figure_of(figures: Mapping[str, Row], name: str, keys: Sequence[str]) -> Iterable[object]:
+    if not figures:
+        return repeat(None, len(keys))
+    return (_storable(figures[key][name]) if key in figures else None for key in keys)
 
 
 def _storable(value: object) -> object:
@@ -172,29 +292,6 @@ def _file(parsed: ParsedFile) -> Row:
         "size_bytes": len(parsed.data),
         "problem": error.message if error else None,
     }
-
-
-def _records(
-    parsed: ParsedFile, entries: Iterable[Provenance], kept_out: Quarantine, today: date
-) -> Iterator[Row]:
-    """Yield the records of a file; those that cannot be read have no row."""
-    changes = {e.key: e for e in entries if e.event in (Event.ADD, Event.UPDATE)}
-    for record in parsed.iter_records():
-        row: Row = {
-            "key": record.key,
-            "cost_us": record.cost_us,
-            "origin": record.origin,
-            "workload": dumps(record.workload),
-            "strategy": dumps(record.strategy),
-            "strategy_sha256": digest_of(record.strategy),
-            "in_quarantine": int(kept_out.find(record, today=today) is not None),
-        }
-        if record.op_type is not None:
-            row["op_type"] = record.op_type
-        change = changes.get(record.key)
-        if change is not None:
-            row |= _figures(change) | {"measured": change.time, "engine": change.engine}
-        yield row
 
 
 def _entry(entry: Provenance) -> Row:
@@ -230,6 +327,8 @@ def columns_of() -> Iterator[tuple[str, str]]:
     yield FULL_TEXT, ", ".join(FULL_TEXT_COLUMNS)
 
 
+_TYPES = {str: "TEXT", int: "INTEGER", float: "FLOAT"}
+_JOINS_BY_NAME = re.compile(r"\b(?:using|natural)\b", re.IGNORECASE)
 _ALLOWED = frozenset(
     {
         sqlite3.SQLITE_SELECT,
@@ -275,17 +374,14 @@ def query(sql: str, sides: Sequence[Side], *, today: date) -> QueryResult:
     Raises:
         UsageError: it is no query, or names what is not there.
     """
-    from sqlite_utils import Database
-
-    connection = sqlite3.connect(":memory:")
+    connection = make_tables(sql)
     try:
-        database = Database(connection)
+        wanted = columns_read(sql)
         broken: list[Finding] = []
-        closed = fill(database, sides, today=today, broken=broken)
-        if FULL_TEXT in sql.lower():  # the other queries do not wait for it
-            index_full_text(database)
+        closed = fill(connection, sides, today=today, wanted=wanted, broken=broken)
+        if FULL_TEXT in wanted:
+            connection.execute(f"INSERT INTO {FULL_TEXT} ({FULL_TEXT}) VALUES ('rebuild')")
         connection.commit()
-        connection.create_aggregate("median", 1, _Median)  # type: ignore[arg-type]
         connection.set_authorizer(_only_reading)
         cursor = connection.execute(sql)
         if cursor.description is None:

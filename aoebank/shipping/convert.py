@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, UsageError, shell_word
-from aoebank.formats.protocol import Format, ParsedFile, raise_if_broken
+from aoebank.formats.protocol import (
+    Format,
+    ParsedFile,
+    find_error,
+    iter_or_none,
+    raise_if_broken,
+)
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import get_format
 from aoebank.formats.text.json_text import JsonTextError, dumps, loads
@@ -35,17 +42,23 @@ class BankRow:
         file: Below the root of the bank.
         format: Of a bank file; empty for a side-car and the quarantine.
         record: Members of a record; None for a bank file without one, and for other files.
-        text: A line of another file, with its line end.
+        text: A line of another file, with its line end; what stands before the first record of a
+            bank file that is not as its tuner writes it.
+        written: Text of the record in such a file, with all up to the next one; None in others.
     """
 
     file: str
     format: str = ""
     record: Mapping[str, JsonValue] | None = None
     text: str = ""
+    written: str | None = None
 
 
-def rows_of(side: Side) -> Iterator[BankRow]:
+def rows_of(side: Side, *, as_written: Collection[str] = ()) -> Iterator[BankRow]:
     """Yield the rows of a bank.
+
+    Args:
+        as_written: Bank files whose rows keep the text of the file.
 
     Raises:
         BankFormatError: a file is broken, or has something rows cannot hold.
@@ -63,13 +76,38 @@ def rows_of(side: Side) -> Iterator[BankRow]:
                 got=companion.name,
                 hint=f"aoebank pack {shell_word(side.label)} -o bank.tar.gz takes both along",
             )
-        rows = [
-            BankRow(file=name, format=parsed.format.name, record=_members(record))
-            for record in _records(parsed)
-        ]
-        yield from rows or [BankRow(file=name, format=parsed.format.name)]
+        yield from _rows_as_written(name, parsed) if name in as_written else _rows(name, parsed)
         yield from _lines(side, f"{name}{SUFFIX}")
     yield from _lines(side, QUARANTINE)
+
+
+def _rows(name: str, parsed: ParsedFile) -> list[BankRow]:
+    rows = [
+        BankRow(file=name, format=parsed.format.name, record=_members(record))
+        for record in _records(parsed)
+    ]
+    return rows or [BankRow(file=name, format=parsed.format.name)]
+
+
+def _rows_as_written(name: str, parsed: ParsedFile) -> Iterator[BankRow]:
+    starts = [*parsed.starts, len(parsed.data)]  # what follows a record goes with it
+    head = parsed.data[: starts[0]]
+    if head or not len(parsed):
+        yield BankRow(file=name, format=parsed.format.name, text=_decode(head, parsed.path))
+    for record, (start, end) in zip(_records(parsed), pairwise(starts), strict=True):
+        yield BankRow(
+            file=name,
+            format=parsed.format.name,
+            record=_members(record),
+            written=_decode(parsed.data[start:end], parsed.path),
+        )
+
+
+def _decode(data: bytes, path: Path) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BankFormatError("is not UTF-8", path=path, hint="aoebank validate") from error
 
 
 def files_of(rows: Iterable[BankRow], where: Path) -> dict[str, bytes]:
@@ -81,25 +119,48 @@ def files_of(rows: Iterable[BankRow], where: Path) -> dict[str, bytes]:
     Raises:
         BankFormatError: a row is no record of its format, or has a name that leads elsewhere.
     """
-    records: dict[str, dict[str, Record]] = {}
-    formats: dict[str, str] = {}
+    banks: dict[str, list[BankRow]] = {}
     texts: dict[str, list[str]] = {}
     for row in rows:
         _demand_inside(row.file, where)
-        if not row.format:
+        if row.format:
+            banks.setdefault(row.file, []).append(row)
+        else:
             texts.setdefault(row.file, []).append(row.text)
-            continue
-        formats[row.file] = row.format
-        found = records.setdefault(row.file, {})
-        if row.record is not None:
-            record = _record(row, row.record, where)
-            found[record.key] = record
     files = {name: "".join(lines).encode("utf-8") for name, lines in texts.items()}
-    for name, found in records.items():
-        format_ = _format(formats[name], where)
-        empty = format_.parse(format_.empty, Path(name))
-        files[name] = format_.serialize(empty, found)
-    return files
+    return files | {name: _bank_file(name, found, where) for name, found in banks.items()}
+
+
+def _bank_file(name: str, rows: Sequence[BankRow], where: Path) -> bytes:
+    """Return a bank file: as it was written, but for records somebody changed in the rows."""
+    format_ = _format(rows[-1].format, where)
+    records = [_record(row, row.record, where) for row in rows if row.record is not None]
+    written = [row for row in rows if row.written is not None or row.text]
+    if written:
+        data = "".join(row.text + (row.written or "") for row in written).encode("utf-8")
+        parsed = format_.parse(data, Path(name))
+        changes = None if find_error(parsed) else _changed(parsed, rows, records)
+        if changes is not None:
+            return format_.serialize(parsed, changes)
+    empty = format_.parse(format_.empty, Path(name))
+    return format_.serialize(empty, {record.key: record for record in records})
+
+
+def _changed(
+    parsed: ParsedFile, rows: Sequence[BankRow], records: Iterable[Record]
+) -> dict[str, Record | None] | None:
+    """Return the records that are not as the text of their rows; None if the text is none."""
+    kept = iter_or_none(parsed)
+    asked = iter(records)
+    changes: dict[str, Record | None] = {}
+    for row in rows:
+        if row.record is None:
+            continue
+        record = next(asked)
+        found = next(kept, None) if row.written is not None else None
+        if found is None or dumps(_members(found)) != dumps(row.record):
+            changes[record.key] = record
+    return changes if len(parsed) == sum(row.written is not None for row in rows) else None
 
 
 def _records(parsed: ParsedFile) -> Iterator[Record]:
@@ -217,13 +278,14 @@ def convert_bank(side: Side, output: Path, *, force: bool) -> ConvertResult:
     if os.path.lexists(output) and not force:
         raise BankPathError("is there already", path=output, hint="--force replaces it")
     rows = [*rows_of(side)]
-    for name, data in files_of(rows, output).items():
-        if data != side.read_bytes(name):
+    odd = _differing(rows, side, output)
+    if odd:  # not as their tuner writes them: the rows take their text along
+        rows = [*rows_of(side, as_written=odd)]
+        for name in _differing(rows, side, output):
             raise BankFormatError(
-                "would not come back byte for byte: it is not as its tuner writes it",
+                "would not come back byte for byte",
                 path=Path(name),
-                hint=f"aoebank fmt {shell_word(side.label)} puts it into that form; "
-                f"aoebank pack {shell_word(side.label)} -o bank.tar.gz takes it as it is",
+                hint=f"aoebank pack {shell_word(side.label)} -o bank.tar.gz takes it as it is",
             )
     data = container.serialize(rows)
     update_file(output, lambda _: data)
@@ -233,6 +295,12 @@ def convert_bank(side: Side, output: Path, *, force: bool) -> ConvertResult:
         files=len({row.file for row in rows}),
         records=sum(row.record is not None for row in rows),
     )
+
+
+def _differing(rows: Iterable[BankRow], side: Side, output: Path) -> list[str]:
+    """Return the files that rows would make other bytes of than a side has."""
+    files = files_of(rows, output)
+    return [name for name, data in files.items() if data != side.read_bytes(name)]
 
 
 def convert_rows(source: Path, root: Path) -> ConvertResult:
@@ -269,6 +337,8 @@ def convert_rows(source: Path, root: Path) -> ConvertResult:
 
 
 SCHEMA = "aoebank.rows/1"
+SCHEMA_AS_WRITTEN = "aoebank.rows/2"
+"""Of rows with the text of files: a reader that knew the first alone would make other files."""
 _PLAIN = {"key": str, "op_type": str, "workload": str, "strategy": str, "cost_us": float}
 
 
@@ -298,7 +368,8 @@ class JsonLines:
 
     def serialize(self, rows: Iterable[BankRow]) -> bytes:
         """Return the lines, the same rows always the same bytes."""
-        lines = [dumps({"schema": SCHEMA}), *(dumps(_document(row)) for row in rows)]
+        rows = [*rows]
+        lines = [dumps({"schema": schema_of(rows)}), *(dumps(_document(row)) for row in rows)]
         return "".join(f"{line}\n" for line in lines).encode("utf-8")
 
     def parse(self, path: Path) -> Iterator[BankRow]:
@@ -324,7 +395,8 @@ class SqliteTable:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "bank.db")
             with closing(Database(str(file))) as database:
-                database.table("about").insert({"schema": SCHEMA})
+                rows = [*rows]
+                database.table("about").insert({"schema": schema_of(rows)})
                 columns = {"file": str, "format": str, **_PLAIN, "document": str}
                 database.table("rows").create(columns)
                 database.table("rows").insert_all(map(_columns, rows))
@@ -352,6 +424,12 @@ def _demand_tables(connection: sqlite3.Connection, path: Path) -> None:
     asked = "SELECT count(*) FROM sqlite_schema WHERE name IN ('about', 'rows') AND type != 'table'"
     if connection.execute(asked).fetchone() != (0,):
         raise BankFormatError("is no bank in SQLite: its rows are no table", path=path)
+
+
+def schema_of(rows: Iterable[BankRow]) -> str:
+    """Return the name of the schema that rows need."""
+    has_text = any(row.written is not None or (row.format and row.text) for row in rows)
+    return SCHEMA_AS_WRITTEN if has_text else SCHEMA
 
 
 CONTAINERS: tuple[Container, ...] = (JsonLines(), SqliteTable())
@@ -385,6 +463,10 @@ def _document(row: BankRow) -> dict[str, JsonValue]:
     if not row.format:
         return members | {"text": row.text}
     members["format"] = row.format
+    if row.text:
+        members["text"] = row.text
+    if row.written is not None:
+        members["written"] = row.written
     return members if row.record is None else members | {"record": dict(row.record)}
 
 
@@ -412,15 +494,17 @@ def _loads(line: bytes, path: Path, number: int) -> Mapping[str, JsonValue]:
 
 def _row(document: Mapping[str, JsonValue], path: Path, number: int) -> BankRow:
     file, format_, text = (document.get(name, "") for name in ("file", "format", "text"))
-    record = document.get("record")
+    record, written = document.get("record"), document.get("written")
     is_right = all(isinstance(value, str) for value in (file, format_, text))
-    if not is_right or not isinstance(record, dict | None):
+    if not is_right or not isinstance(record, dict | None) or not isinstance(written, str | None):
         raise BankFormatError("a row has members of wrong types", path=path, line=number)
-    return BankRow(file=str(file), format=str(format_), text=str(text), record=record)
+    return BankRow(
+        file=str(file), format=str(format_), text=str(text), record=record, written=written
+    )
 
 
 def _demand_schema(schema: object, path: Path) -> None:
-    if schema != SCHEMA:
+    if schema not in (SCHEMA, SCHEMA_AS_WRITTEN):
         raise BankFormatError(
-            "is no bank that was converted", path=path, got=repr(schema), expected=SCHEMA
+            "is no bank that was converted", path=path, got=repr(schema), expected=SCHEMA_AS_WRITTEN
         )

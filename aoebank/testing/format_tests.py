@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aoebank.formats.protocol import Format, ParsedFile, find_error
+from aoebank.formats.protocol import Format, ParsedFile, find_error, iter_or_none
 from aoebank.model.finding import Finding
 from aoebank.model.record import Record
 from aoebank.model.resolution import Query
@@ -178,6 +178,11 @@ class FormatTests:
             assert finding.message
         parsed = self.parse(data)
         assert all(record.raw is not None for record in parsed.iter_records())
+        named = parsed.name.op_type if parsed.name else None
+        columns = (self.format.iter_op_types(parsed), self.format.iter_times_us(parsed))
+        for record, op_type, time_us in zip(iter_or_none(parsed), *columns, strict=True):
+            assert time_us == (record.cost_us if record else None)
+            assert record is None or op_type == (record.op_type or named)
         if find_error(parsed) is None:
             assert self.format.serialize(parsed, {}) == data
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -19,11 +20,15 @@ from xml.etree import ElementTree
 
 from aoebank.model.codes import CODES, Severity
 from aoebank.model.finding import Finding, Location
-from aoebank.report.output import printable
+from aoebank.report.output import plural, printable, say
 from aoebank.validation.explain import explanations
 from aoebank.validation.report import ValidateReport, facts, is_at_least
 
 VERSION = "2.1.0"
+MOST_RESULTS = 25_000
+"""Results of a run that code scanning takes: a log with more is refused whole; of those it takes it
+shows the 5,000 worst. Rules (as many), locations (1,000 each) and runs (20) stay below its limits.
+Source: GitHub's page on SARIF results that exceed limits."""
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 
@@ -37,16 +42,43 @@ def sarif_log(
         version: Of this program.
         is_complete: False if a path asked for could not be looked at.
     """
-    codes = sorted({finding.code for finding in findings})
+    kept = _worst(findings)
+    codes = sorted({finding.code for finding in kept})
     numbers = {code: number for number, code in enumerate(codes)}
     driver = {"name": "aoebank", "version": version, "rules": [_rule(code) for code in codes]}
+    invocation: dict[str, object] = {"executionSuccessful": is_complete, "exitCode": exit_code}
+    if len(kept) < len(findings):
+        notice = {"level": "warning", "message": {"text": left_out(findings)}}
+        invocation["toolExecutionNotifications"] = [notice]
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "invocations": [{"executionSuccessful": is_complete, "exitCode": exit_code}],
-        "results": [_result(finding, numbers[finding.code]) for finding in findings],
+        "invocations": [invocation],
+        "results": [_result(finding, numbers[finding.code]) for finding in kept],
     }
     return {"$schema": SCHEMA, "version": VERSION, "runs": [run]}
+
+
+def _worst(findings: Sequence[Finding]) -> Sequence[Finding]:
+    """Return as many findings as a run may have, in their order: the worst, of a kind the first."""
+    if len(findings) <= MOST_RESULTS:
+        return findings
+    ranks = {severity: rank for rank, severity in enumerate(Severity)}
+    places = sorted(range(len(findings)), key=lambda place: ranks[findings[place].severity])
+    return [findings[place] for place in sorted(places[:MOST_RESULTS])]
+
+
+def left_out(findings: Sequence[Finding]) -> str:
+    """Return how many findings a SARIF log lacks, in words; empty if it has them all."""
+    missing = Counter(str(finding.severity) for finding in findings)
+    missing.subtract(str(finding.severity) for finding in _worst(findings))
+    counts = [plural(number, severity) for severity, number in missing.items() if number]
+    if not counts:
+        return ""
+    return (
+        f"{' and '.join(counts)} left out of {plural(len(findings), 'finding')}: "
+        f"code scanning refuses a run with more than {MOST_RESULTS:,} results"
+    )
 
 
 def _rule(code: str) -> dict[str, object]:
@@ -211,6 +243,9 @@ def sarif_page(report: ValidateReport) -> str:
     """Return the findings as a SARIF log."""
     from aoebank import __version__
 
+    notice = left_out(report.result.findings)
+    if notice:
+        say(f"{notice}\nhint: --select or --ignore codes, or validate parts of the bank in runs")
     log = sarif_log(
         report.result.findings,
         version=__version__,

@@ -82,7 +82,7 @@ def check_name(parsed: ParsedFile) -> Iterator[Finding]:
         )
         return
     folder = path.absolute().parent
-    soc_version = _soc_of_folder(folder)
+    soc_version = soc_of_folder(folder)
     if soc_version is not None and not parsed.format.fits_folder(name.soc_version, soc_version):
         yield make_finding(
             "AB503",
@@ -104,7 +104,7 @@ def check_name(parsed: ParsedFile) -> Iterator[Finding]:
         )
 
 
-def _soc_of_folder(folder: Path) -> str | None:
+def soc_of_folder(folder: Path) -> str | None:
     """Return the soc_version the layout of a bank tree gives a folder, None without one."""
     if folder.name in bank_folders():
         return folder.parent.name

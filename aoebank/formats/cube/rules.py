@@ -71,6 +71,6 @@ def _identity_problems(
         parsed,
         number,
         ("shape",),
-        lambda other: other["tiling"] == value["tiling"],
+        "tiling",
         "remove the slower one: the binary twin cannot be made from both",
     )

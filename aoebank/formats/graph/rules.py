@@ -227,7 +227,7 @@ def _identity_problems(
         parsed,
         number,
         ("graphID",),
-        lambda other: other["strategy"] == value["strategy"],
+        "strategy",
         "remove one: which of them is used is not known",
     )
     other = features.setdefault(_digest(value["feature"]), number)

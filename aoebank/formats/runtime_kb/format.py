@@ -13,8 +13,10 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 
+from aoebank.errors import RecordError
 from aoebank.formats.names import (
     CORE_TYPES,
     OPERATOR_FOLDER,
@@ -174,6 +176,8 @@ class KnownLines:
 _CONTENT = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{[^\n]*"info_dict"\s*:\s*\{[^\n]*"knowledge"\s*:\s*\{'
 )
+_OP_NAME = b'"op"'
+_OP = re.compile(_OP_NAME + rb'\s*:\s*"([^"]*)"')
 _KNOWN = ("op", "info_dict", "knowledge")  # id and version are nobody's business
 _BATCH = 4096
 
@@ -253,6 +257,14 @@ class RuntimeKbFormat(Format):
             extra={name: value[name] for name in value if name not in _KNOWN},
         )
         return with_raw(record, parsed.raw(number))
+
+    def iter_op_types(self, parsed: ParsedFile) -> Iterator[str | None]:
+        """Yield the operator in each line."""
+        return (_op_of(parsed, number) for number in range(len(parsed)))
+
+    def iter_times_us(self, parsed: ParsedFile) -> Iterator[float | None]:
+        """Yield None for each record: lines hold no time."""
+        return repeat(None, len(parsed))
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield identity, field and value findings, and what the reader does not survive."""
@@ -353,6 +365,21 @@ def render_runtime(record: Record) -> bytes:
     }
     ordered = {name: document[name] for name in (*MEMBERS, *document)}
     return json_text.dumps_compact(ordered).encode("utf-8")
+
+
+def _op_of(parsed: ParsedFile, number: int) -> str | None:
+    """Return the operator of a record; its line is read as JSON only where it has to be."""
+    data, start, end = parsed.data, parsed.starts[number], parsed.ends[number]
+    place = data.rfind(_OP_NAME, start, end)
+    # a record has this member; written once, and without escapes, it is no part of another one
+    if data.find(_OP_NAME, start, place + 1) < 0 and data.find(b"\\", start, end) < 0:
+        found = _OP.match(data, place, end)
+        if found is not None:
+            return found[1].decode("utf-8", errors="replace")
+    try:
+        return parsed.format.record(parsed, number).op_type
+    except RecordError:
+        return parsed.name.op_type if parsed.name else None
 
 
 def _is_sound(value: JsonValue) -> bool:

@@ -238,7 +238,7 @@ def _duplicate_problems(
         parsed,
         number,
         ("info_dict",),
-        lambda other: other["knowledge"] == value["knowledge"],
+        "knowledge",
         "remove one: which of them the reader uses depends on its threads",
     )
     if parsed.find(key) != number or str(value["op"]) not in operator_schemas():

@@ -63,6 +63,9 @@ def scan_items(found: FileScan, item_start: re.Pattern[str]) -> list[tuple[int, 
 
 def value_place(text: str) -> int:
     """Return the offset of the value in a member text `"key": value`."""
+    match = _PLAIN_KEY.match(text)
+    if match is not None:
+        return match.end()
     _, end = scan(text, 0)
     return skip_space(text, skip_space(text, end) + 1)
 
@@ -100,13 +103,18 @@ def _walk_members(text: str, place: int, found: FileScan, *, is_last: bool, base
     add_key, add_start, add_end = found.keys.append, found.starts.append, found.ends.append
     if is_last and text[place : place + 1] == "}":
         return skip_space(text, place + 1)
-    while True:
-        key, value = _key(text, place)
+    find_key, find_comma = _PLAIN_KEY.match, _COMMA.match
+    while True:  # a million times for some files: what is usual is done without a call of ours
+        match = find_key(text, place)
+        if match is not None and match[1].isascii():
+            key, value = match[1], match.end()
+        else:
+            key, value = _key(text, place)
         _, end = scan(text, value)
         add_key(key)
         add_start(base + place)
         add_end(base + end)
-        comma = _COMMA.match(text, end)
+        comma = find_comma(text, end)
         if comma is None:
             break
         place = comma.end()
@@ -121,9 +129,7 @@ def _walk_members(text: str, place: int, found: FileScan, *, is_last: bool, base
 
 
 def _key(text: str, place: int) -> tuple[str, int]:
-    match = _PLAIN_KEY.match(text, place)
-    if match is not None and match[1].isascii():
-        return match[1], match.end()
+    """Return a member name and the offset of its value, whatever its spelling."""
     if text[place : place + 1] != '"':
         raise JsonTextError("expecting a member name in double quotes", place)
     _, end = scan(text, place)

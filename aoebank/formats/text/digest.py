@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from aoebank.model.digest import canonical_text, sha256_of
-from aoebank.model.json_value import JsonValue
+from aoebank.model.json_value import ExactFloat, JsonValue
 
 DIGEST_BYTES = 32
 
@@ -23,10 +23,12 @@ def record_digest(raw: bytes) -> bytes:
     """
     try:
         text = raw.decode("utf-8")
-        value = _loads(text)
+        meaning = canonical_text(_loads(text))
+        if "Infinity" in meaning:  # numbers beyond a double are infinite, but not all the same
+            meaning = canonical_text(_loads(text, parse_float=_finite_or_exact))
     except (ValueError, RecursionError):
         return hashlib.sha256(raw).digest()
-    return hashlib.sha256(canonical_text(value).encode("ascii")).digest()
+    return hashlib.sha256(meaning.encode("ascii")).digest()
 
 
 def record_set_hash(digests: Iterable[bytes]) -> str:
@@ -38,14 +40,19 @@ def record_set_hash(digests: Iterable[bytes]) -> str:
     return sha256_of(b"".join(sorted(digests)))
 
 
-def _loads(text: str) -> JsonValue:
+def _finite_or_exact(text: str) -> float:
+    number = float(text)
+    return number if number - number == 0 else ExactFloat(text)
+
+
+def _loads(text: str, parse_float: Callable[[str], float] | None = None) -> JsonValue:
     """Return the value of a text, a member as an object of it alone: its name counts."""
     value: JsonValue
     if text.startswith('"'):
         try:
-            value = json.loads(f"{{{text}}}")
+            value = json.loads(f"{{{text}}}", parse_float=parse_float)
             return value
         except ValueError:
             pass  # a string
-    value = json.loads(text)
+    value = json.loads(text, parse_float=parse_float)
     return value

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import BOM, is_stub
 from aoebank.formats.text.problem import Problem, blank_line
 from aoebank.formats.text.scan import FileScan
+from aoebank.model.digest import canonical_text
 from aoebank.model.json_value import JsonValue
 
 _SPACE = b" \t\r\n"
@@ -63,7 +64,7 @@ def duplicate_identity(
     parsed: ParsedFile,
     number: int,
     tokens: tuple[str, ...],
-    is_equal: Callable[[Mapping[str, JsonValue]], bool],
+    answer: str,
     conflict_hint: str,
 ) -> Iterator[Problem]:
     """Yield the problem of a record whose identity an earlier or later one has.
@@ -72,15 +73,16 @@ def duplicate_identity(
         parsed: A file of one object per record.
         number: Position of the record.
         tokens: Where in it its workload stands.
-        is_equal: Whether the record readers use, as an object, has the same strategy.
+        answer: Member that is the strategy.
         conflict_hint: What to do when it has not.
     """
     used = parsed.find(parsed.keys[number])
     if used is None or used == number:
         return
     line, _ = parsed.lines.position(parsed.starts[used])
-    other = json_text.scan(parsed.text(used), 0)[0]
-    same = isinstance(other, Mapping) and is_equal(other)
+    values = [json_text.loads(parsed.text(place)) for place in (number, used)]
+    answers = [canonical_text(value[answer]) for value in values if isinstance(value, Mapping)]
+    same = len(answers) == 2 and answers[0] == answers[1]
     yield Problem(
         code="AB305" if same else "AB306",
         tokens=tokens,

@@ -15,6 +15,7 @@ from typing import NoReturn, TypeAlias
 from aoebank.model.json_value import ExactFloat, ExactInt, JsonValue
 
 _FLAT = (int, float, bool, type(None))
+_PLAIN = frozenset({*_FLAT, str})  # types of values that are written as `json` writes them
 MAX_DEPTH = 100  # real records nest 8 deep; every recursive reader in C++ or Python takes 100
 _SPACES = " \t\r\n"
 _SPACE = re.compile(f"[{_SPACES}]*")
@@ -81,7 +82,13 @@ def scan(text: str, offset: int) -> tuple[JsonValue, int]:
     Raises:
         JsonTextError: there is no value, or one nested deeper than `MAX_DEPTH`.
     """
-    return _decode(_QUICK, text, offset)
+    try:
+        value, end = _SCAN(text, offset)
+    except (ValueError, StopIteration, RecursionError):
+        return _decode(_QUICK, text, offset)  # tells what is wrong, and where
+    if _is_too_deep(value, text, offset, end):
+        raise JsonTextError("values are nested too deeply", offset, "AB108")
+    return value, end
 
 
 def scan_line(text: str) -> JsonValue:
@@ -166,8 +173,9 @@ def _find_constant(text: str, offset: int) -> int:
 
 
 def _is_too_deep(value: JsonValue, text: str, start: int, end: int) -> bool:
-    lists = text.count("[", start, end) if text.find("[", start, end) >= 0 else 0
-    if lists + text.count("{", start, end) <= MAX_DEPTH:
+    if end - start <= MAX_DEPTH:
+        return False
+    if text.count("[", start, end) + text.count("{", start, end) <= MAX_DEPTH:
         return False
     layer: list[JsonValue] = [value]
     for _ in range(MAX_DEPTH):
@@ -320,10 +328,12 @@ def _plain(value: object) -> object:
 
 
 def _holds_exact(value: JsonValue) -> bool:
+    if type(value) in _PLAIN:  # most values: no more than a look-up for each
+        return False
     if isinstance(value, Mapping):
-        return any(map(_holds_exact, value.values()))
+        return any(type(part) not in _PLAIN and _holds_exact(part) for part in value.values())
     if isinstance(value, list | tuple):
-        return any(map(_holds_exact, value))
+        return any(type(part) not in _PLAIN and _holds_exact(part) for part in value)
     return isinstance(value, ExactFloat | ExactInt)
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 
 from aoebank.errors import shell_word
@@ -156,6 +157,14 @@ class UnifiedFormat(Format):
         )
         return with_raw(record, parsed.raw(number))
 
+    def iter_op_types(self, parsed: ParsedFile) -> Iterator[str | None]:
+        """Yield the operator type in the file name for each record."""
+        return repeat(parsed.name.op_type if parsed.name else None, len(parsed))
+
+    def iter_times_us(self, parsed: ParsedFile) -> Iterator[float | None]:
+        """Yield the time of the first candidate of each record."""
+        return (_first_time_us(parsed.text(number)) for number in range(len(parsed)))
+
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield structure, identity and value findings of every record."""
         for number in range(len(parsed)):
@@ -232,6 +241,17 @@ def _candidate(answer: Alternative) -> dict[str, JsonValue]:
     if answer.origin is not None:
         candidate["origin"] = answer.origin
     return {**candidate, **answer.extra}
+
+
+def _first_time_us(member: str) -> float | None:
+    """Return the time in the text of a member, without making a record of it."""
+    try:
+        candidates = json_text.scan(member, value_place(member))[0]
+    except json_text.JsonTextError:
+        return None
+    if next(structure_problems(candidates), None) is not None:
+        return None
+    return cost_us(candidates[0].get("cost_time"))  # type: ignore[index,union-attr]
 
 
 def _alternative(candidate: Mapping[str, JsonValue]) -> Alternative:

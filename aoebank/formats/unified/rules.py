@@ -16,6 +16,7 @@ from aoebank.model.json_value import JsonValue
 
 KEY = re.compile(r"[0-9a-f]{32}")
 STRUCTURE = Structure(schema="unified/1.json", record=("additionalProperties",), depth=2)
+_TEXT_OR_OBJECT = (dict, str)
 MEMBERS = ("knowledge", "info_dict", "cost_time", "origin")
 
 
@@ -32,6 +33,8 @@ def key_text(workload: JsonValue) -> str:
 
 def structure_problems(value: JsonValue) -> Iterator[Problem]:
     """Yield why readers cannot use the value of a member; nothing when they can."""
+    if _is_usual(value):
+        return
     if not isinstance(value, list):
         yield Problem(
             code="AB202",
@@ -52,6 +55,19 @@ def structure_problems(value: JsonValue) -> Iterator[Problem]:
         )
     for number, candidate in enumerate(value):
         yield from _candidate_problems(candidate, (str(number),))
+
+
+def _is_usual(value: JsonValue) -> bool:
+    """True for one candidate with nothing wrong, as most records are: looked at in no detail."""
+    if type(value) is not list or len(value) != 1 or type(value[0]) is not dict:
+        return False
+    get = value[0].get
+    return (
+        type(get("knowledge")) in _TEXT_OR_OBJECT
+        and type(get("info_dict")) in _TEXT_OR_OBJECT
+        and type(get("cost_time", NO_TIME)) in (int, float)
+        and type(get("origin", "")) is str
+    )
 
 
 def schema_problems(value: JsonValue) -> Iterator[Problem]:

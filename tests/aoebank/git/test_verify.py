@@ -255,7 +255,32 @@ def test_unrelated_histories_are_merged_from_nothing(tree: WorkTree) -> None:
     assert _faults(tree) == []
 
 
-def test_octopus_is_noted_and_not_judged(clone: WorkTree) -> None:
+def _commit_octopus(tree: WorkTree, data: bytes) -> None:
+    """Commit a merge of main, which has no record 0, and branches without 1 and 2, as `data`."""
+    tree.commit("base", {NAME: UNIFIED.without(0, 1, 2)})
+    for number in (1, 2):
+        tree.git("checkout", "-q", "-b", f"branch{number}", "main")
+        tree.commit(f"add {number}", {NAME: UNIFIED.without(*{0, 1, 2} - {number})})
+    tree.git("checkout", "-q", "main")
+    tree.commit("add 0", {NAME: UNIFIED.without(1, 2)})
+    parents = [f"-p{name}" for name in ("main", "branch1", "branch2")]
+    tree.write(NAME, data)
+    tree.git("add", NAME)
+    merge = tree.git("commit-tree", "-m", "octopus", *parents, tree.git("write-tree").strip())
+    tree.git("reset", "-q", "--hard", merge.strip())
+
+
+def test_octopus_that_lost_a_branch_is_found(clone: WorkTree) -> None:
+    _commit_octopus(clone, UNIFIED.without(2))
+    assert _faults(clone) == [("lost", KEYS[2])]
+    (merge,) = _verify(clone)
+    assert (merge["note"], merge["files"]) == ("", 1)
+    clone.write(NAME, UNIFIED.data)
+    clone.git("commit", "-q", "--amend", "--no-edit", "-a")
+    assert _faults(clone) == []
+
+
+def test_octopus_without_a_bank_is_in_order(clone: WorkTree) -> None:
     clone.commit("base", {"x": b""})
     for branch in ("one", "two"):
         clone.git("checkout", "-q", "-b", branch, "main")
@@ -264,7 +289,24 @@ def test_octopus_is_noted_and_not_judged(clone: WorkTree) -> None:
     clone.commit("own", {"y": b""})
     clone.git("merge", "-q", "--no-edit", "one", "two")
     (merge,) = _verify(clone)
-    assert merge["note"] == "octopus merge of 3 parents: not computed again"
+    assert (merge["note"], merge["files"]) == ("", 0)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_bank_that_git_moved_to_where_no_reader_looks_is_found(
+    clone: WorkTree, is_new: bool
+) -> None:
+    read, moved = f"Ascend910B2/unified_bank/{NAME}", f"archive/{NAME}"
+    beside = "Ascend910B2/unified_bank/notes.txt"
+    base = {beside: b"1\n" * 20} if is_new else {read: UNIFIED.without(0), beside: b"1\n" * 20}
+    gone: dict[str, bytes | None] = {beside: None, "archive/notes.txt": b"1\n" * 20}
+    gone |= {} if is_new else {read: None, moved: UNIFIED.without(0)}
+    clone.fork(base, gone, {read: UNIFIED.data})  # theirs tunes what ours has put away
+    _merge_as(clone, {moved: UNIFIED.data})
+    (merge,) = _verify(clone)
+    (problem,) = merge["problems"]
+    assert (problem["fault"], problem["path"]) == ("file", moved)
+    assert read in problem["message"]
 
 
 def test_commit_that_is_no_merge_is_noted(clone: WorkTree) -> None:

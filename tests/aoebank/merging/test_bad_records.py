@@ -245,3 +245,19 @@ def test_change_of_a_record_that_was_as_bad_before_is_no_conflict() -> None:
         merged = merge("unified", base, *sides)
         assert merged.plan.conflicts == ()
         assert merged.data == ours
+
+
+@pytest.mark.parametrize("base", [None, {9: Answer(cost_us=1.0)}])
+def test_key_in_another_spelling_is_a_conflict_or_told(base: dict[int, Answer] | None) -> None:
+    def spelled(*numbers: int) -> bytes:
+        return make_file("unified", {**(base or {}), **dict.fromkeys(numbers, Answer(cost_us=2.0))})
+
+    key = key_of("unified", 1)
+    capitals = spelled(1).replace(key.encode(), key.upper().encode())
+    old = make_file("unified", base) if base else None
+    (conflict,) = merge("unified", old, spelled(1, 2), capitals).plan.conflicts
+    assert (conflict.key, conflict.reason) == (key.upper(), Reason.UNREADABLE)
+    assert conflict.note.endswith(f"; {key} has this workload")
+    (told,) = merge("unified", old, spelled(2), capitals).plan.decisions  # comes in, and is said
+    assert (told.key, told.reason, told.conflict) == (key.upper(), Reason.THEIRS_ADDED, False)
+    assert "AB302" in told.note

@@ -413,6 +413,29 @@ def test_two_trees_for_different_targets_are_refused_unless_told(banks: Path) ->
     run(banks, "x", "y", out="z", rules=MergeRules(may_differ_in_soc=True))
 
 
+@pytest.mark.parametrize(
+    ("out", "kept", "reason"),
+    [
+        ("out.json", A, Reason.OWN_TARGET),
+        (NAMES[UNIFIED], A, Reason.OWN_TARGET),
+        (NAMES[UNIFIED].replace("B2", "B1"), B, Reason.OWN_TARGET),
+        (NAMES[UNIFIED].replace("B2", "B3"), A, Reason.OTHER_TARGET),
+    ],
+)
+def test_times_of_two_chips_decide_nothing(
+    banks: Path, out: str, kept: Answer, reason: Reason
+) -> None:
+    own, other = NAMES[UNIFIED], NAMES[UNIFIED].replace("B2", "B1")
+    write(banks, {f"x/{own}": unified({0: A, 1: A}), f"y/{other}": unified({0: B, 1: A, 2: C})})
+    rules = MergeRules(may_differ_in_soc=True)
+    result = run(banks, f"x/{own}", f"y/{other}", out=out, rules=rules)
+    assert {**result.counts} == {Reason.SAME: 1, reason: 1, Reason.THEIRS_ADDED: 1}
+    assert (banks / out).read_bytes() == unified({0: kept, 1: A, 2: C})
+    told = replace(rules, untimed=Policy.THEIRS)  # says what else is to be done
+    run(banks, f"x/{own}", f"y/{other}", out="told.json", rules=told)
+    assert (banks / "told.json").read_bytes() == unified({0: B, 1: A, 2: C})
+
+
 def test_result_for_another_target_than_its_name_says_is_refused(banks: Path) -> None:
     out = NAMES[UNIFIED].replace("B2", "B1")
     refuse(banks, BankFormatError, "soc_version", f"a/{FILE}", f"b/{FILE}", out=out)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from dataclasses import replace
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 from support import version_banks as banks
+from support.faulty_system import FaultySystem
 
 from aoebank import (
     BankFormatError,
@@ -17,6 +20,7 @@ from aoebank import (
     Finding,
     UsageError,
     load_quarantine,
+    quarantine_add,
 )
 from aoebank.model.digest import digest_of
 from aoebank.quarantine.run import (
@@ -74,6 +78,32 @@ def test_record_goes_and_its_entry_says_why(bank: Path) -> None:
     side = open_snapshot_side("latest~1", root=bank)  # what it was is not lost
     name = banks.file_of(bank, soc=OTHER).relative_to(bank).as_posix()
     assert side.read(side.contents[name]) == before[OTHER]
+
+
+@pytest.mark.parametrize("after", range(6))
+def test_full_disk_leaves_entry_and_record_as_they_were(
+    bank: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with monkeypatch.context() as patch:
+        FaultySystem(patch).fail("os.fsync", full, after=after)
+        with pytest.raises(BankPathError, match="no space left"):
+            quarantine_add(K1, bank, reason="hangs")
+    assert not quarantine_path(bank).exists()
+    assert {*banks.costs(bank), *banks.costs(bank, soc=OTHER)} == {K1, K2}
+    quarantine_add(K1, bank, reason="hangs")  # the same call does it then
+    assert [entry.key for entry in load_quarantine(bank)] == [K1, K1]
+    assert {*banks.costs(bank), *banks.costs(bank, soc=OTHER)} == {K2}
+
+
+def test_second_call_says_of_the_entry_what_is_said_now(bank: Path) -> None:
+    _add(bank, K1)
+    before = quarantine_path(bank).read_bytes()
+    plan = _add(bank, K1[:8])  # the record has gone, and all was said
+    assert quarantine_path(bank).read_bytes() == before and len(plan.added) == 2
+    _add(bank, K1, replace(BAD, until=None), wanted=RecordFilter(soc=(OTHER,)))
+    days = {entry.soc_version: entry.until for entry in load_quarantine(bank)}
+    assert days == {banks.SOC: BAD.until, OTHER: None}
 
 
 def test_record_of_every_target_gets_an_entry_each(bank: Path) -> None:

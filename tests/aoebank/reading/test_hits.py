@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import version_banks as banks
+from support.golden_harness import run
+from support.runtime_kb_lines import EXAMPLE, FIRST
 
 import aoebank
 from aoebank import BankNotFoundError
@@ -128,6 +130,41 @@ def test_number_of_a_log_means_a_runtime_record(tmp_path: Path, shared_data: Pat
     log.write_text(f"Found in custom repo. K: {number}\n")
     found = aoebank.hits(log, bank=str(bank))
     assert 0 < sum(record.hits > 0 for record in found.records) < len(found.records)
+
+
+def test_number_of_one_chip_is_no_hit_of_its_siblings(tmp_path: Path) -> None:
+    for soc in ("Ascend910B1", "Ascend910B2"):
+        name = f"{soc}_24_AiCore_MatMulV3_runtime_kb.json"
+        file = tmp_path / "bank" / soc / "unified_bank" / name
+        file.parent.mkdir(parents=True)
+        file.write_bytes(EXAMPLE)
+    log = tmp_path / "plog.log"
+    log.write_text(f"Found in custom repo. K: {FIRST['id']}\n" * 2)
+    bank, records = str(tmp_path / "bank"), len(EXAMPLE.splitlines())
+    found = aoebank.hits(log, bank=bank)
+    assert sorted((use.hits, use.perhaps) for use in found.records)[-2:] == [(0, 2), (0, 2)]
+    assert len(found.unused) == 2 * records - 2  # neither may be pruned
+    text = run("aoebank", ["hits", str(log), "--bank", bank]).stdout
+    assert "2 records perhaps used: files of several targets" in text
+    assert f"\n0 of {2 * records} records used\n" in text
+    found = aoebank.hits(log, bank=bank, soc="Ascend910B2")
+    used = [(use.file.split("/")[0], use.hits) for use in found.records if use.hits]
+    assert used == [("Ascend910B2", 2)] and len(found.unused) == 2 * records - 1
+
+
+def test_summary_names_the_chip_of_its_look_ups(tmp_path: Path) -> None:
+    record = make_record(1)
+    for soc in ("Ascend910B1", "x86-64-v4"):
+        banks.put(tmp_path / "bank", record, soc=soc)
+    row = {"key": record.key, "op_names": ["a"], "outcome": "reserved", "in_model": True}
+    summary = {"schema": "aoe.summary/1", "operators": [row]}
+    summary["target"] = {"soc_version": "Ascend910B1"}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    found = aoebank.hits(tmp_path / "summary.json", bank=str(tmp_path / "bank"))
+    assert {use.file.split("/")[0]: use.hits for use in found.records} == {
+        "Ascend910B1": 1,
+        "x86-64-v4": 0,
+    }
 
 
 def test_log_that_is_not_there_is_an_error(tmp_path: Path) -> None:

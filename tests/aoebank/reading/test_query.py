@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,8 @@ from support.golden_harness import run
 
 import aoebank
 from aoebank import Bank, BankNotFoundError, Event, UsageError
+from aoebank.reading.query import FULL_TEXT, columns_read, fill, make_tables, query
+from aoebank.storage.sides.side import PathSide, Side
 from aoebank.testing.factories import make_provenance, make_record
 
 
@@ -162,6 +168,86 @@ def test_broken_file_is_told_beside_the_rows_of_what_can_be_read(bank: Path) -> 
     assert f"\nbroken: {error.location}: {error.message}\n" in outcome.stdout
     document = json.loads(run("aoebank", ["stats", str(bank), "--json"]).stdout)
     assert [one["path"] for one in document["broken"]] == [str(file)]
+
+
+@dataclass(frozen=True)
+class SomeReads:
+    """A side of which only some things may be read."""
+
+    side: Side
+    readable: tuple[str, ...]
+
+    def __getattr__(self, name: str) -> object:
+        assert name in (*self.readable, "label", "names", "listing", "read_bytes"), name
+        return getattr(self.side, name)
+
+
+@pytest.mark.parametrize(
+    ("sql", "read"),
+    [
+        ("SELECT 1", ()),
+        ("SELECT count(*) FROM provenance", ("load_provenance",)),
+        ("SELECT op_type, count(*), avg(cost_us) FROM records GROUP BY 1", ("load",)),
+        ("SELECT sum(records) FROM files", ("load",)),
+        ("SELECT max(speedup) FROM records", ("load", "load_provenance")),
+    ],
+)
+def test_only_what_a_query_names_is_read(bank: Path, sql: str, read: tuple[str, ...]) -> None:
+    side = SomeReads(PathSide(label="bank", path=bank), read)
+    result = query(sql, [side], today=date(2026, 1, 1))  # type: ignore[list-item]
+    assert result.rows == aoebank.query(sql, bank).rows
+
+
+def test_only_the_columns_a_query_names_are_filled(bank: Path) -> None:
+    sql = "SELECT op_type, count(*) FROM records -- of records_fts and provenance"
+    wanted = columns_read(sql)
+    assert {name: columns - {""} for name, columns in wanted.items()} == {"records": {"op_type"}}
+    with closing(make_tables()) as database:
+        fill(database, [PathSide(label="b", path=bank)], today=date(2026, 1, 1), wanted=wanted)
+        counts = "count(*), count(op_type), count(workload), (SELECT count(*) FROM files)"
+        assert database.execute(f"SELECT {counts} FROM records").fetchone() == (4, 4, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM records",
+        "SELECT count(*), count(DISTINCT soc_version) FROM records GROUP BY file, origin",
+        "SELECT count(*), sum(r.cost_us) FROM records r JOIN files USING (bank, file, op_type)",
+        "SELECT count(*) FROM files NATURAL JOIN records",
+        "SELECT r.rowid, key, p.time FROM records r LEFT JOIN provenance p USING (key)",
+        "WITH x AS (SELECT *, key AS k FROM records) SELECT k, in_quarantine FROM x",
+        "SELECT strategy_sha256 FROM records WHERE file IN (SELECT file FROM files WHERE records)",
+        "SELECT max(cost_us) OVER (PARTITION BY bank, format) FROM records",
+        "SELECT key, rank FROM records_fts WHERE records_fts MATCH 'matmul' ORDER BY rank, rowid",
+        "SELECT op_type FROM records UNION SELECT soc_version FROM files",
+        "EXPLAIN QUERY PLAN SELECT key FROM records",
+    ],
+)
+def test_answer_is_that_of_full_tables(sql: str) -> None:
+    today = date(2026, 1, 1)
+    side = PathSide(label="sample", path=Path(__file__).parents[3] / "sample_banks")
+    with closing(make_tables(sql)) as database:
+        fill(database, [side], today=today)
+        if FULL_TEXT in sql:
+            database.execute(f"INSERT INTO {FULL_TEXT} ({FULL_TEXT}) VALUES ('rebuild')")
+        rows = database.execute(sql).fetchall()
+    assert rows and query(sql, [side], today=today).rows == tuple(rows)
+
+
+def test_record_that_cannot_be_read_counts_as_ls_counts_it(bank: Path) -> None:
+    file, key = banks.file_of(bank), "0" * 32
+    file.write_text(file.read_text().replace("{", f'{{"{key}": [{{"cost_time": 1e300}}],', 1))
+    sql = "SELECT op_type, workload, cost_us FROM records WHERE key = '" + key + "'"
+    assert aoebank.query(sql, bank).rows == (("Softmax", None, None),)
+    (counted,) = aoebank.query("SELECT count(*) FROM records", bank).rows[0]
+    assert counted == sum(listed.records for listed in aoebank.list_bank(bank).files)
+
+
+def test_time_beyond_64_bits_is_a_number(bank: Path) -> None:
+    file = banks.file_of(bank)
+    file.write_text(re.sub(r'"cost_time": [0-9.]+', f'"cost_time": {10**30}', file.read_text()))
+    assert aoebank.query("SELECT max(cost_us) FROM records", bank).rows == ((1e30,),)
 
 
 def test_key_that_is_not_found_may_be_in_a_broken_file(bank: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import pytest
 from aoebank import Finding, Severity
 from aoebank.model.codes import CODES
 from aoebank.model.finding import Location, make_finding
-from aoebank.validation.exchange import sarif_log, uri_of
-from aoebank.validation.run import validate
+from aoebank.validation.exchange import MOST_RESULTS, sarif_log, sarif_page, uri_of
+from aoebank.validation.report import ValidateReport
+from aoebank.validation.run import ValidateResult, validate
 
 # the parts of the 2.1.0 schema that uploads are refused for
 MESSAGE = {
@@ -159,3 +162,24 @@ def test_region_points_at_the_bytes(tmp_path: Path) -> None:
 )
 def test_paths_become_uri_references(path: str, uri: str) -> None:
     assert uri_of(Path(path)) == uri
+
+
+def test_more_findings_than_code_scanning_takes_leave_out_the_mildest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def findings(code: str, number: int) -> list[Finding]:
+        return [make_finding(code, Location(path=Path(f"{n}.json")), "m") for n in range(number)]
+
+    found = (*findings("AB401", MOST_RESULTS - 1), *findings("AB302", 2), *findings("AB103", 3))
+    report = ValidateReport(result=ValidateResult(findings=found, checked=(), records=0))
+    run = json.loads(sarif_page(report))["runs"][0]
+    levels = [result["level"] for result in run["results"]]
+    assert len(levels) == MOST_RESULTS and levels[-5:] == ["error"] * 5
+    (notice,) = run["invocations"][0]["toolExecutionNotifications"]
+    assert notice["message"]["text"].startswith("4 notes left out of 25004 findings: ")
+    assert notice["message"]["text"] in capsys.readouterr().err
+    report = replace(report, result=replace(report.result, findings=found[-MOST_RESULTS:]))
+    run = json.loads(sarif_page(report))["runs"][0]
+    assert len(run["results"]) == MOST_RESULTS
+    assert "toolExecutionNotifications" not in run["invocations"][0]
+    assert capsys.readouterr().err == ""

@@ -7,10 +7,14 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.diff_sides import unified
 
+import aoebank
 from aoebank.formats.text.digest import record_digest, record_set_hash
 from aoebank.formats.unified.format import UnifiedFormat
+from aoebank.merging.decisions import Reason
 from aoebank.model.digest import canonical_text
+from aoebank.model.json_value import ExactFloat
 from aoebank.testing.factories import make_record
 
 JSON = st.recursive(
@@ -33,6 +37,26 @@ def test_spelling_of_a_value_does_not_count(value: object) -> None:
     assert record_digest(plain) == record_digest(spelled.encode("utf-8", "surrogatepass")) or (
         not spelled.isascii() and any(0xD800 <= ord(character) < 0xE000 for character in spelled)
     )
+
+
+BEYOND_A_DOUBLE = ("1e400", "1e500", "-1e400", "1" * 400 + ".5", "1e4000000")
+
+
+def test_numbers_beyond_a_double_differ(tmp_path: Path) -> None:
+    spelled = {text: ExactFloat(text) for text in BEYOND_A_DOUBLE}
+    assert len({canonical_text({"a": [value]}) for value in spelled.values()}) == len(spelled)
+    assert len({record_digest(text.encode()) for text in BEYOND_A_DOUBLE}) == len(spelled)
+    for text in ("1E+400", "10.0e399", "0.01e402"):
+        assert canonical_text(ExactFloat(text)) == canonical_text(spelled["1e400"])
+        assert record_digest(text.encode()) == record_digest(b"1e400")
+    for name in ("a", "b"):
+        data = unified(make_record(1, strategy={"x": 1.5}))
+        number = b"1e400" if name == "a" else b"1e500"
+        (tmp_path / f"{name}.json").write_bytes(data.replace(b"1.5", number))
+    (change,) = aoebank.diff(tmp_path / "a.json", tmp_path / "b.json").changes
+    assert [(field.a, field.b) for field in change.fields] == [("1e400", "1e500")]
+    merged = aoebank.merge(tmp_path / "a.json", tmp_path / "b.json", policy="fail", dry_run=True)
+    assert merged.counts[Reason.POLICY_FAIL] == 1
 
 
 @given(JSON, JSON)
