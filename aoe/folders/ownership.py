@@ -10,10 +10,12 @@ import grp
 import os
 import pwd
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-_FOLDER_MODE = 0o755
+_FOLDER_MODE, _SHARED_MODE = 0o755, 0o1777
 
 
 class UnsafeFolderError(OSError):
@@ -44,6 +46,42 @@ def make_own_folder(folder: Path) -> Path:
                 raise
     check_own_folder(folder)
     return folder
+
+
+@contextmanager
+def shared_folder(folder: Path) -> Iterator[int]:
+    """Open a folder into which every user of the machine puts files; yield its descriptor.
+
+    It is made if it is missing, with the mode of `/tmp`: all may write, and nobody removes the file
+    of another one. A folder that is there keeps its mode; one of an older version, which left it
+    open to all, gets the sticky bit if it is ours.
+
+    Raises:
+        UnsafeFolderError: it is a link, or anybody may remove and replace the files in it.
+        OSError: it cannot be made or opened.
+    """
+    is_new = False
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        folder.mkdir(0o700)
+        is_new = True
+    if folder.is_symlink():
+        raise UnsafeFolderError("is a link, which somebody else may have put there")
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        facts = os.fstat(descriptor)
+        is_former = (stat.S_IMODE(facts.st_mode), facts.st_uid) == (0o777, os.geteuid())
+        if is_new or is_former:
+            os.fchmod(descriptor, _SHARED_MODE)
+        mode = os.fstat(descriptor).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise UnsafeFolderError(
+                "lets every user remove the locks of others "
+                f"(got mode {stat.S_IMODE(mode):o}, expected {_SHARED_MODE:o}; chmod +t)"
+            )
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def check_own_folder(folder: Path) -> None:

@@ -7,7 +7,6 @@ What measures in pairs gives way between two of them once its slice is over and 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -22,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from aoe.errors import RunError, TurnTimeoutError
-from aoe.folders.locks import FileLock, take_lock
+from aoe.folders.locks import FileLock, open_plain, take_lock
+from aoe.folders.ownership import shared_folder
 
 _SLICE_S = 0.2
 SLICE_S = 0.1
@@ -246,8 +246,10 @@ class Turns:
 
     def _has_queue(self, core: str) -> bool:
         """True if another run waits for a core; asking takes nobody's place."""
+        file = self._file(core, "queue")
         try:
-            free = take_lock(self._file(core, "queue"), shared=True)
+            with shared_folder(file.parent) as folder:
+                free = take_lock(file, shared=True, folder=folder)
         except OSError:
             return False
         if free is None:
@@ -318,9 +320,10 @@ class Turns:
             return self._wait_for(self._file(core), core, wait, shared=shared)
 
     def _wait_for(self, file: Path, core: str, wait: _Wait, *, shared: bool) -> FileLock | None:
-        _make_for_all(file)
         while True:
-            lock = take_lock(file, shared=shared, wait_s=min(_SLICE_S, wait.left_s()))
+            with shared_folder(file.parent) as folder:
+                slice_s = min(_SLICE_S, wait.left_s())
+                lock = take_lock(file, shared=shared, wait_s=slice_s, folder=folder)
             if lock is not None:
                 return lock
             if wait.joins():
@@ -345,7 +348,8 @@ class Turns:
         self._tell(text)
 
     def _go_without(self, error: OSError) -> None:
-        self._tell(f"measuring without a lock, other runs may disturb: {self._folder}: {error}")
+        why = f"{self._folder}: {error.strerror or error}"
+        self._tell(f"measuring without a lock, other runs may disturb: {why}")
         self._folder = None
 
     def _file(self, core: str, kind: str = "lock") -> Path:
@@ -372,29 +376,14 @@ def _own_note() -> bytes:
 
 def _read_owner(file: Path) -> TurnOwner | None:
     try:
-        with file.open("rb") as stream:
+        if not file.parent.is_dir():
+            return None
+        with shared_folder(file.parent) as folder:
+            descriptor = open_plain(file, os.O_RDONLY, folder)
+        with os.fdopen(descriptor, "rb") as stream:
             facts: Any = json.loads(stream.read(_OWNER_BYTES))
         return TurnOwner(
             pid=int(facts["pid"]), command=str(facts["command"]), since=str(facts["since"])
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _make_for_all(file: Path) -> None:
-    """Make a lock any user of the machine can take, if it is not there.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    if file.exists():
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(OSError):  # somebody else's, who has done the same
-        file.parent.chmod(0o777)
-    with contextlib.suppress(FileExistsError):
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-        try:
-            os.fchmod(descriptor, 0o666)
-        finally:
-            os.close(descriptor)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -472,9 +475,98 @@ def test_locks_are_for_every_user_whatever_the_umask(tmp_path: Path) -> None:
         assert _is_free(Turns(tmp_path / "locks", ["cpu0"]))
     finally:
         os.umask(before)
-    assert (tmp_path / "locks").stat().st_mode & 0o777 == 0o777
+    assert stat.S_IMODE((tmp_path / "locks").stat().st_mode) == 0o1777
     modes = {file.stat().st_mode & 0o777 for file in (tmp_path / "locks").iterdir()}
     assert modes == {0o666}
+
+
+def _told_without_locks(folder: Path) -> str:
+    """Return why there are no locks; what measures goes on."""
+    told: list[str] = []
+    turns = Turns(folder, ["cpu0"], told.append)
+    with turns.measuring():
+        assert turns.owner() is None
+    (text,) = told
+    assert text.startswith(f"measuring without a lock, other runs may disturb: {folder}: ")
+    return text
+
+
+def test_link_of_somebody_else_in_the_place_of_the_folder_is_not_followed(tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.mkdir(0o700)
+    (tmp_path / "locks").symlink_to(private)
+    assert "is a link" in _told_without_locks(tmp_path / "locks")
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700 and not [*private.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(0o700, 0o700), (0o1777, 0o1777), (0o777, 0o1777), (0o2770, 0o2770)]
+)
+def test_folder_that_is_there_keeps_its_mode_unless_it_lets_all_remove_locks(
+    before: int, after: int, tmp_path: Path
+) -> None:
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "locks").chmod(before)
+    assert _is_free(Turns(tmp_path / "locks", ["cpu0"]))
+    assert stat.S_IMODE((tmp_path / "locks").stat().st_mode) == after
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link", "pipe"])
+@pytest.mark.parametrize("name", ["cpu0.lock", "cpu0.queue"])
+def test_what_somebody_else_puts_in_the_place_of_a_lock_is_left_alone(
+    kind: str, name: str, tmp_path: Path
+) -> None:
+    precious, locks = tmp_path / "precious", tmp_path / "locks"
+    precious.write_text("precious")
+    locks.mkdir()
+    if kind == "link":
+        (locks / name).symlink_to(precious)
+    elif kind == "hard link":
+        (locks / name).hardlink_to(precious)
+    else:
+        os.mkfifo(locks / name)
+    _told_without_locks(locks)
+    assert precious.read_text() == "precious"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")
+def test_users_take_turns_and_leave_the_locks_of_others() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        folder = Path(place) / "locks"
+        with Turns(folder, ["cpu0"]).measuring():
+            assert _as_nobody(lambda: not _is_free(Turns(folder, ["cpu0"])))
+        assert _as_nobody(lambda: _is_free(Turns(folder, ["cpu0", "cpu1"])))
+        assert _is_free(Turns(folder, ["cpu0", "cpu1"]))  # cpu1 is a lock of theirs
+        assert _as_nobody(lambda: not _may_remove(folder / "cpu0.lock"))
+        folder.chmod(0o777)
+        assert _as_nobody(lambda: "chmod +t" in _told_without_locks(folder))
+
+
+def _may_remove(file: Path) -> bool:
+    try:
+        file.unlink()
+    except PermissionError:
+        return False
+    return True
+
+
+def _as_nobody(check: Callable[[], bool]) -> bool:
+    """Return whether a check is true for another user, in a forked process."""
+    nobody = 65534
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads, which the child uses none of
+        process = os.fork()
+    if process == 0:
+        code = 2
+        try:
+            os.setgroups([])
+            os.setgid(nobody)
+            os.setuid(nobody)
+            code = 0 if check() else 1
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
 
 
 def test_note_of_a_stranger_is_no_owner(tmp_path: Path) -> None:

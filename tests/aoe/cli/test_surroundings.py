@@ -14,7 +14,7 @@ from support.engine.models import matmul_net, save_model
 
 from aoe.cli.registry import COMMANDS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 _TRAPS = (
     *("json.py", "onnx.py", "sitecustomize.py", "usercustomize.py", "numpy/__init__.py"),
     *("aoe/__init__.py", "aoebank/__init__.py", "onnxruntime/__init__.py", "pickle.py"),
@@ -87,6 +87,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no OpenSSH")
 def test_nothing_is_imported_from_the_working_directory_or_the_folder_of_a_model(
     place: Path, tmp_path: Path
 ) -> None:
