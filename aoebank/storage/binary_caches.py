@@ -7,6 +7,7 @@ cube bank `x.json`.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from aoebank.errors import BankPathError
@@ -55,5 +56,8 @@ def demand_no_binary_cache(
         BankPathError: there is one.
     """
     binary_cache = format_.companion(bank)
-    if binary_cache is not None and (root / binary_cache if root else binary_cache).exists():
+    if binary_cache is None:
+        return
+    # one that was not fetched is a link to nowhere, and one all the same
+    if os.path.lexists(root / binary_cache if root else binary_cache):
         raise BankPathError(problem, path=binary_cache, hint=hint)

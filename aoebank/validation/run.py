@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -19,7 +20,7 @@ from aoebank.formats.releases import guess_release
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.record import Record
-from aoebank.storage.bank import load_file, read_there
+from aoebank.storage.bank import load_file, read_file, read_there
 from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
 from aoebank.validation.built_in import BuiltInBank
 from aoebank.validation.quarantine import QuarantineCheck
@@ -261,8 +262,8 @@ def _companion(parsed: ParsedFile, run: _Run) -> Iterator[Finding]:
         return
     run.companions.add(companion)
     try:
-        data = companion.read_bytes() if companion.is_file() else None
-    except OSError as error:
+        data = read_file(companion)
+    except BankPathError as error:
         yield _unreadable(companion, error)
         return
     yield from parsed.format.check_companion(parsed, data)
@@ -272,8 +273,8 @@ def _side_car(path: Path) -> Iterator[Finding]:
     log = parse_provenance(read_there(path), path)
     yield from log.findings
     bank_file = bank_file_of(path)
-    bank = load_file(bank_file) if bank_file.is_file() else None
-    yield from check_side_car(path, log, bank)
+    if bank_file.is_file() or not os.path.lexists(bank_file):  # else the check of that one tells
+        yield from check_side_car(path, log, load_file(bank_file) if bank_file.exists() else None)
 
 
 def _tree_findings(run: _Run) -> Iterator[Finding]:

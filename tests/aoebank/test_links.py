@@ -48,6 +48,7 @@ READING = (
     "stale git:HEAD:banks",
     "fmt banks --check",
     "diff git:HEAD banks",
+    f"diff git:HEAD~1 banks/{LINK}",
     "diff git:HEAD~1:banks git:HEAD:banks",
     "diff git:HEAD:banks changed",
     f"textconv banks/{LINK}",
@@ -313,6 +314,16 @@ def test_link_is_one_again_after_a_write_that_failed(bank: WorkTree, system: Fau
     assert (root / LINK).is_symlink()
 
 
+def test_link_on_disk_is_compared_with_the_file_a_commit_has_there(bank: WorkTree) -> None:
+    root = bank.top / "banks"
+    banks.put(root, make_record(3), op=OP, soc=OTHER)
+    bank.commit("own file")
+    link_to(root / LINK, TARGET)
+    result = bank.aoebank("diff", "git:HEAD", f"banks/{LINK}", "--json")
+    kinds = [change["kind"] for change in json.loads(result.stdout)["changes"]]
+    assert sorted(kinds) == ["added", "added", "removed"]
+
+
 # ---- what cannot be read ----
 
 
@@ -389,6 +400,16 @@ def test_folder_of_a_target_that_leads_nowhere_is_named(bank: WorkTree) -> None:
 def test_pack_of_other_targets_needs_no_file_that_cannot_be_read(bank: WorkTree) -> None:
     link_to(bank.top / "banks" / LINK, "gone")
     assert bank.aoebank("pack", "banks", "-o", "b.tar.gz", "--soc", SOC).returncode == 0
+
+
+def test_binary_cache_that_was_not_fetched_is_not_left_out(bank: WorkTree) -> None:
+    file = bank.top / "banks" / "repository_ascend910B3_matmul.json"
+    file.write_bytes(b'{"shape": {}, "tiling": [], "cost_time": 1}\n')
+    link_to(file.with_suffix(".bin"), "gone")
+    for line in ("snapshot banks", "pack banks -o b.tar.gz", "validate banks"):
+        result = bank.aoebank(*line.split())
+        assert result.returncode in (1, 3)
+        assert "matmul.bin: " in result.stdout + result.stderr, line
 
 
 def test_quarantine_that_cannot_be_read_keeps_nothing_in_by_mistake(bank: WorkTree) -> None:

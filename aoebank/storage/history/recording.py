@@ -12,7 +12,7 @@ from aoebank.errors import BankNotFoundError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.model.digest import sha256_of
 from aoebank.model.snapshot import Member, Snapshot, bank_record_set, snapshot_id
-from aoebank.storage.bank import load_file, read_there
+from aoebank.storage.bank import load_file, read_file, read_there
 from aoebank.storage.history.content import (
     Packing,
     Place,
@@ -99,9 +99,10 @@ def iter_bank_files(root: Path, wanted: Callable[[str], bool]) -> Iterator[BankF
             parsed = load_file(entry.path)
             yield BankFile(name=name, data=parsed.data, parsed=parsed)
             binary_cache = parsed.format.companion(entry.path)
-            if binary_cache is not None and binary_cache.is_file():
+            data = read_file(binary_cache) if binary_cache is not None else None
+            if binary_cache is not None and data is not None:
                 place = binary_cache.relative_to(root).as_posix()
-                yield BankFile(name=place, data=read_there(binary_cache), parsed=None)
+                yield BankFile(name=place, data=data, parsed=None)
 
 
 def demand_readable(root: Path) -> None:

@@ -125,8 +125,13 @@ def _from_top(path: str, *, top: Path, cwd: Path) -> str:
 
 
 def _below(path: Path, top: Path) -> str:
-    """Return a path from the top of the work tree; the file may be gone from disk."""
+    """Return a path from the top of the work tree; the file may be gone from disk.
+
+    A link to a file is a file of its own, so what it leads to here does not count.
+    """
     real = Path(os.path.realpath(path))
+    if not path.is_dir():
+        real = Path(os.path.realpath(path.parent)) / path.name
     try:
         inside = real.relative_to(os.path.realpath(top)).as_posix()
     except ValueError as error:

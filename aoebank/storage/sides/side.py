@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -127,7 +128,7 @@ class PathSide:
             entry
             for entry in (iter_tree(self.path) if self.is_tree else ())
             if entry.kind is not FileKind.BANK
-            and not any(Path(bank).is_file() for bank in banks_beside(str(entry.path)))
+            and not any(os.path.lexists(bank) for bank in banks_beside(str(entry.path)))
         )
 
     def load(self, name: str, *, like: ParsedFile | None = None) -> ParsedFile | None:
