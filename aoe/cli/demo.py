@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from aoe.cli.errors import engine_of
 from aoe.cli.options import JsonFlag, QuietFlag
 from aoe.errors import ModelNotFoundError
 from aoe.settings import environment, with_bank
@@ -17,6 +18,7 @@ _MODEL = ("backend", "test", "data", "light", "light_bvlc_alexnet.onnx")
 
 
 def command(
+    context: typer.Context,
     output: Annotated[
         Path, typer.Option("--output", help="Directory for everything the demo writes.")
     ] = Path("aoe_demo"),
@@ -34,7 +36,9 @@ def command(
     )
     if not as_json:
         typer.echo(f"tuning AlexNet for this CPU into {output.resolve()}")
-    result = run_tuning(settings, as_json=as_json, shown=not quiet, env=bank)
+    result = run_tuning(
+        settings, as_json=as_json, shown=not quiet, env=bank, engine=engine_of(context)
+    )
     if as_json:
         return
     typer.echo("\nthe bank it wrote (aoebank ls):")
