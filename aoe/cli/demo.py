@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aoe.cli.errors import engine_of
 from aoe.cli.options import JsonFlag, QuietFlag
 from aoe.errors import ModelNotFoundError
 from aoe.settings import environment, with_bank
@@ -27,6 +28,7 @@ _BIAS_SCALE = 0.1
 
 
 def command(
+    context: typer.Context,
     output: Annotated[
         Path, typer.Option("--output", help="Directory for everything the demo writes.")
     ] = Path("aoe_demo"),
@@ -48,7 +50,9 @@ def command(
             f"tuning AlexNet, with weights drawn from seed {_SEED}, for this CPU "
             f"into {output.resolve()}"
         )
-    result = run_tuning(settings, as_json=as_json, shown=not quiet, env=bank)
+    result = run_tuning(
+        settings, as_json=as_json, shown=not quiet, env=bank, engine=engine_of(context)
+    )
     if as_json:
         return
     typer.echo("\nthe bank it wrote (aoebank ls):")

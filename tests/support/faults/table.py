@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-AREAS = ("kernels", "tuning", "merge", "formats", "cli", "om")
+AREAS = ("kernels", "tuning", "merge", "formats", "cli", "om", "seams")
 _TABLE = Path(__file__).with_name("table.toml")
 
 

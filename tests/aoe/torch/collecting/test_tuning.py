@@ -190,7 +190,6 @@ def test_command_is_run_with_what_this_process_can_import(tmp_path: Path) -> Non
     assert run_aoe([f"--model_path={tmp_path}", "--trials=x"], {"PATH": "/usr/bin"}, tmp_path) == 2
 
 
-@pytest.mark.slow
 def test_script_that_is_over_tunes_on_its_way_out(tmp_path: Path) -> None:
     done = _run(tmp_path, "")
     assert done.returncode == 0, done.stderr

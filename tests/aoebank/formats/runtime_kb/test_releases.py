@@ -181,6 +181,8 @@ def test_headers_in_the_repository_of_banks_decide(tmp_path: Path) -> None:
         assert "error" not in document, document
         assert not document["reader"]["guessed"]
         assert [found["code"] for found in document["findings"]] == ["AB211"]
+    imported = tree.aoebank("schema", "import", "git:HEAD", "--json")
+    assert "ownField" in imported.stdout, imported.stderr
 
 
 def test_bank_that_fits_all_is_judged_by_the_newest(tmp_path: Path) -> None:
