@@ -270,8 +270,9 @@ INTERPOLATION = replace(
     specials=Specials.MODERATE,
     summed=_interpolated,
 )
-"""A Resize or Upsample that is not to the nearest. At borders ONNX Runtime may multiply by 0 what
-is not read here, so infinities are not compared."""
+"""A Resize or Upsample that is not to the nearest. Where only some of the dimensions behind the
+channels are resized, ONNX Runtime multiplies neighbours along the others by 0, which are not read
+here: so NaN and infinities are not compared."""
 
 MOVEMENT_OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "Concat"): _move(_concatenated, inputs=(1, _ANY_NUMBER)),

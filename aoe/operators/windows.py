@@ -132,9 +132,9 @@ def _window_size(operation: Operation, shape: Shape) -> int:
 
 
 _LARGEST = OperatorFacts(
-    kind=OperatorKind.WINDOW, shape=_pooled, specials=Specials.MODERATE, rounding=Rounding.EXACT
+    kind=OperatorKind.WINDOW, shape=_pooled, specials=Specials.FEW, rounding=Rounding.EXACT
 )
-"""ONNX Runtime's largest of a window with NaN in it depends on where it is."""
+"""ONNX Runtime's largest of a window with NaN in it depends on where it is: see `nan_reach`."""
 _MEAN = OperatorFacts(
     kind=OperatorKind.WINDOW, shape=_pooled, specials=Specials.SUMMED, summed=_window_size
 )

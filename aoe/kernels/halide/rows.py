@@ -433,7 +433,7 @@ def rows_schedule(
         elif plan.apart is not None:  # a vector has the elements of one block
             steps += vector_steps(stage, axis.name, plan.apart.block)
         else:
-            steps += inner_steps(stage, axis.name, axis.extent, min(vector, axis.extent), 1)
+            steps += inner_steps(stage, axis.name, axis.extent, vector, 1)
     for fold in folds:
         steps += fold_steps(fold, plan.around, RESULT, at)
     return Schedule(tuple(steps))

@@ -76,6 +76,16 @@ def at_most(x: hl.Expr, high: hl.Expr) -> hl.Expr:
     return hl.select(strict(x > high), high, x)
 
 
+def largest(x: hl.Expr, y: hl.Expr) -> hl.Expr:
+    """Return the larger one; NaN in either stays.
+
+    A maximum instruction returns its second operand where one is NaN: the bits of both orders
+    together are NaN then, and else those of the result.
+    """
+    bits = [hl.reinterpret(hl.UInt(32), at_least(*pair)) for pair in ((x, y), (y, x))]
+    return hl.reinterpret(hl.Float(32), bits[0] | bits[1])
+
+
 def clamp(x: hl.Expr, low: float, high: float) -> hl.Expr:
     """Return `x` limited to [low, high]; NaN stays."""
     return at_most(at_least(x, constant(low)), constant(high))

@@ -9,7 +9,7 @@ from itertools import product
 import halide as hl
 
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
-from aoe.kernels.math.functions import constant
+from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.movement.reading import (
     image_extent,
     neighbour,
@@ -74,6 +74,23 @@ def _rows(
     others = plan.dimensions[:-1]
     loops = {v.name(): hl.Expr(v) for v in place}
     loops[last.tap] = _kept(at, last, _extent(plan, arguments, last))
+    inner = _blended(plan, arguments, others, loops)
+    if last.rest and last.taps.reads_beside_first:
+        second = _blended(plan, arguments, others, {**loops, last.tap: hl.i32(1)})
+        beside = inner + strict(second * constant(0.0))  # see `Taps.reads_beside_first`
+        inner = hl.select(hl.likely(at >= 0), inner, beside)
+    rows = hl.Func(ROWS)
+    rows[place] = inner
+    return rows
+
+
+def _blended(
+    plan: Resizing,
+    arguments: tuple[hl.ImageParam, ...],
+    others: Sequence[Dimension],
+    loops: Mapping[str, hl.Expr],
+) -> hl.Expr:
+    """Return an element of the last resized dimension, blended over the `others`."""
     total = hl.Expr()
     for taps in product(*(range(item.taps.count) for item in others)):
         known, weight = dict(loops), constant(1.0)
@@ -86,9 +103,7 @@ def _rows(
         value = neighbour(plan.split, plan.nest, arguments, known)
         term = value * weight if others else value
         total = total + term if total.defined() else term
-    rows = hl.Func(ROWS)
-    rows[place] = total
-    return rows
+    return total
 
 
 def _extent(plan: Resizing, arguments: Sequence[hl.ImageParam], item: Dimension) -> Extent:
@@ -148,5 +163,7 @@ def _woven(plan: Resizing, rows: hl.Func, variables: tuple[hl.Var, ...]) -> hl.E
             there if v.name() == last.loop else v for v in variables if v.name() != last.rest
         )
         term = rows[place] * weight
+        if any(weights[number] == 0.0 for _, weights in phases):
+            term = strict(term)  # else a NaN that is multiplied by 0 is lost
         total = total + term if total.defined() else term
     return total

@@ -148,6 +148,7 @@ def _resized(split: SplitAround) -> dict[int, Taps]:
             coordinates=coordinates_of(resize),
             cubic=cubic_of(resize),
             is_nearest=not interpolates(op_key(resize), resize.attributes),
+            is_blocked=split.workload.blocked,
         )
         for at in range(len(given))
         if made[at] != given[at] or scales[at] != 1.0

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import halide as hl
 
 from aoe.kernels.family import SUPPORTED, Support
-from aoe.kernels.math.functions import constant, strict
+from aoe.kernels.math.functions import at_least, constant, strict
 from aoe.operators import number
 from aoe.workload import Operation
 
@@ -32,6 +32,7 @@ class Taps:
         coordinates: `coordinate_transformation_mode`.
         cubic: The coefficient of cubic interpolation; None for linear.
         is_nearest: True if each element is repeated `factor` times.
+        is_blocked: True in ONNX Runtime's blocked layout.
     """
 
     extent: int
@@ -40,6 +41,7 @@ class Taps:
     coordinates: str
     cubic: float | None
     is_nearest: bool = False
+    is_blocked: bool = False
 
     @property
     def count(self) -> int:
@@ -63,14 +65,17 @@ class Taps:
         """Return the first element for result `at`, which may be outside of the `extent` ones."""
         if self.is_nearest:
             return at // self.factor
-        return hl.i32(hl.floor(self._coordinate(at, extent))) + self._before
+        return hl.i32(hl.floor(self._kept(at, extent))) + self._before
 
     def weights(self, at: hl.Expr, extent: Extent) -> list[hl.Expr]:
         """Return the weights of the elements for result `at`, of `extent` elements."""
         if self.is_nearest:
             return [constant(1.0)]
-        coordinate = self._coordinate(at, extent)
+        coordinate = self._kept(at, extent)
         part = strict(coordinate - hl.floor(coordinate))
+        if self.cubic is None and not self.is_blocked:
+            # both elements are the last one there: times 0 an infinity would be NaN
+            part = hl.select(coordinate >= hl.f32(extent - 1), constant(0.5), part)
         return tap_weights(part, self.cubic, constant)
 
     def phase(self, rest: int) -> tuple[int, list[float]]:
@@ -80,6 +85,20 @@ class Taps:
         shift = 0.0 if self.coordinates == "asymmetric" else 0.5
         at = (rest + shift) / self.factor - shift
         return floor(at) + self._before, tap_weights(at - floor(at), self.cubic, float)
+
+    @property
+    def reads_beside_first(self) -> bool:
+        """True if results in front of the first element are made of it and of the second one."""
+        is_shifted = self.coordinates in ("half_pixel", "pytorch_half_pixel")
+        return self.cubic is None and not self.is_nearest and is_shifted and self.extent > 1
+
+    def _kept(self, at: hl.Expr, extent: Extent) -> hl.Expr:
+        """Return the coordinate of result `at`; for linear interpolation not below the first one.
+
+        There ONNX Runtime reads the second element, too, and multiplies it by 0: a NaN stays.
+        """
+        coordinate = self._coordinate(at, extent)
+        return at_least(coordinate, constant(0.0)) if self.reads_beside_first else coordinate
 
     @property
     def _before(self) -> int:

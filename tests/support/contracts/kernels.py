@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice, product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,11 +17,15 @@ import pytest
 from aoe.device.registry import default_device
 from aoe.errors import ScheduleError
 from aoe.execute.accuracy import Tolerance, compare, kernel_tolerance
+from aoe.execute.nan_reach import reached_by_nan
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
 from aoe.kernels.algorithms import allowed_space, precision_of
-from aoe.kernels.family import KernelFamily, KernelTarget
+from aoe.kernels.family import KernelFamily, KernelTarget, Pipeline
 from aoe.kernels.halide.apply import apply_schedule
+from aoe.kernels.halide.legality import legal_steps
+from aoe.kernels.halide.shapes import shapes_of
 from aoe.kernels.registry import get_family
+from aoe.operators import OperatorKind, facts_of
 from aoe.ort.sessions import session_options
 from aoe.schedule import (
     ComputeRoot,
@@ -106,14 +112,29 @@ def run_baseline(workload: Workload, feed: Mapping[str, Array], *, seed: int = S
 
 
 def assert_close(
-    workload: Workload, actual: Array, expected: Array, what: str, *, share: float = STRICTNESS
+    workload: Workload,
+    actual: Array,
+    expected: Array,
+    what: str,
+    *,
+    share: float = STRICTNESS,
+    undefined: Array | None = None,
 ) -> None:
-    """Fail unless equal within a share of what a tuning tolerates (`kernel_tolerance`)."""
+    """Fail unless equal within a share of what a tuning tolerates (`kernel_tolerance`).
+
+    Args:
+        workload: What is computed.
+        actual: By the kernel.
+        expected: By ONNX Runtime.
+        what: Words for the message.
+        share: Of the tolerance.
+        undefined: Where a number of ONNX Runtime says nothing, see `reached_by_nan`.
+    """
     if workload.precision.is_lower:
         share = max(share, BFLOAT16_STRICTNESS)
     tolerated = kernel_tolerance(workload, expected)
     tolerance = Tolerance(relative=share * tolerated.relative, absolute=share * tolerated.absolute)
-    deviation = compare(expected, actual, tolerance)
+    deviation = compare(expected, actual, tolerance, undefined=undefined)
     assert deviation.acceptable, f"{what}: {deviation.detail}, {deviation.excess:.1f} times too far"
 
 
@@ -201,6 +222,34 @@ def _everyday(cases: slice) -> Callable[[Callable[..., None]], Callable[..., Non
 
 
 _FIRST, _FIRST_THREE, _LAST = slice(1), slice(3), slice(-1, None)
+
+
+_PRIMES = (3, 5, 7, 13)
+_DRAWN_VARIANTS, _DRAWN_SCHEDULES = 3, 12
+
+
+def _with_prime_extents(case: Workload) -> Iterator[Workload]:
+    """Yield a workload with one extent of its inputs, wherever it stands, a prime; innermost first.
+
+    Channels in blocks stay as they are, and what contradicts itself is left out.
+    """
+    extents = {one: None for spec in case.inputs for one in reversed(spec.shape) if one > 1}
+    for extent, prime in product(extents, _PRIMES):
+        inputs = tuple(_with_extent(spec, extent, prime) for spec in case.inputs)
+        changed = replace(case, inputs=inputs)
+        shapes = shapes_of(changed)
+        if prime == extent or isinstance(shapes, str):
+            continue
+        with suppress(ValueError):  # a layout that the new extents do not fit
+            yield replace(changed, output=replace(case.output, shape=shapes[case.result]))
+
+
+def _with_extent(spec: TensorSpec, extent: int, prime: int) -> TensorSpec:
+    blocked_axis = 1 if spec.block else None
+    shape = (
+        prime if one == extent and at != blocked_axis else one for at, one in enumerate(spec.shape)
+    )
+    return replace(spec, shape=tuple(shape))
 
 
 class KernelFamilyTests:
@@ -300,10 +349,23 @@ class KernelFamilyTests:
                 kernels[label] = CompiledKernel(workload, schedule)
         for kind, make in (("random", random_inputs), ("special", special_inputs)):
             run = run_baseline(workload, make(workload, SEED))
+            reached = self._reached(workload, run)
             for label, kernel in kernels.items():
                 what = f"{label}, {kind}"
                 actual = kernel.run(run.inputs)
-                assert_close(workload, actual, run.result, what, share=self.share)
+                assert_close(
+                    workload, actual, run.result, what, share=self.share, undefined=reached
+                )
+
+    def _reached(self, workload: Workload, run: BaselineRun) -> Array | None:
+        """Return where a NaN of the inputs may come out as a number: of a largest one."""
+        kinds = {facts_of(item).kind for item in workload.operations}
+        feed = {
+            f"x{number}": run.inputs[f"x{number}"]
+            for number, spec in enumerate(workload.inputs)
+            if not spec.constant
+        }
+        return reached_by_nan(workload, feed) if OperatorKind.WINDOW in kinds else None
 
     def _first_case(self) -> Workload:
         return next(iter(self.all_cases().values()))
@@ -316,6 +378,34 @@ class KernelFamilyTests:
         for configuration in space.configurations():
             schedule = self.family.schedule(workload, configuration, self.target)
             assert schedule_from_json(schedule_to_json(schedule)) == schedule
+
+    def test_drawn_prime_extents_have_schedules_that_may_be_applied(self) -> None:
+        rng = random.Random(SEED)
+        for case in rng.sample([*self.all_cases().values()], min(2, len(self.all_cases()))):
+            found = filter(self.family.supports, _with_prime_extents(case))
+            for variant in islice(found, _DRAWN_VARIANTS):
+                space = self.family.space(variant, self.target).configurations()
+                self._apply(variant, rng.sample(space, min(_DRAWN_SCHEDULES, len(space))))
+
+    @pytest.mark.slow
+    def test_every_prime_extent_has_schedules_that_may_be_applied(self, workload: Workload) -> None:
+        rng = random.Random(SEED)
+        variants = [one for one in _with_prime_extents(workload) if self.family.supports(one)]
+        for variant in variants:
+            self._apply(variant, self.family.space(variant, self.target).configurations())
+        for variant in rng.sample(variants, min(2, len(variants))):
+            space = self.family.space(variant, self.target)
+            self._compare(variant, [rng.choice(space.configurations())])
+
+    def _apply(self, workload: Workload, configurations: Sequence[Configuration]) -> None:
+        """Fail if a schedule is illegal: a search would spend a candidate on it."""
+        pipelines: dict[str, Pipeline] = {}
+        for configuration in configurations:
+            schedule = self.family.schedule(workload, configuration, self.target)
+            if schedule.algorithm not in pipelines:
+                made = self.family.pipeline(workload, schedule.algorithm)
+                pipelines[schedule.algorithm] = made
+            legal_steps(pipelines[schedule.algorithm], schedule)
 
     @_everyday(_FIRST)
     def test_factors_are_rounded_only_where_that_is_allowed(self, workload: Workload) -> None:

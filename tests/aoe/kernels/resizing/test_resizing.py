@@ -10,10 +10,13 @@ from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
+    assert_close,
     block_size,
     blocked,
+    guessed_schedules,
     operation,
     plain,
+    run_baseline,
 )
 
 from aoe.graph.workload_model import random_inputs
@@ -101,6 +104,23 @@ class TestResizing(KernelFamilyTests):
                 coordinates="half_pixel",
             ),
         }
+
+
+_PARTLY = "voxels"
+"""Not all of its dimensions are resized."""
+
+
+@pytest.mark.parametrize("label", sorted({*TestResizing.all_cases()} - {_PARTLY}))
+def test_nan_is_kept_where_onnx_runtime_multiplies_it_by_zero(label: str) -> None:
+    workload = TestResizing.all_cases()[label]
+    kernel = CompiledKernel(workload, guessed_schedules(workload)[0])
+    for seed in range(3):
+        feed = dict(random_inputs(workload, seed))
+        x = feed["x0"].copy()
+        x[np.random.default_rng(seed).random(x.shape) < 0.08] = np.nan
+        run = run_baseline(workload, {**feed, "x0": x})
+        assert np.isnan(run.result).any()
+        assert_close(workload, kernel.run(run.inputs), run.result, f"{label} with NaN")
 
 
 def test_only_columns_or_only_rows_are_resized() -> None:
