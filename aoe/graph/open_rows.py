@@ -271,11 +271,10 @@ def _with_axes(operation: Operation, rank: int, first: int) -> Operation | None:
         first: Leading dimensions are those before it.
     """
     key, attributes = op_key(operation), dict(operation.attributes)
-    is_softmax = key in _SOFTMAX and operation.version >= SOFTMAX_ONE_AXIS_SINCE
-    if key in _LAST_AXES or is_softmax:
-        axis = softmax_axis(operation) if is_softmax else normalized_axis(operation)
+    if key in _LAST_AXES or key in _SOFTMAX:
+        axis = softmax_axis(operation) if key in _SOFTMAX else normalized_axis(operation)
         reached = axis % rank
-        if "axis" in attributes:
+        if "axis" in attributes or _is_flattening(operation):
             attributes["axis"] = reached - rank
     elif key in _REDUCTIONS:
         axes = reduced_axes(operation, rank) or (0,)
@@ -284,6 +283,11 @@ def _with_axes(operation: Operation, rank: int, first: int) -> Operation | None:
     else:
         return None
     return replace(operation, attributes=attributes) if reached >= first else None
+
+
+def _is_flattening(operation: Operation) -> bool:
+    """True for a Softmax over all dimensions from its axis on, by default the second."""
+    return op_key(operation) in _SOFTMAX and operation.version < SOFTMAX_ONE_AXIS_SINCE
 
 
 def _of_rows(operation: Operation, rows: int) -> Operation:

@@ -14,6 +14,7 @@ from math import gcd
 
 from aoe.operators.facts import OperatorKey, Shape, integers, number, op_key
 from aoe.operators.products import BLOCKED_CONVOLUTION
+from aoe.operators.windows import same_padding
 from aoe.workload import NCHWC_DOMAIN, Operation
 
 Extent = int | str
@@ -23,6 +24,8 @@ _MULTIPLE = re.compile(rf"{_TIMES}(?P<base>\w+|\(.+\))")
 _QUOTIENT = re.compile(
     rf"\({_TIMES}?(?P<base>[^()]+?|\(.+\))(?P<plus>[+-]\d+)?\)(?://(?P<over>\d+))?"
 )
+_SAME = ("SAME_UPPER", "SAME_LOWER")
+"""Values of `auto_pad` with which there is a window for each `stride` elements."""
 _CONVOLUTIONS = frozenset({BLOCKED_CONVOLUTION, ("", "Conv"), ("com.microsoft", "FusedConv")})
 _POOLINGS = frozenset(
     (domain, name) for domain in ("", NCHWC_DOMAIN) for name in ("MaxPool", "AveragePool")
@@ -138,16 +141,27 @@ def image_extents(
         return (1,) * rank
     if key in _SAME_IMAGE:
         return tuple(given)
-    if str(operation.attributes.get("auto_pad", "NOTSET")) not in ("NOTSET", ""):
-        return None
     if key in _SCALED:
         return _scaled(operation, given)
+    padding = str(operation.attributes.get("auto_pad", "NOTSET"))
+    rounds_up = bool(operation.attributes.get("ceil_mode", 0))
     strides, dilations = (integers(operation, name, rank, 1) for name in ("strides", "dilations"))
-    pads = integers(operation, "pads", 2 * rank, 0)
+    if padding in _SAME and (key in _CONVOLUTIONS or (key in _POOLINGS and not rounds_up)):
+        return tuple(
+            stepped(extent, plus=stride - 1, over=stride)
+            for extent, stride in zip(given, strides, strict=True)
+        )
+    if padding in _SAME:
+        return None
+    pads = (0,) * 2 * rank if padding == "VALID" else integers(operation, "pads", 2 * rank, 0)
     around = [before + behind for before, behind in zip(pads[:rank], pads[rank:], strict=True)]
     size = kernel or integers(operation, "kernel_shape", rank, 0)
     reach = [apart * (extent - 1) + 1 for apart, extent in zip(dilations, size, strict=True)]
-    if key in _CONVOLUTIONS or (key in _POOLINGS and not operation.attributes.get("ceil_mode", 0)):
+    if key in _POOLINGS and rounds_up:
+        if any(map(_may_lose_last, strides, pads[rank:], reach)):
+            return None
+        around = [pad + stride - 1 for pad, stride in zip(around, strides, strict=True)]
+    if key in _CONVOLUTIONS or key in _POOLINGS:
         return tuple(
             stepped(extent, plus=pad - wide + stride, over=stride)
             for extent, pad, wide, stride in zip(given, around, reach, strides, strict=True)
@@ -161,6 +175,36 @@ def image_extents(
             )
         )
     return None
+
+
+def _may_lose_last(stride: int, behind: int, reach: int) -> bool:
+    """True if the last window, rounded up, may begin behind the image, and is none then."""
+    return stride + behind > reach
+
+
+def pads_by_extent(operation: Operation, kernel: Shape) -> bool:
+    """True if the padding in front of an image depends on its extents.
+
+    `SAME_UPPER` and `SAME_LOWER` put half of the padding there; how much there is depends on what
+    the stride leaves of an extent.
+
+    Args:
+        operation: A convolution or a pooling.
+        kernel: Extents of its weights but channels; empty where it has none.
+    """
+    padding = str(operation.attributes.get("auto_pad", "NOTSET"))
+    if padding not in _SAME:
+        return False
+    given = operation.attributes.get("kernel_shape", ())
+    rank = len(kernel) or (len(given) if isinstance(given, tuple) else 0)
+    size = kernel or integers(operation, "kernel_shape", rank, 0)
+    strides, dilations = (integers(operation, name, rank, 1) for name in ("strides", "dilations"))
+    for stride, dilation, extent in zip(strides, dilations, size, strict=True):
+        reach = dilation * (extent - 1) + 1
+        every = range(1, stride + 1)
+        if len({same_padding(padding, one, stride, reach)[0] for one in every}) > 1:
+            return True
+    return False
 
 
 def _scaled(operation: Operation, given: Sequence[Extent]) -> tuple[Extent, ...] | None:

@@ -106,7 +106,7 @@ class OperatorTuningReport(ModelTuningReport):
     def write_tasks(self, text: Text) -> None:
         result = self.result
         if not result.operators:
-            text.line(f"nothing in this model is tunable: {_untuned_time(result)}")
+            text.line(f"{_nothing_tunable(result)}: {_untuned_time(result)}")
             return
         write_operators(text, result)
         _write_undecided(text, result)
@@ -136,7 +136,9 @@ class OperatorTuningReport(ModelTuningReport):
 
         operators = self.result.operators
         if not operators:
-            return "nothing in this model is tunable"
+            first = next(iter(self.result.refusals), None)
+            why = f": {first.node}: {first.reason.partition(';')[0]}" if first is not None else ""
+            return _nothing_tunable(self.result) + why
         left = self.result.validation.undecided or first_reason(
             operators,
             ("the time limit left {} operators untried", lambda one: one.reason == OUT_OF_TIME),
@@ -384,6 +386,11 @@ def _write_compression(text: Text, result: GdatResult) -> None:
             f"{found.compression.words}, by {found.deviation or 0:.2%} of their length in the "
             f"steps that were checked (at most {found.tolerance:.0%})"
         )
+
+
+def _nothing_tunable(result: OpatResult) -> str:
+    text = "nothing in this model is tunable"
+    return f"{text} for a range of shapes ({result.shape_range})" if result.shape_range else text
 
 
 def _untuned_time(result: OpatResult) -> str:

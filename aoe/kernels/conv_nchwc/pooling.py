@@ -15,7 +15,7 @@ import halide as hl
 from aoe.kernels.halide.shapes import shapes_of
 from aoe.operators import OPERATORS, op_key
 from aoe.operators.windows import windows_of
-from aoe.workload import NCHWC_DOMAIN, Workload
+from aoe.workload import NCHWC_DOMAIN, Operation, Workload
 
 _SIDE = 2
 
@@ -42,10 +42,16 @@ def without_pooling(workload: Workload) -> tuple[Workload, int]:
         and window.extent == _SIDE * window.made
         for window in windows_of(last, whole)
     )
-    if not in_squares:
+    if not in_squares or (workload.is_open and _cuts_squares(last)):
         return workload, 1
     output = replace(workload.output, shape=whole)
     return replace(workload, operations=tuple(before), output=output), _SIDE
+
+
+def _cuts_squares(pooling: Operation) -> bool:
+    """True if odd extents leave squares of which a part lies beyond the image."""
+    padding = str(pooling.attributes.get("auto_pad", "NOTSET"))
+    return bool(pooling.attributes.get("ceil_mode", 0)) or padding.startswith("SAME")
 
 
 def largest_of_squares(whole: hl.Func, place: Sequence[hl.Var], side: int) -> hl.Expr:

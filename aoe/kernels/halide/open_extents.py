@@ -16,7 +16,7 @@ from aoe.kernels.family import UPDATE, OpenAxes, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.shapes import shapes_of
 from aoe.operators import OperatorKind, Shape, facts_of, is_reorder
-from aoe.operators.extents import Extent, Steps, image_extents, steps_of
+from aoe.operators.extents import Extent, Steps, image_extents, pads_by_extent, steps_of
 from aoe.operators.movement import moves_channels_alone
 from aoe.schedule import Fuse, Parallel, Schedule, Split, Step, Tail, Unroll, Vectorize
 from aoe.workload import Operation, TensorSpec, Workload
@@ -99,7 +99,7 @@ class _Following:
             return None
         kernel = shapes[operation.inputs[1]][2:] if facts.kind is OperatorKind.PRODUCT else ()
         image = image_extents(operation, read[2:], kernel)
-        if image is None:
+        if image is None or pads_by_extent(operation, kernel):
             return None
         made = (read[0], shape[1], *image)
         for ref in operation.inputs[_SUM:]:

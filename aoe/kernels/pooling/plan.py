@@ -10,7 +10,7 @@ from aoe.kernels.movement.loops import result_loops
 from aoe.kernels.movement.windows import SplitAround, WindowReads, read_neighbours, split_around
 from aoe.operators import number, op_key
 from aoe.operators.windows import WINDOW_OPERATORS, Window, windows_of
-from aoe.workload import Workload
+from aoe.workload import Operation, Workload
 
 _WRITTEN_OUT_MAX = 81
 """Elements of a window up to which it is written out."""
@@ -59,8 +59,8 @@ class Pooling:
     def is_inside(self, dimension: int) -> bool:
         """True if no window of a dimension reaches beyond the elements there are."""
         window = self.windows[dimension]
-        if self.split.workload.is_open:  # windows are not rounded up then
-            return window.before == window.behind == 0
+        if self.split.workload.is_open:  # at other extents the last may
+            return window.before == window.behind == 0 and not _reaches_beyond(self.split.anchor)
         return window.is_inside
 
     @property
@@ -93,7 +93,16 @@ def read_pooling(workload: Workload) -> Pooling | Support:
         return Support("windows of any image along one dimension")
     if found[0].op_type == "LpPool" and number(found[0].attributes, "p", 2) not in (1, 2):
         return Support("LpPool of another power than 1 or 2")
+    counts_padding = bool(found[0].attributes.get("count_include_pad", 0))
+    if workload.is_open and counts_padding and _reaches_beyond(found[0]):
+        return Support("means of any image that count what lies beyond the padding")
     nest = read_neighbours(split, frozenset(windows), result_loops(workload.output))
     if isinstance(nest, Support):
         return nest
     return Pooling(split=split, nest=nest, windows=windows)
+
+
+def _reaches_beyond(pooling: Operation) -> bool:
+    """True if the last window reaches beyond the image and its `pads`, for some extents."""
+    same = str(pooling.attributes.get("auto_pad", "NOTSET")).startswith("SAME")
+    return same or bool(pooling.attributes.get("ceil_mode", 0))

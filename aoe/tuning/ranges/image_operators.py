@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import onnx
+
 from aoe.bank.operators import key_of
 from aoe.graph.extents import OpenShape
-from aoe.graph.model_graph import ModelGraph
+from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.open_images import LEAST_OPEN, OpenImages, find_open_images
 from aoe.graph.regions import Refusal, Region, take_apart
 from aoe.kernels.registry import FUSIBLE, anchors, classify
+from aoe.operators.extents import pads_by_extent
 from aoe.ort.profile import ModelProfile
 from aoe.tuning.tasks.operators.operators import FoundOperators, Operator
+from aoe.workload import Operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +84,11 @@ def _parts(
     extents: Mapping[str, int],
 ) -> Iterator[tuple[Region, OpenImages | str]]:
     """Yield a region with its open images or why it has none; of one that has none, its parts."""
-    found = find_open_images(region, shapes, extents)
+    found = (
+        "padding that depends on the extents of the image"
+        if any(_pads_by_extent(graph, graph.nodes[index]) for index in region.nodes)
+        else find_open_images(region, shapes, extents)
+    )
     parts: tuple[Region, ...] = ()
     if isinstance(found, str) and region.may_be_taken_apart:
         cut = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
@@ -90,6 +98,18 @@ def _parts(
         return
     for part in parts:
         yield from _parts(graph, part, shapes, extents)
+
+
+def _pads_by_extent(graph: ModelGraph, node: onnx.NodeProto) -> bool:
+    """True for a node whose workload holds the padding of one size of the image alone."""
+    weights = graph.find_info(node.input[1]) if len(node.input) > 1 else None
+    attributes = attributes_of(node)
+    if "auto_pad" not in attributes:
+        return False
+    operation = Operation(
+        op_type=node.op_type, domain=node.domain, inputs=(), output="t0", attributes=attributes
+    )
+    return pads_by_extent(operation, weights.shape[2:] if weights is not None else ())
 
 
 def _operator(

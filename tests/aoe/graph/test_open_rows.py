@@ -90,6 +90,16 @@ def test_open_dimensions_in_front_are_rows(
     assert [spec.shape for spec in (*workload.inputs, workload.output)] == shapes
 
 
+@pytest.mark.parametrize(("axis", "is_found"), [(3, True), (2, True), (-1, True), (1, False)])
+def test_softmax_over_all_dimensions_from_its_axis_on_is_one_of_rows(
+    axis: int, *, is_found: bool
+) -> None:
+    found = _only("float[N,S,2,8] x", f"y = Softmax <axis = {axis}> (x)", opset=12)
+    assert isinstance(found, OpenRows) == is_found
+    default = _only("float[N,S,8] x", "y = Softmax (x)", opset=12)
+    assert isinstance(default, str)
+
+
 def test_rows_are_counted_by_all_leading_dimensions() -> None:
     found = _only("float[N,S,8] x", "y = Exp(x)")
     assert isinstance(found, OpenRows)

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aoe.operators.extents import Extent, extent_at, image_extents, stepped
+from aoe.operators.extents import (
+    Extent,
+    extent_at,
+    image_extents,
+    pads_by_extent,
+    stepped,
+)
+from aoe.operators.windows import same_padding, windows_of
 from aoe.workload import Operation
 
 _STEPS = st.lists(
@@ -55,12 +62,50 @@ def test_a_name_of_another_form_stands_for_itself(name: str) -> None:
     assert extent_at(name, {"height": 3, "a": 1, "b": 1, "s0": 4, "h": 5}) is None
 
 
-@pytest.mark.parametrize("attributes", [{"auto_pad": "SAME_UPPER"}, {"ceil_mode": 1}])
-def test_what_is_rounded_otherwise_is_not_known(attributes: dict[str, str | int]) -> None:
+@given(
+    kernel=st.integers(1, 4),
+    stride=st.integers(1, 3),
+    dilation=st.integers(1, 2),
+    pads=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    ceil=st.integers(0, 1),
+    padding=st.sampled_from(("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")),
+    more=st.integers(0, 12),
+)
+def test_windows_are_as_many_as_of_every_extent(
+    kernel: int,
+    stride: int,
+    dilation: int,
+    pads: tuple[int, int],
+    ceil: int,
+    padding: str,
+    more: int,
+) -> None:
+    attributes = {"kernel_shape": (kernel,), "strides": (stride,), "dilations": (dilation,)}
+    reach = dilation * (kernel - 1) + 1
     pooling = Operation(
         op_type="MaxPool",
         inputs=("x0",),
         output="t0",
-        attributes={"kernel_shape": (3, 3), "strides": (2, 2), **attributes},
+        attributes={**attributes, "pads": pads, "ceil_mode": ceil, "auto_pad": padding},
     )
-    assert image_extents(pooling, ("h", "w"), ()) is None
+    made = image_extents(pooling, ("h",), ())
+    if made is not None:
+        extent = reach + more
+        assert extent_at(made[0], {"h": extent}) == windows_of(pooling, (1, 1, extent))[0].made
+    may_be_lost = stride + (pads[1] if padding == "NOTSET" else 0) > reach
+    assert (made is None) == bool(ceil and (padding.startswith("SAME") or may_be_lost))
+
+
+def test_windows_that_begin_elsewhere_at_other_extents_are_told() -> None:
+    def begins_elsewhere(padding: str, size: int, stride: int) -> bool:
+        attributes = {"kernel_shape": (size,), "strides": (stride,), "auto_pad": padding}
+        return pads_by_extent(
+            Operation(op_type="MaxPool", inputs=("x0",), output="t0", attributes=attributes), ()
+        )
+
+    for padding in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        for size in range(1, 5):
+            for stride in range(1, 4):
+                found = {same_padding(padding, one, stride, size)[0] for one in range(8, 20)}
+                moves = padding.startswith("SAME") and len(found) > 1
+                assert begins_elsewhere(padding, size, stride) == moves

@@ -15,6 +15,7 @@ from support.engine.tuning import make_opat_result, make_tuned
 from aoe.bank.records.gradient import GradientConditions
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation
+from aoe.graph.regions import Refusal
 from aoe.measurement import Clock, CpuUse, MachineLoad
 from aoe.measurement.memory import ModelMemory
 from aoe.profiling.figures import OperatorProfile
@@ -62,9 +63,27 @@ def test_headline_of_a_wide_interval_is_its_lower_bound(
 
 
 def test_model_with_nothing_to_tune_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    text = _told(OperatorTuningReport(result=make_opat_result()), capsys)
-    assert "nothing in this model is tunable" in text
+    result = replace(make_opat_result(), refusals=())
+    text = _told(OperatorTuningReport(result=result), capsys)
+    assert "nothing in this model is tunable: ONNX Runtime computes it as before" in text
     assert text.endswith("finished. Performance not improved: nothing in this model is tunable\n")
+
+
+def test_first_reason_and_the_range_end_a_run_with_nothing_to_tune(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    refusals = (
+        Refusal(node="pool", op_type="MaxPool", reason="extents do not follow; others neither"),
+        Refusal(node="conv", op_type="Conv", reason="its weights are computed"),
+    )
+    result = replace(make_opat_result(), refusals=refusals)
+    text = _told(OperatorTuningReport(result=result), capsys)
+    assert text.endswith("nothing in this model is tunable: pool: extents do not follow\n")
+    text = _told(OperatorTuningReport(result=replace(result, shape_range="x:1~8,3")), capsys)
+    assert text.endswith(
+        "nothing in this model is tunable for a range of shapes (x:1~8,3): pool: extents do not "
+        "follow\n"
+    )
 
 
 @pytest.mark.parametrize(

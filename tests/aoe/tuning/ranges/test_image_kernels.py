@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import TensorProto, helper
 from onnx.numpy_helper import to_array
 from support.engine.cpu import CPU, open_session
 from support.engine.open_rows import parsed
@@ -25,9 +26,10 @@ from aoe.device.compiler import (
 )
 from aoe.device.toolchain import Toolchain
 from aoe.errors import ScheduleError
-from aoe.graph.extents import OpenShape
+from aoe.graph.extents import OpenShape, find_shape_at
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.open_images import OpenImages, find_fixed_images, find_open_images
+from aoe.graph.origins import Origins
 from aoe.graph.regions import Region, partition
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.kernels.algorithms import KNOB
@@ -37,13 +39,17 @@ from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.open_extents import opened, variants_of
 from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
 from aoe.ort.open_shapes import infer_open_tensors, tensors_at
+from aoe.ort.profile import ModelProfile
 from aoe.ort.sessions import session_options
 from aoe.schedule import Parallel, Schedule, Split, Tail
 from aoe.target import Target
+from aoe.tuning.ranges.image_operators import find_image_operators
 from aoe.tuning.search.book import opening
+from aoe.tuning.tasks.operators.operators import find_operators
 from aoe.workload import Workload, workload_from_json, workload_to_json
 
 _POINT = {"N": 2, "H": 34, "W": 30}
+_ODD_POINT = {"N": 2, "H": 35, "W": 31}
 _FIXED = ({"N": 1, "H": 12, "W": 13}, {"N": 2, "H": 64, "W": 65})
 """Sizes among those of `test_every_size_is_right`."""
 _FIRST = "a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, f)"
@@ -105,6 +111,29 @@ _NETS = {
     "pooled": (
         f"""{_FIRST} c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (a, w, b) d = Relu(c)
         y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (d)""",
+        "float[16,3,3,3] f, float[16,16,3,3] w, float[16] b",
+    ),
+    "rounded_up": (
+        f"{_FIRST} y = MaxPool <kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1> (a)",
+        "float[16,3,3,3] f",
+    ),
+    "rounded_up_mean": (
+        f"""{_FIRST} y = AveragePool <kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1,
+        pads = [1, 1, 0, 0]> (a)""",
+        "float[16,3,3,3] f",
+    ),
+    "same": (
+        f"""{_FIRST} y = MaxPool <kernel_shape = [2, 2], strides = [2, 2],
+        auto_pad = "SAME_UPPER"> (a)""",
+        "float[16,3,3,3] f",
+    ),
+    "same_mean": (
+        f"""{_FIRST} y = AveragePool <kernel_shape = [4, 3], auto_pad = "SAME_LOWER"> (a)""",
+        "float[16,3,3,3] f",
+    ),
+    "same_filters": (
+        f"""{_FIRST} c = Conv <kernel_shape = [3, 3], auto_pad = "SAME_UPPER"> (a, w, b)
+        {_SILU}""",
         "float[16,3,3,3] f, float[16,16,3,3] w, float[16] b",
     ),
     "edges": (
@@ -212,6 +241,8 @@ _ALGORITHMS = {
     "largest": ("",),
     "mean": ("",),
     "pooled": ("winograd_4x4",),
+    **dict.fromkeys(("rounded_up", "rounded_up_mean", "same", "same_mean"), ("",)),
+    "same_filters": ("winograd_4x4",),
     "edges": ("",),
     "nearest": ("",),
     "corners": ("",),
@@ -251,7 +282,7 @@ _EVERYDAY = {
     ("strides", "direct"),
     ("transposed", "direct_rows"),
     *((net, "") for net in ("largest", "gate", "nearest", "corners", "plain_linear")),
-    *((net, "") for net in ("normalized", "joined")),
+    *((net, "") for net in ("normalized", "joined", "rounded_up")),
 }
 
 
@@ -264,10 +295,10 @@ def _optimized(name: str, folder: Path) -> onnx.ModelProto:
 
 
 def _open_images(
-    proto: onnx.ModelProto,
+    proto: onnx.ModelProto, extents: Mapping[str, int] = _POINT
 ) -> tuple[ModelGraph, dict[str, OpenShape], tuple[Region, ...]]:
     tensors = infer_open_tensors(proto, open_session)
-    graph = ModelGraph(proto, tensors_at(tensors, _POINT), block=CPU.channel_block())
+    graph = ModelGraph(proto, tensors_at(tensors, extents), block=CPU.channel_block())
     parts = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify)
     return graph, {name: tensor.shape for name, tensor in tensors.items()}, parts.regions
 
@@ -450,13 +481,82 @@ def test_normalisation_of_large_means_is_that_in_float64(build: Callable[[str], 
         "y = Concat <axis = 2> (x, x)",
         "y = Concat <axis = 1> (x, x)",
         "y = ConvTranspose <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x, w)",
+        "y = MaxPool <kernel_shape = [1, 1], strides = [2, 2], ceil_mode = 1> (x)",
     ],
 )
 def test_what_gains_nothing_or_moves_pixels_stays_onnxruntimes(body: str, tmp_path: Path) -> None:
     weights = "float[3,8,3,3] w" if "(x, w)" in body else ""
     model = parsed("float[N,3,H,W] x", body, weights=weights)
-    _, shapes, regions = _open_images(CPU.optimize(model, tmp_path / "optimized.onnx", threads=1))
+    proto = CPU.optimize(model, tmp_path / "optimized.onnx", threads=1)
+    assert _operators(proto) == ()
+
+
+def test_pooling_of_cut_squares_is_no_part_of_a_convolution(tmp_path: Path) -> None:
+    body, weights = _NETS["pooled"]
+    model = parsed("float[N,3,H,W] x", body, weights=weights)
+    model.graph.node[-1].attribute.append(helper.make_attribute("ceil_mode", 1))
+    proto = CPU.optimize(model, tmp_path / "optimized.onnx", threads=1)
+    _, shapes, regions = _open_images(proto)
+    assert shapes["y"][2:] == ("(H+1)//2", "(W+1)//2")
     assert isinstance(find_open_images(regions[-1], shapes, _POINT), str)
+
+
+@pytest.mark.parametrize("last", ["y = MaxPool <{}> (a)", f"c = Conv <{{}}> (a, w) {_SILU}"])
+def test_windows_that_begin_elsewhere_in_other_images_stay_onnxruntimes(
+    last: str, tmp_path: Path
+) -> None:
+    windows = 'kernel_shape = [3, 3], strides = [2, 2], auto_pad = "SAME_UPPER"'
+    weights = "float[16,3,3,3] f, float[16,16,3,3] w"
+    model = parsed("float[N,3,H,W] x", f"{_FIRST} {last.format(windows)}", weights=weights)
+    proto = CPU.optimize(model, tmp_path / "optimized.onnx", threads=1)
+    assert {"convolution", "pooling"}.isdisjoint(_operators(proto))
+
+
+@pytest.mark.parametrize(
+    ("pool", "last"),
+    [("", "(H-10)//2"), ("ceil_mode = 1,", "(H-9)//2"), ('auto_pad = "SAME_UPPER",', "(H-9)//2")],
+)
+def test_network_without_padding_is_tuned_for_a_range_of_images(
+    pool: str, last: str, tmp_path: Path
+) -> None:
+    """PNet of MTCNN, as exported from Keras: channels last, and windows inside of the image."""
+    model = parsed("float[N,H,W,3] x", _PNET.replace("POOL", pool), weights=_PNET_WEIGHTS)
+    model.graph.output.append(helper.make_tensor_value_info("box", TensorProto.FLOAT, None))
+    proto = CPU.optimize(model, tmp_path / "optimized.onnx", threads=1)
+    found = _operators(proto)
+    assert {"pooling", "convolution"} <= set(found)
+    tensors = infer_open_tensors(proto, open_session)
+    shapes = {name: tensors[name].shape for name in ("box", "y")}
+    columns = last.replace("H", "W")
+    assert shapes == {"box": ("N", last, columns, 4), "y": ("N", last, columns, 2)}
+    session = open_session(model.SerializeToString(), session_options(threads=1, optimize=True))
+    for rows in (24, 25, 48, 119):
+        made = session.run(["box"], {"x": np.zeros((1, rows, 31, 3), np.float32)})[0].shape
+        assert find_shape_at(shapes["box"], {"N": 1, "H": rows, "W": 31}) == made
+
+
+_PNET = """t = Transpose <perm = [0, 3, 1, 2]> (x)
+a = Conv <kernel_shape = [3, 3], auto_pad = "VALID"> (t, w1, b1) c = PRelu(a, s1)
+d = MaxPool <POOL kernel_shape = [2, 2], strides = [2, 2]> (c)
+e = Conv <kernel_shape = [3, 3]> (d, w2, b2) f = PRelu(e, s2)
+g = Conv <kernel_shape = [3, 3], auto_pad = "VALID"> (f, w3, b3) h = PRelu(g, s3)
+i = Conv <kernel_shape = [1, 1]> (h, w4) box = Transpose <perm = [0, 2, 3, 1]> (i)
+j = Conv <kernel_shape = [1, 1]> (h, w5) k = Transpose <perm = [0, 2, 3, 1]> (j)
+y = Softmax <axis = 3> (k)"""
+_PNET_WEIGHTS = (
+    "float[10,3,3,3] w1, float[10] b1, float[10,1,1] s1, float[16,10,3,3] w2, float[16] b2, "
+    "float[16,1,1] s2, float[32,16,3,3] w3, float[32] b3, float[32,1,1] s3, float[4,32,1,1] w4, "
+    "float[2,32,1,1] w5"
+)
+
+
+def _operators(proto: onnx.ModelProto) -> tuple[str, ...]:
+    """Return the families of the operators whose images have any size."""
+    graph, shapes, _ = _open_images(proto, _ODD_POINT)
+    profile = ModelProfile(node_us={}, model_us=1.0, runs=1)
+    found = find_operators(graph, profile, None, Origins(proto, proto))
+    images = find_image_operators(graph, found, profile, shapes, _ODD_POINT)
+    return tuple(one.workload.op_type for one in images.operators)
 
 
 def test_smaller_results_have_tiles_of_fewer_vectors(tmp_path: Path) -> None:
