@@ -24,7 +24,6 @@ from support.engine.scripted_runs import ScriptedCpu
 from support.tiers import chosen_every_day, few_every_day
 
 from aoe.device.forks import NO_TIME
-from aoe.device.registry import resolve_target
 from aoe.errors import RunTimeoutError, TurnTimeoutError
 from aoe.execute.runner import MEASURING_TASKS
 from aoe.folders.turns import Turns
@@ -247,7 +246,7 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iter
         progress=RecordingProgress(),
         costs=costs,
         parts={
-            "resolve_target": lambda *asked: (TimedCpu(), resolve_target(*asked)[1]),
+            "resolve_target": lambda soc, cores: (TimedCpu(), TimedCpu().describe(cores)),
             "check_toolchain": lambda *_: None,
             "open_runner": runner,
             "profile_model": profiled,
