@@ -223,6 +223,11 @@ def _insert_records(
     facts = [name for name in _OF_RECORDS if name in wanted]
     # a row that nothing is read of has the name of its bank
     names = [name for name in columns if name in wanted] or ["bank"]
+    if not facts and all(isinstance(columns[name], repeat) for name in names):
+        values = [next(iter(columns[name]), None) for name in names]
+        same = f"INSERT INTO records ({', '.join(names)}) SELECT {', '.join('?' * len(names))}"
+        database.execute(f"{_NUMBERS} {same} FROM numbers WHERE n", (len(parsed), *values))
+        return
     rows: Iterable[tuple[object, ...]] = zip(*(columns[name] for name in names), strict=True)
     if facts:
         rows = map(add, rows, (_facts(record, facts) for record in iter_or_none(parsed)))
@@ -249,11 +254,18 @@ def _columns(
     return {
         **{name: repeat(_storable(place[name]), len(keys)) for name in _OF_FILES},
         **{name: _figure_of(figures, name, keys) for name in _OF_SIDE_CARS},
-        "op_type": map(_storable, parsed.format.iter_op_types(parsed)),
+        "op_type": _op_types(parsed),
         "key": map(_storable, keys),
         "cost_us": (None if time_us is None else float(time_us) for time_us in times),
         "in_quarantine": _kept_out(parsed, kept_out, today),
     }
+
+
+def _op_types(parsed: ParsedFile) -> Iterable[object]:
+    found = parsed.format.iter_op_types(parsed)
+    if isinstance(found, repeat):
+        return repeat(_storable(next(found, None)), len(parsed))
+    return map(_storable, found)
 
 
 def _kept_out(parsed: ParsedFile, kept_out: Quarantine, today: date) -> Iterable[int]:
@@ -328,6 +340,8 @@ def columns_of() -> Iterator[tuple[str, str]]:
 
 
 _TYPES = {str: "TEXT", int: "INTEGER", float: "FLOAT"}
+_NUMBERS = """WITH RECURSIVE numbers(n) AS
+(SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)"""
 _JOINS_BY_NAME = re.compile(r"\b(?:using|natural)\b", re.IGNORECASE)
 _ALLOWED = frozenset(
     {

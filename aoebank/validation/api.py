@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from aoebank.validation.explain import Explanation
     from aoebank.validation.fix import FixOutcome
     from aoebank.validation.run import ValidateResult
+    from aoebank.validation.source import DiskFiles
     from aoebank.validation.stale import SourceOf, StaleResult
     from aoebank.validation.stored import Check
 
@@ -108,7 +109,9 @@ def validate(
     tier = find_built_in(directory, env=current_environment(), cwd=Path.cwd())
     today, judge = current_day(), _reader(reader) if reader else None
 
-    def check(asked: list[Path], own: Release | None = None) -> ValidateResult:
+    def check(
+        asked: list[Path], own: Release | None = None, files: DiskFiles | None = None
+    ) -> ValidateResult:
         return run.validate(
             asked,
             selection=selection,
@@ -116,6 +119,7 @@ def validate(
             today=today,
             reader=judge or own,
             strategy_problem=strategy_problem or _ask_engine,
+            files=files,
         )
 
     asked = paths_of(paths)

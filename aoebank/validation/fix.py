@@ -31,8 +31,9 @@ from aoebank.storage.tree import FileKind, find_closed
 from aoebank.storage.writing.atomic import tree_of
 from aoebank.storage.writing.links import find_links
 from aoebank.storage.writing.staged import FileWrite, write_files
-from aoebank.validation.run import check_bank, iter_entries
+from aoebank.validation.run import check_bank
 from aoebank.validation.selection import Selection
+from aoebank.validation.source import DiskFiles
 
 _MEMBER_CODES = ("AB302", "AB303")  # the name of a member is the key
 _VALUE_CODES = ("AB307", "AB308")  # a value beside the record, ignored by readers
@@ -232,7 +233,7 @@ def plan_fixes(
     ]
     asked = tuple(paths)
     closed = [] if closed is None else closed
-    for entry in iter_entries(asked, []):
+    for entry in DiskFiles().iter_entries(asked, []):
         closed += filter(None, [find_closed(entry)])
         if entry.kind not in (FileKind.BANK, FileKind.SIDE_CAR):
             continue

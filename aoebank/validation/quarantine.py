@@ -11,14 +11,8 @@ from aoebank.formats.protocol import ParsedFile
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.quarantine import Quarantine, QuarantineEntry
 from aoebank.selection import parts_of
-from aoebank.storage.bank import Bank
-from aoebank.storage.quarantine import (
-    find_entry,
-    find_quarantine_root,
-    load_quarantine,
-    quarantine_path,
-)
-from aoebank.storage.tree import FileKind
+from aoebank.storage.quarantine import find_entry, quarantine_path
+from aoebank.validation.source import DiskFiles
 
 
 class QuarantineCheck:
@@ -26,10 +20,12 @@ class QuarantineCheck:
 
     Args:
         today: Entries whose last day is before it do not hold; None: all hold.
+        files: Where they are read.
     """
 
-    def __init__(self, today: date | None) -> None:
+    def __init__(self, today: date | None, files: DiskFiles) -> None:
         self._today = today or date.min
+        self._files = files
         self._roots: dict[Path, Path | None] = {}
         self._loaded: dict[Path, Quarantine] = {}
         self._unreadable: list[Finding] = []
@@ -48,14 +44,14 @@ class QuarantineCheck:
         """Yield the problems of the quarantines themselves."""
         yield from self._unreadable
         for root, quarantine in self._loaded.items():
-            targets = [*_targets(root)] if len(quarantine) else []
+            targets = [*self._targets(root)] if len(quarantine) else []
             for entry in quarantine:
                 yield from self._stale(entry, targets)
 
     def _of(self, path: Path) -> Quarantine:
         folder = path.parent
         if folder not in self._roots:
-            self._roots[folder] = root = find_quarantine_root(folder)
+            self._roots[folder] = root = self._files.find_quarantine_root(folder)
             if root is not None and root not in self._loaded:
                 self._loaded[root] = self._load(root)
         root = self._roots[folder]
@@ -63,7 +59,7 @@ class QuarantineCheck:
 
     def _load(self, root: Path) -> Quarantine:
         try:
-            return load_quarantine(root)
+            return self._files.load_quarantine(root)
         except BankFormatError as error:
             place = Location(path=quarantine_path(root), line=error.line, column=error.column)
             self._unreadable.append(make_finding("AB515", place, error.problem, hint=error.hint))
@@ -71,6 +67,11 @@ class QuarantineCheck:
             place = Location(path=quarantine_path(root))
             self._unreadable.append(make_finding("AB515", place, error.problem, hint=error.hint))
         return Quarantine()
+
+    def _targets(self, root: Path) -> Iterator[tuple[frozenset[str], str | None]]:
+        for name in self._files.iter_banks(root):
+            parts = parts_of(name)
+            yield parts.soc_versions, parts.op_type
 
     def _stale(
         self, entry: QuarantineEntry, targets: list[tuple[frozenset[str], str | None]]
@@ -93,13 +94,6 @@ class QuarantineCheck:
                 got=f"{entry.soc_version or 'any soc_version'}, {entry.op_type or 'any op_type'}",
                 hint=f"mend the names, or aoebank quarantine rm {entry.key} if it is for good",
             )
-
-
-def _targets(root: Path) -> Iterator[tuple[frozenset[str], str | None]]:
-    for entry in Bank(root).iter_entries():
-        if entry.kind is FileKind.BANK:  # what cannot be read is told where the tree is checked
-            parts = parts_of(entry.path.relative_to(root).as_posix())
-            yield parts.soc_versions, parts.op_type
 
 
 def _may_hold(entry: QuarantineEntry, socs: frozenset[str], op_type: str | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -20,13 +19,13 @@ from aoebank.formats.releases import guess_release
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.record import Record
-from aoebank.storage.bank import load_file, read_file, read_there
-from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
+from aoebank.storage.tree import FileKind, TreeEntry
 from aoebank.validation.built_in import BuiltInBank
 from aoebank.validation.quarantine import QuarantineCheck
 from aoebank.validation.schema import find_own_release
 from aoebank.validation.selection import Selection
 from aoebank.validation.siblings import SiblingCheck
+from aoebank.validation.source import DiskFiles
 from aoebank.validation.tree import check_entry, check_name, check_side_car, is_foreign
 
 _ENGINE_MEMBER = b'"engine"'  # what a strategy names its engine by
@@ -73,6 +72,7 @@ class ValidateResult:
 
 @dataclass(slots=True)
 class _Run:
+    files: DiskFiles
     built_in: BuiltInBank
     quarantine: QuarantineCheck
     reader: Release
@@ -94,6 +94,7 @@ def validate(
     today: date | None = None,
     reader: Release | None = None,
     strategy_problem: Callable[[Record], str] | None = None,
+    files: DiskFiles | None = None,
 ) -> ValidateResult:
     """Return the findings of files and of all files below directories.
 
@@ -103,17 +104,20 @@ def validate(
         today: Day by which quarantine entries expire; None: none does.
         reader: Release that reads the runtime banks; None: what fields in them tell.
         strategy_problem: Tells why the engine a strategy names cannot use it.
+        files: Where they are read.
     """
+    files = files or DiskFiles()
     asked, missing = tuple(paths), list[Path]()
-    entries = [*iter_entries(asked, missing)]
-    own = None if reader is not None else _find_own_release(entries)
-    guess = None if reader or own else guess_release(_runtime_banks(entries))
+    entries = [*files.iter_entries(asked, missing)]
+    own = None if reader is not None else _find_own_release(entries, files)
+    guess = None if reader or own else guess_release(_runtime_banks(entries, files))
     judge = reader or own or (guess.release if guess else NEWEST)
     run = _Run(
+        files,
         built_in or BuiltInBank(None),
-        QuarantineCheck(today),
+        QuarantineCheck(today, files),
         judge,
-        SiblingCheck(entries),
+        SiblingCheck(entries, files),
         strategy_problem,
         missing=missing,
     )
@@ -148,40 +152,23 @@ def validate(
     )
 
 
-def iter_entries(paths: Iterable[Path], missing: list[Path]) -> Iterator[TreeEntry]:
-    """Yield each entry of paths and trees once; paths that are not there go to `missing`."""
-    seen: set[Path] = set()
-    for path in paths:
-        try:
-            is_tree, exists = path.is_dir(), path.exists()
-        except PermissionError:  # of a folder above: who knows what is there
-            is_tree, exists = False, True
-        except (OSError, ValueError):  # a loop of links, a name too long, a NUL in it
-            is_tree, exists = False, False
-        if not exists:
-            missing.append(path)
-            continue
-        for entry in iter_tree(path) if is_tree else (classify(path),):
-            if entry.path not in seen:
-                seen.add(entry.path)
-                yield entry
-
-
-def _runtime_banks(entries: Iterable[TreeEntry]) -> Iterator[tuple[str, bytes]]:
+def _runtime_banks(entries: Iterable[TreeEntry], files: DiskFiles) -> Iterator[tuple[str, bytes]]:
     """Yield operator and content of each runtime bank, as its name tells."""
     for entry in entries:
         name = parse_operator_name(entry.path.name, RUNTIME_SUFFIX)
         if entry.kind is FileKind.BANK and name is not None and name.op_type:
             with suppress(BankPathError):  # the check tells
-                yield name.op_type, read_there(entry.path)
+                yield name.op_type, files.read(entry.path) or b""
 
 
-def _find_own_release(entries: Iterable[TreeEntry]) -> Release | None:
+def _find_own_release(entries: Iterable[TreeEntry], files: DiskFiles) -> Release | None:
     """Return the release whose headers lie in the repository of the runtime banks, if one is."""
     banks = (
         entry.path
         for entry in entries
-        if entry.kind is FileKind.BANK and parse_operator_name(entry.path.name, RUNTIME_SUFFIX)
+        if entry.kind is FileKind.BANK
+        and not files.is_stored(entry.path)
+        and parse_operator_name(entry.path.name, RUNTIME_SUFFIX)
     )
     return find_own_release(banks)
 
@@ -231,9 +218,9 @@ def _finding(
 
 def _check(entry: TreeEntry, run: _Run) -> None:
     if entry.kind is FileKind.SIDE_CAR:
-        run.findings += _side_car(entry.path)
+        run.findings += _side_car(entry.path, run.files)
     elif entry.kind is FileKind.BANK:
-        parsed = load_file(entry.path)
+        parsed = run.files.load(entry.path)
         run.records += len(parsed)
         run.findings += (_with_key(finding, parsed) for finding in check_bank(parsed, run.reader))
         checked = check_records(parsed, run.strategy_problem)
@@ -262,19 +249,20 @@ def _companion(parsed: ParsedFile, run: _Run) -> Iterator[Finding]:
         return
     run.companions.add(companion)
     try:
-        data = read_file(companion)
+        data = run.files.read(companion)
     except BankPathError as error:
         yield _unreadable(companion, error)
         return
     yield from parsed.format.check_companion(parsed, data)
 
 
-def _side_car(path: Path) -> Iterator[Finding]:
-    log = parse_provenance(read_there(path), path)
+def _side_car(path: Path, files: DiskFiles) -> Iterator[Finding]:
+    log = parse_provenance(files.read(path) or b"", path)
     yield from log.findings
     bank_file = bank_file_of(path)
-    if bank_file.is_file() or not os.path.lexists(bank_file):  # else the check of that one tells
-        yield from check_side_car(path, log, load_file(bank_file) if bank_file.exists() else None)
+    with suppress(BankPathError):  # the check of that one tells
+        bank = files.load(bank_file) if files.read(bank_file) is not None else None
+        yield from check_side_car(path, log, bank)
 
 
 def _tree_findings(run: _Run) -> Iterator[Finding]:

@@ -21,9 +21,9 @@ from aoebank.formats.text.json_text import dumps
 from aoebank.model.digest import canonical_text
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.record import Record
-from aoebank.storage.bank import load_file
 from aoebank.storage.readers.soc_versions import soc_family
 from aoebank.storage.tree import FileKind, TreeEntry
+from aoebank.validation.source import DiskFiles
 
 SiblingGroup = tuple[str, ...]
 
@@ -47,9 +47,11 @@ class SiblingCheck:
 
     Args:
         entries: All files that will be checked.
+        files: Where they are read.
     """
 
-    def __init__(self, entries: Iterable[TreeEntry]) -> None:
+    def __init__(self, entries: Iterable[TreeEntry], files: DiskFiles) -> None:
+        self._files = files
         groups: dict[SiblingGroup, list[Path]] = {}
         for entry in entries:
             group = sibling_group(entry.path) if entry.kind is FileKind.BANK else None
@@ -76,7 +78,7 @@ class SiblingCheck:
     def findings(self) -> Iterator[Finding]:
         """Yield at most two findings per file: records that differ, and records it lacks."""
         for siblings in self._seen.values():
-            yield from _compare(_related(siblings))
+            yield from _compare(_related(siblings), self._files)
 
 
 def sibling_group(path: Path) -> SiblingGroup | None:
@@ -115,7 +117,7 @@ def _related(siblings: Sequence[_Sibling]) -> list[_Sibling]:
         found = kept
 
 
-def _compare(siblings: Sequence[_Sibling]) -> Iterator[Finding]:
+def _compare(siblings: Sequence[_Sibling], source: DiskFiles) -> Iterator[Finding]:
     if len(siblings) < 2:
         return
     records = [sibling.records() for sibling in siblings]
@@ -130,7 +132,7 @@ def _compare(siblings: Sequence[_Sibling]) -> Iterator[Finding]:
     if not suspects and not any(lacking):
         return
     try:
-        files = [_File(sibling.path, suspects | most) for sibling in siblings]
+        files = [_File(source.load(sibling.path), suspects | most) for sibling in siblings]
     except (AoebankError, OSError):  # gone or broken meanwhile
         return
     for number, file in enumerate(files):
@@ -142,9 +144,9 @@ def _compare(siblings: Sequence[_Sibling]) -> Iterator[Finding]:
 class _File:
     """A sibling read again, its records by the hash of their key."""
 
-    def __init__(self, path: Path, wanted: set[int]) -> None:
-        self.parsed = load_file(path)
-        self.path = path
+    def __init__(self, parsed: ParsedFile, wanted: set[int]) -> None:
+        self.parsed = parsed
+        self.path = parsed.path
         self.keys = {hash(key): key for key in self.parsed.keys if hash(key) in wanted}
 
     def find(self, key: int) -> Record | None:

@@ -1,26 +1,21 @@
-"""Check banks as a revision or a snapshot has them: in a scratch folder, told by their names."""
+"""Check banks as a revision or a snapshot has them."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from aoebank.errors import HistoryError, UsageError
-from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.release import Release
-from aoebank.model.finding import Finding
-from aoebank.storage.binary_caches import binary_cache_of
-from aoebank.storage.quarantine import FILE, FOLDER
 from aoebank.storage.sides.open import is_stored, open_side
 from aoebank.storage.sides.side import StoredSide
-from aoebank.storage.writing.atomic import write_scratch
 from aoebank.validation.baseline import GIT, Known, known_of
 from aoebank.validation.run import ValidateResult
 from aoebank.validation.schema import find_revision_release
+from aoebank.validation.source import DiskFiles, StoredFiles
 
-Check = Callable[[list[Path], Release | None], ValidateResult]
+Check = Callable[[list[Path], Release | None, DiskFiles], ValidateResult]
 
 
 def check_stored(
@@ -30,25 +25,29 @@ def check_stored(
 
     Args:
         texts: Paths, `git:REV[:PATH]` or `snapshot:REF[:ROOT]`.
-        check: Checks paths as a release reads them; None: as their fields tell.
+        check: Checks paths as a release reads them, from where they are read; None: as their
+            fields tell.
         default_root: Gives the bank of a `snapshot:REF` without a root.
 
     Raises:
         HistoryError: there is no such revision or snapshot.
     """
-    with tempfile.TemporaryDirectory(prefix="aoebank-stored-") as scratch:
-        top = Path(scratch).resolve()
-        asked, places = [], {}
-        for number, text in enumerate(texts):
-            if not is_stored(text):
-                asked.append(Path(text))
-                continue
-            side = open_side(text, cwd=Path(), default_root=default_root)
-            assert isinstance(side, StoredSide)
-            folder = top / str(number)
-            asked.append(_extract(side, folder))
-            places[folder] = side.place
-        return _renamed(check(asked, _find_release(texts)), places)
+    sides = [_open(text, default_root) for text in texts]
+    asked = [
+        Path(text) if side is None else Path(side.place)
+        for text, side in zip(texts, sides, strict=True)
+    ]
+    files = StoredFiles([side for side in sides if side is not None])
+    return check(asked, _find_release(texts), files)
+
+
+def _open(text: str, default_root: Callable[[], Path]) -> StoredSide | None:
+    """Return the stored side a text means, None for a path."""
+    if not is_stored(text):
+        return None
+    side = open_side(text, cwd=Path(), default_root=default_root)
+    assert isinstance(side, StoredSide)
+    return side
 
 
 def _find_release(texts: Sequence[str]) -> Release | None:
@@ -80,68 +79,18 @@ def open_stored_baseline(
         path = rest.partition(":")[2]
         before.append(f"{baseline}:{path}" if path else baseline)
     try:
-        result = check_stored(before, check, default_root=default_root)
+        old = [open_side(text, cwd=Path(), default_root=default_root) for text in before]
     except HistoryError as error:
         error.hint = error.hint or "name a revision that has these banks"
         raise
-    sides = [open_side(text, cwd=Path(), default_root=default_root) for text in (*texts, *before)]
-    names = [side.place for side in sides if isinstance(side, StoredSide)]
-    now, then = names[: len(texts)], names[len(texts) :]
-    pairs = dict(zip(map(Path, then), now, strict=True))
-    return known_of(baseline, _renamed(result, pairs).findings)
-
-
-def _extract(side: StoredSide, folder: Path) -> Path:
-    """Write the banks of a side and what stands beside them; return what to check."""
-    names, _ = side.listing()
-    beside = {f"{name}{SUFFIX}" for name in names} | {f"{FOLDER}/{FILE}"}
-    beside |= {
-        binary_cache.as_posix()
-        for name in names
-        if (binary_cache := binary_cache_of(Path(name))) is not None
-    }
-    folder.mkdir()
-    for name in sorted({*names} | (beside & side.contents.keys()) | side.closed.keys()):
-        is_closed = name in side.closed  # the check tells
-        write_scratch(folder / name, None if is_closed else side.read(side.contents[name]))
-    return folder if side.is_tree else folder / names[0]
-
-
-def _renamed(result: ValidateResult, places: dict[Path, str]) -> ValidateResult:
-    """Return a result with folders called otherwise, in every text."""
-    return replace(
-        result,
-        findings=tuple(_renamed_finding(finding, places) for finding in result.findings),
-        checked=tuple(_renamed_path(path, places) for path in result.checked),
-    )
-
-
-def _renamed_finding(finding: Finding, places: dict[Path, str]) -> Finding:
-    location = replace(finding.location, path=_renamed_path(finding.location.path, places))
-    words = (finding.message, finding.got, finding.expected, finding.hint)
-    message, got, expected, hint = (_renamed_text(word, places) for word in words)
-    return replace(
-        finding,
-        location=location,
-        message=message or "",
-        got=got,
-        expected=expected,
-        hint=hint or "",
-    )
-
-
-def _renamed_path(path: Path, places: dict[Path, str]) -> Path:
-    for folder, place in places.items():
-        if path.is_relative_to(folder):
-            return Path(place, path.relative_to(folder))
-    return path
-
-
-def _renamed_text(text: str | None, places: dict[Path, str]) -> str | None:
-    for folder, place in _longest_first(places):
-        text = text and text.replace(str(folder), place)
-    return text
-
-
-def _longest_first(places: dict[Path, str]) -> Iterator[tuple[Path, str]]:
-    yield from sorted(places.items(), key=lambda pair: -len(str(pair[0])))
+    now = [open_side(text, cwd=Path(), default_root=default_root) for text in texts]
+    pairs = zip(old, now, strict=True)
+    # what is found there is told of the files that are checked, so that it is the same finding
+    sides = [
+        replace(side, place=own.place)
+        for side, own in pairs
+        if isinstance(side, StoredSide) and isinstance(own, StoredSide)
+    ]
+    asked = [Path(side.place) for side in sides]
+    result = check(asked, _find_release(before), StoredFiles(sides))
+    return known_of(baseline, result.findings)

@@ -106,9 +106,11 @@ def check_name(parsed: ParsedFile) -> Iterator[Finding]:
 
 def soc_of_folder(folder: Path) -> str | None:
     """Return the soc_version the layout of a bank tree gives a folder, None without one."""
-    if folder.name in bank_folders():
-        return folder.parent.name
-    return folder.name if folder.parent.name == GRAPH_FOLDER else None
+    # a folder of a revision is called `git:REV:FOLDER`
+    own, above = (path.name.rpartition(":")[2] for path in (folder, folder.parent))
+    if own in bank_folders():
+        return above
+    return own if above == GRAPH_FOLDER else None
 
 
 def check_side_car(path: Path, log: ProvenanceLog, bank: ParsedFile | None) -> Iterator[Finding]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support import version_banks
+from support.faulty_system import FaultySystem
 from support.runtime_kb_lines import line, with_info, with_knowledge
 
 from aoebank import HistoryError, UsageError, diff, fix, validate
@@ -67,6 +69,25 @@ def test_a_snapshot_is_checked_with_its_quarantine_and_side_cars(tmp_path: Path)
     (found,) = validate(f"snapshot:v1:{tmp_path}", select="AB405").findings
     assert str(found.location.path).startswith("snapshot:")
     assert not validate(tmp_path, select="AB405").findings
+
+
+def test_nothing_is_unpacked(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = validate("git:HEAD")
+    full = OSError(errno.ENOSPC, "No space left on device")
+    FaultySystem(monkeypatch).fail("tempfile.mkdtemp", full)
+    result = validate("git:HEAD", baseline="git:HEAD")
+    assert (result.checked, result.known) == (expected.checked, len(expected.findings))
+
+
+@pytest.mark.parametrize("below", ["", ":bank", ":bank/Ascend310P3/unified_bank"])
+def test_folder_of_a_revision_is_that_of_a_target(top: Path, below: str) -> None:
+    place = top / "bank" / "Ascend310P3" / "unified_bank" / NAME
+    place.parent.mkdir(parents=True)
+    place.write_text(f"{line()}\n")
+    version_banks.git(top, "add", "-A")
+    version_banks.git(top, "commit", "-q", "-m", "misplaced")
+    (found,) = validate(f"git:HEAD{below}", select="AB503").findings
+    assert (found.got, found.expected) == ("Ascend910B2", "Ascend310P3")
 
 
 def test_stored_banks_and_folders_are_checked_in_one_run(top: Path) -> None:
