@@ -171,17 +171,10 @@ def system_errors_explained(path: Path) -> Iterator[None]:
         raise BankPathError(problem, path=path) from error
 
 
-def write_scratch(path: Path, data: bytes | None) -> None:
-    """Write a file of a temporary folder of our own, its folders with it: in place, no lock.
-
-    Args:
-        data: None for a link to nowhere.
-    """
+def write_scratch(path: Path, data: bytes) -> None:
+    """Write a file of a temporary folder of our own, its folders with it: in place, no lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if data is None:
-        path.symlink_to("nowhere")
-    else:
-        path.write_bytes(data)
+    path.write_bytes(data)
 
 
 @contextmanager
