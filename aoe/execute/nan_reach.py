@@ -2,7 +2,8 @@
 
 There ONNX Runtime may make a number of a NaN, as releases and even places of one operator do
 (`Max`, `Clip`), so a kernel may make either; but a NaN that ONNX Runtime keeps, it keeps too. What
-only copies values leaves no such choice: all of its results are compared.
+only copies values leaves no such choice: all of its results are compared. docs/kernels.md has a
+table of what each operator makes of a NaN.
 """
 
 from __future__ import annotations
