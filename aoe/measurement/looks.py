@@ -44,6 +44,8 @@ _AT_ONCE, _BY_LOOKS = 0.3, 0.4
 pairs until the end, which has what is left. Source: of simulated measurements (normal noise, with
 and without spikes, correlation up to 0.6), these take the fewest pairs among those whose interval
 at the end has the rank of a fixed one after 60 pairs, the rank below it after 40."""
+_APART = 1.05
+"""Least ratio of the pairs of two looks: with 40 pairs and more, two more change little."""
 _FEWEST_CORRELATED = 10
 """Pairs from which on a correlation is measured: of six, noise alone reads 0.3 in every fifth."""
 _MOST_CORRELATED = 0.9
@@ -61,12 +63,16 @@ class Look(NamedTuple):
     share: float
 
 
+def is_due(pairs: int, looks: Sequence[Look]) -> bool:
+    """True if a look after so many pairs can tell more than the one before it."""
+    return not looks or pairs >= _APART * looks[-1].pairs
+
+
 def planned_look(pairs: int, most: int) -> Look:
     """Return a look after some pairs of a measurement that ends after `most` at the latest."""
     return Look(pairs, _AT_ONCE + _BY_LOOKS * pairs / most)
 
 
-@lru_cache(maxsize=1024)
 def median_interval(
     count: int, confidence: float = 0.95, looks: tuple[Look, ...] = ()
 ) -> tuple[int, float]:
@@ -83,21 +89,48 @@ def median_interval(
     """
     if count < 1:
         raise ValueError(f"an interval needs samples (got {count})")
-    shares = {look.pairs: look.share for look in looks if 0 < look.pairs <= count}
-    shares.setdefault(count, 1.0)
-    walk, spent, rank = [1.0], 0.0, 0  # chance of each number of ratios below the median
-    for pairs in range(1, count + 1):
-        walk = [(one + other) / 2 for one, other in pairwise((0.0, *walk, 0.0))]
-        if pairs not in shares:
-            continue
-        rank, most = 0, (1 - confidence) * shares[pairs] + 1e-12
-        while 2 * rank + 1 < pairs and spent + walk[rank] + walk[pairs - rank] <= most:
-            spent += walk[rank] + walk[pairs - rank]
-            walk[rank] = walk[pairs - rank] = 0.0
-            rank += 1
+    before = tuple(look for look in looks if 0 < look.pairs <= count)
+    if not before:
+        return _fixed_interval(count, confidence)
+    if before[-1].pairs < count:
+        before = (*before, Look(count, 1.0))
+    walk, spent, rank = _walked(before, confidence)
     if rank == 0:
-        rank, spent = 1, spent + walk[0] + walk[count]
+        rank, spent = 1, spent + walk[0] + walk[-1]
     return rank, max(0.0, 1 - spent)
+
+
+def _fixed_interval(count: int, confidence: float) -> tuple[int, float]:
+    """Return the interval of a single look, with coverage 1 - 2 P(B < k), B binomial(n, 1/2)."""
+    total = 2**count
+    below, best, coverage = 1, 1, 1 - 2 / total
+    for rank in range(2, count // 2 + 1):
+        below += math.comb(count, rank - 1)
+        if 1 - 2 * below / total < confidence:
+            break
+        best, coverage = rank, 1 - 2 * below / total
+    return best, coverage
+
+
+@lru_cache(maxsize=512)
+def _walked(looks: tuple[Look, ...], confidence: float) -> tuple[tuple[float, ...], float, int]:
+    """Return the walk after the last look, the chance spent by then, and the rank at that look.
+
+    The walk has the chance of each number of ratios below the median of walks that left at no look.
+    A measurement adds a look to those before, whose walk is known.
+    """
+    if not looks:
+        return (1.0,), 0.0, 0
+    before, spent, _ = _walked(looks[:-1], confidence)
+    walk = [*before]
+    while len(walk) <= looks[-1].pairs:
+        walk = [(one + other) / 2 for one, other in pairwise((0.0, *walk, 0.0))]
+    rank, most = 0, (1 - confidence) * looks[-1].share + 1e-12
+    while 2 * rank + 1 < looks[-1].pairs and spent + walk[rank] + walk[-1 - rank] <= most:
+        spent += walk[rank] + walk[-1 - rank]
+        walk[rank] = walk[-1 - rank] = 0.0
+        rank += 1
+    return tuple(walk), spent, rank
 
 
 def variance_ratio(ratios: Sequence[float]) -> float:

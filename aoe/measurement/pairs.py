@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from aoe.measurement.estimates import estimate_speedup
 from aoe.measurement.load import QUIET_SHARE
-from aoe.measurement.looks import Look, median_interval, planned_look
+from aoe.measurement.looks import Look, is_due, median_interval, planned_look
 from aoe.measurement.samples import CallTime, PairedSamples, median_ratio, positive_us
 
 
@@ -120,7 +120,7 @@ def run_pairs(
             continue
         if _is_over(pairs, looks, policy, spent_s):
             break
-        if pairs >= policy.pairs_min:
+        if pairs >= policy.pairs_min and is_due(pairs, looks):
             looks = (*looks, planned_look(pairs, policy.pairs_max))
             if _is_known(samples._replace(looks=looks), policy):
                 break

@@ -152,3 +152,19 @@ def test_interval_of_pairs_that_drift_is_wider_and_admits_what_it_covers() -> No
     )
     assert apart.half_width > mixed_up.half_width
     assert apart.coverage < 0.95 <= mixed_up.coverage
+
+
+def test_many_pairs_are_looked_at_less_often_and_joined_with_others() -> None:
+    noise = np.exp(np.random.default_rng(3).normal(0, 0.2, 400)).tolist()
+    ratios = iter(noise)
+    policy = MeasurePolicy(pairs_min=20, pairs_max=400, warmup=0, target_half_width=0.001)
+    samples = run_pairs(lambda: 1.0, lambda: next(ratios), policy)
+    assert len(samples.looks) < 70
+    once = Measurement(
+        outcome=Outcome.CORRECT,
+        baseline_us=samples.baseline_us,
+        tuned_us=samples.tuned_us,
+        looks=samples.looks,
+    )
+    estimate = estimate_speedup(joined([once] * 3, Outcome.CORRECT, ""))
+    assert estimate.pairs == 1200 and 0.95 <= estimate.coverage < 1
