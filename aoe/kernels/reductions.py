@@ -325,7 +325,9 @@ def _folded(plan: _ReductionPlan, walked: Term) -> tuple[list[AxisReduction], hl
         safe[around.variables] = hl.select(is_finite, peak, constant(0.0))
         taken_off = safe[around.variables]
         total = fold(_FOLD, lambda *at: exp(strict(walked(*at) - taken_off)), 0.0, add)
-        return folds, strict(log(total) + taken_off)
+        value = strict(log(total) + taken_off)
+        # LLVM takes the sum for finite; where the peak is not, it is infinite or NaN itself
+        return folds, hl.select(strict(peak == constant(_INFINITY)), total, value)
     term = reduction.term
     value = fold(_FOLD, lambda *at: term(walked(*at)), reduction.start, reduction.combine)
     return folds, reduction.finish(value, plan.length)
