@@ -47,8 +47,8 @@ def resolve_target(soc_version: str | None, core_num: int | None) -> tuple[Devic
             "tuning for an Ascend processor needs a CANN toolkit on this machine, and its own aoe",
             got=f"{soc_version}, {_toolkit()}",
             hint=f"--soc_version=host is for this CPU ({host.soc_version}); the command aoe "
-            f"--soc_version={soc_version} hands a job to the aoe of an installed CANN; Ascend banks "
-            "can be managed with aoebank alone",
+            f"--soc_version={soc_version} hands a job to the aoe of an installed CANN; Ascend "
+            "banks can be managed with aoebank alone",
         )
     raise TargetError(
         "--soc_version",
