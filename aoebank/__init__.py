@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     from aoebank.storage.quarantine import load_quarantine
     from aoebank.storage.readers.environment import current_environment, resolve_bank
     from aoebank.storage.readers.soc_versions import old_soc_versions
-    from aoebank.storage.readers.toolkit import CannSearch, find_cann_aoe, find_toolkit
+    from aoebank.storage.readers.toolkit import CannSearch, find_cann_program, find_toolkit
     from aoebank.storage.signing import find_signer, sign_data
     from aoebank.validation.api import (
         explain,
@@ -182,7 +182,7 @@ __all__ = [
     "edit",
     "emit",
     "explain",
-    "find_cann_aoe",
+    "find_cann_program",
     "find_signer",
     "find_toolkit",
     "fix",
@@ -293,7 +293,7 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "storage.quarantine": "load_quarantine",
     "storage.readers.environment": "current_environment resolve_bank",
     "storage.readers.soc_versions": "old_soc_versions",
-    "storage.readers.toolkit": "CannSearch find_cann_aoe find_toolkit",
+    "storage.readers.toolkit": "CannSearch find_cann_program find_toolkit",
     "storage.signing": "find_signer sign_data",
     "validation.api": "explain fix fmt schema_import schema_list stale validate",
     "validation.explain": "Explanation",

@@ -39,6 +39,8 @@ class TrialVerdict(StrEnum):
 
     GAIN = "gain"
     NO_GAIN = "no-gain"
+    UNDECIDED = "undecided"
+    """The interval holds gains that are worth it, and none at all."""
     FAILED = "failed"
     """It does not run, or does not compute what it should."""
     BUSY = "busy"
@@ -170,4 +172,6 @@ def verdict_of(estimate: SpeedupEstimate, *, is_quiet: bool) -> TrialVerdict:
     """Return the verdict of an estimate; on a busy machine there is none."""
     if not is_quiet:
         return TrialVerdict.BUSY
-    return TrialVerdict.GAIN if accepts(estimate, _WORTH) else TrialVerdict.NO_GAIN
+    if accepts(estimate, _WORTH):
+        return TrialVerdict.GAIN
+    return TrialVerdict.UNDECIDED if estimate.high > _WORTH else TrialVerdict.NO_GAIN

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from aoe.cli.cann import ascend_target, hand_over
+from aoe.cli.cann import ascend_target, hand_over, hand_over_to_atc
 from aoe.cli.command_options import COMMAND_OPTIONS
 from aoe.cli.elsewhere import warnings_of, without_atc_only, without_elsewhere
 from aoe.cli.errors import engine_of, run_app
@@ -47,7 +47,7 @@ class _Commands(CommandGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take options of CANN's AOE out, and give `--json` to the command it stands before.
 
-        A job for an Ascend processor is CANN's as a whole.
+        A job for an Ascend processor is CANN's as a whole, tuning and `compile`.
         """
         place = next((at for at, word in enumerate(args) if word in COMMANDS), len(args))
         soc_version = ascend_target(args[:place])
@@ -57,6 +57,9 @@ class _Commands(CommandGroup):
         refuse_empty_paths(own)
         command = args[place:]
         if command[:1] == ["compile"]:
+            soc_version = ascend_target(command[1:])
+            if soc_version is not None:
+                ctx.exit(hand_over_to_atc(command[1:], soc_version))
             words, more = without_atc_only(command[1:])
             command, warnings = ["compile", *words], [*warnings, *more]
         for text in warnings:

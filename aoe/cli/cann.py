@@ -1,4 +1,4 @@
-"""`aoe --soc_version=Ascend...`: the same options, for the `aoe` of CANN."""
+"""`aoe` and `aoe-atc --soc_version=Ascend...`: the same options, for CANN's `aoe` and `atc`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ _SHARED = frozenset(
 _OWN_FLAGS = frozenset(
     {"--json", "--quiet", "-q", "--debug", "--strict_fp32", "--deterministic", "--anonymous"},
 )
+_NOT_OF_ATC = (_OWN_FLAGS - {"--deterministic"}) | {
+    *("--reports", "--aoe_mode", "--accuracy", "--calibration", "--shapes_from", "--input"),
+    *("--inputs", "--custom_ops_library"),
+}
+"""Options of `aoe compile` that `atc` does not have."""
 _NO_JOB = frozenset({"--help", "-h", "--version", "--script"})
 _SOC = "--soc_version"
 _JOB = "--job_type"
@@ -63,6 +68,34 @@ def hand_over(arguments: Sequence[str], soc_version: str) -> int:
         env=env,
         cwd=Path.cwd(),
         output=sys.stderr if as_json else None,
+    )
+    return finish(CannReport(run=run), as_json=as_json)
+
+
+def hand_over_to_atc(arguments: Sequence[str], soc_version: str) -> int:
+    """Run CANN's `atc` with the options of `aoe compile` it knows, and return the exit code.
+
+    Raises:
+        TargetError: there is no toolkit.
+    """
+    from aoe.report.cann import CannReport
+    from aoe.tuning.cann import find_program, run_cann
+
+    env = environment()
+    find_program(soc_version, env, "atc")
+    options, as_json = [], "--json" in arguments
+    for name, value in _options(arguments):
+        if name not in _NOT_OF_ATC:
+            options.append(name if value is None else f"{name}={value}")
+        elif name != "--json":
+            say(f"warning: {name} is of this engine and is not handed to CANN's atc")
+    run = run_cann(
+        [options],
+        soc_version,
+        env=env,
+        cwd=Path.cwd(),
+        output=sys.stderr if as_json else None,
+        program="atc",
     )
     return finish(CannReport(run=run), as_json=as_json)
 

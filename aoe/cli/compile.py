@@ -169,6 +169,7 @@ def command(
             lookup_only=aoe_mode is None,
             cache_mode=op_compiler_cache_mode,
             cache_dir=op_compiler_cache_dir,
+            bank_made_of=op_compiler_cache_dir if bank == made else None,
         )
         run_tuning(settings, as_json=as_json, shown=not quiet, env=env, engine=engine)
 
@@ -247,7 +248,8 @@ def _bank(
     if named is None and cache is not None:
         named = _bank_of(cache, made)
     if named is not None and named not in (operators, subgraphs):
-        say(f"{cache} is a directory of results: its bank is used")
+        which = "what its reports tell of records" if named == made else "its bank"
+        say(f"{cache} is a directory of results: {which} is used")
     return named
 
 

@@ -40,10 +40,15 @@ class DetailProgress(QuietProgress):
 
 
 class LineProgress(QuietProgress):
-    """One line per finished step, for logs and pipes."""
+    """One line per finished step, for logs and pipes.
 
-    def __init__(self) -> None:
+    Args:
+        looks_up: True if nothing is tuned.
+    """
+
+    def __init__(self, *, looks_up: bool = False) -> None:
         super().__init__()
+        self._verb = "look up" if looks_up else "look up or tune"
         self._done = 0
         self._total = 0
 
@@ -54,7 +59,7 @@ class LineProgress(QuietProgress):
     def plan(self, operators: int) -> None:
         """Print how much there is to do."""
         self._total = operators
-        self._print(f"{plural(operators, 'operator')} to look up or tune")
+        self._print(f"{plural(operators, 'operator')} to {self._verb}")
 
     def operator(self, op_name: str, text: str) -> None:
         """Print what became of an operator."""
@@ -71,11 +76,16 @@ class BarProgress:
 
     Args:
         limit_s: Seconds the run may take, None for as many as it needs.
+        looks_up: True if nothing is tuned.
         clock: Monotonic seconds.
     """
 
     def __init__(
-        self, limit_s: float | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        limit_s: float | None = None,
+        *,
+        looks_up: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         from rich.constrain import Constrain
         from rich.progress import BarColumn, TextColumn
@@ -91,6 +101,7 @@ class BarProgress:
                 width = max(1, console.width - _ECHO)
                 yield Constrain(self.make_tasks_table(self.tasks), width)
 
+        self._verb = "looking up" if looks_up else "tuning"
         self._now = clock
         self._start = clock()
         self._limit_s = limit_s
@@ -134,7 +145,7 @@ class BarProgress:
             self._planned_at = self._now()
         self._total = operators
         self.display.update(
-            self._task, description="tuning", total=operators + 1, completed=self._done
+            self._task, description=self._verb, total=operators + 1, completed=self._done
         )
 
     def trial(self, op_name: str, done: int, budget: int, best: float | None) -> None:
@@ -217,6 +228,7 @@ def shown_progress(
     shown: bool,
     details: bool = False,
     limit_s: float | None = None,
+    looks_up: bool = False,
     on_terminal: bool | None = None,
 ) -> Iterator[Progress]:
     """Give the progress display that fits standard error; a bar is made of escapes.
@@ -225,6 +237,7 @@ def shown_progress(
         shown: False for warnings, and details where they are asked for.
         details: True for every detail, line by line.
         limit_s: Seconds the run may take, None for as many as it needs.
+        looks_up: True if nothing is tuned.
         on_terminal: Whether standard error is a terminal; None to ask it.
     """
     if on_terminal is None:
@@ -232,11 +245,11 @@ def shown_progress(
     if not shown:
         yield DetailProgress() if details else QuietProgress()
     elif details:
-        yield LogProgress()
+        yield LogProgress(looks_up=looks_up)
     elif not on_terminal or not _takes_escapes(environment()):
-        yield LineProgress()
+        yield LineProgress(looks_up=looks_up)
     else:
-        bar = BarProgress(limit_s)
+        bar = BarProgress(limit_s, looks_up=looks_up)
         with bar.display:
             yield bar
 

@@ -43,8 +43,12 @@ def run_tuning(
     from aoe.report.tuning import CasesReport, TuningReport, report_of
     from aoe.tuning.run import tune_with
 
-    limit_s = settings.tuning_time_limit_s
-    with shown_progress(shown=shown and not as_json, details=details, limit_s=limit_s) as progress:
+    with shown_progress(
+        shown=shown and not as_json,
+        details=details,
+        limit_s=settings.tuning_time_limit_s,
+        looks_up=settings.lookup_only,
+    ) as progress:
         tuned = tune_with(
             settings,
             env=environment() if env is None else env,
@@ -92,7 +96,12 @@ def run_folder(
         models,
         env=environment(),
         cwd=Path.cwd(),
-        progress=partial(shown_progress, shown=shown and not as_json, details=details),
+        progress=partial(
+            shown_progress,
+            shown=shown and not as_json,
+            details=details,
+            looks_up=settings.lookup_only,
+        ),
         now=datetime.now(UTC),
         engine=engine,
     )

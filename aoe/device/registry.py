@@ -46,9 +46,9 @@ def resolve_target(soc_version: str | None, core_num: int | None) -> tuple[Devic
             "--soc_version",
             "tuning for an Ascend processor needs a CANN toolkit on this machine, and its own aoe",
             got=f"{soc_version}, {_toolkit()}",
-            hint=f"the command aoe --soc_version={soc_version} hands such a job to CANN's aoe; for "
-            "that install CANN and source its set_env.sh, or leave --soc_version out to tune for "
-            f"this CPU ({host.soc_version}); Ascend banks can be managed with aoebank alone",
+            hint=f"--soc_version=host is for this CPU ({host.soc_version}); the command aoe "
+            f"--soc_version={soc_version} hands a job to the aoe of an installed CANN; Ascend "
+            "banks can be managed with aoebank alone",
         )
     raise TargetError(
         "--soc_version",

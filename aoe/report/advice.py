@@ -30,6 +30,7 @@ _MOST_ROWS = 20
 _VERDICTS = {
     TrialVerdict.GAIN: "gain",
     TrialVerdict.NO_GAIN: "tried, no gain",
+    TrialVerdict.UNDECIDED: "tried, undecided",
     TrialVerdict.FAILED: "does not fit",
     TrialVerdict.BUSY: "machine too busy to tell",
 }
@@ -123,8 +124,8 @@ def _write_actions(text: Text, advice: ModelAdvice) -> None:
     if not advice.tried:
         text.line("no action applies")
     else:
-        on = " on the untuned model inside" if advice.of_untuned else ""
-        text.line(f"actions, each tried in pairs{on}:")
+        on = "the untuned model inside, on this CPU" if advice.of_untuned else "this CPU"
+        text.line(f"actions, each tried in pairs on {on} (figures in AOE's articles are an NPU's):")
         text.columns(
             by_gain(advice.tried),
             ("action", "-", lambda one: one.action),

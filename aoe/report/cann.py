@@ -1,4 +1,4 @@
-"""What the `aoe` of CANN did with a job that was handed to it."""
+"""What the `aoe` or `atc` of CANN did with a job that was handed to it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CannReport(Report):
             return None
         return RunError(
             str(self.run.program),
-            "CANN's aoe has failed, its own messages are above",
+            f"CANN's {self.run.program.name} has failed, its own messages are above",
             got=f"exit code {self.run.exit_code}",
             expected="0",
             hint="see its logs in ~/ascend/log",
@@ -61,7 +61,7 @@ class CannReport(Report):
             text.line(f"handed over: {shlex.join([str(self.run.program), *line])}")
         for bank in self.run.banks:
             text.line(_bank_line(bank))
-        if not self.run.banks:
+        if not self.run.banks and self.run.program.name != "atc":
             text.line("bank: no file was written")
 
 

@@ -81,7 +81,8 @@ class FolderReport(ManyModelsReport):
                     text.line(f"hint: {model.error.hint}")
         tuned = sum(model.error is None for model in self.models)
         text.line(f"{tuned} of {len(self.models)} models tuned")
-        text.line("Aoe process finished")
+        if tuned:  # else an error follows
+            text.line("Aoe process finished")
 
 
 def _model_to_json(model: ModelOfFolder) -> Mapping[str, object]:

@@ -174,6 +174,15 @@ def _write_fusion(text: Text, fusion: Sequence[FusionLimit]) -> None:
         count = sum(one.fusion_class == name for one in fusion)
         if count:
             text.line(f"  {name}: {count} ({meaning})")
+    joined = [one for one in fusion if one.through_cache]
+    if joined:
+        text.columns(
+            joined,
+            ("fusion", "n", lambda one: one.op_names[0]),
+            ("nodes", "r", lambda one: str(len(one.op_names))),
+            ("joins through the cache (L2)", "n", lambda one: one.through_cache),
+            most=_MOST_LIMITS,
+        )
     if not stopped:
         return
     why = {"limit": "the class has all it may"}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aoe.report.whole_model import TIMES, ModelTuningReport, first_reason, reason_of_drops
+from aoebank import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,4 +68,6 @@ class SubgraphTuningReport(ModelTuningReport):
         )
         if left or any(tuned.strategy is not None for tuned in subgraphs):
             return left or reason_of_drops(self.result.validation, "forms")
-        return "every subgraph is fastest as it is"
+        alone = self.result.won_alone
+        beside = f", also with {plural(alone, 'kernel')} that won by themselves" if alone else ""
+        return f"every subgraph is fastest as it is{beside}"

@@ -295,7 +295,7 @@ class CasesReport(Report):
     def document(self) -> Mapping[str, object]:
         return {
             "om": str(self.result.om_file),
-            "bank": str(self.result.bank),
+            "bank": report_of(self.result.modes[-1]).document()["bank"],
             "speedup": self.result.speedup,
             **self._weighted_members(),
             "cases": [

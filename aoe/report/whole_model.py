@@ -153,7 +153,7 @@ class ModelTuningReport(Report):
             "om": str(result.om_file),
             "results": str(result.places.results) if stay else None,
             "result_file": str(result.result_file) if stay else None,
-            "bank": str(result.bank),
+            "bank": str(result.places.bank_made_of or result.bank),
             "summary": result.summary(),
         }
 
@@ -170,7 +170,8 @@ class ModelTuningReport(Report):
         text.line(f"tuned model: {result.om_file}")
         for one in result.damaged:
             text.line(f"damaged bank file: {one}")
-        text.line(bank_line(self.bank()))
+        made_of = result.places.bank_made_of
+        text.line(f"bank: the reports in {made_of}" if made_of else bank_line(self.bank()))
         if validation.is_changed and not validation.is_measured:
             found = f"From the bank: {self.parts()}, not measured"
             text.line(f"{result.tuning_name} process finished. {found}{self.lower()}")

@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -152,22 +152,21 @@ def performance_members(
         speedup: Untuned time over tuned time.
         result: State of the run.
         streams: Callers at the same time.
-        is_throughput: True for runs in a second in place of times.
+        is_throughput: True for runs in a second beside AOE's times.
     """
-    unit, members = "ms", {}
-    before, after = baseline_ms, baseline_ms / speedup
+    figures: dict[str, Callable[[float], float]] = {"ms": float}
+    members = {}
     if is_throughput:
-        unit, members = "runs/s", metric_members(streams, is_throughput=True)
-        before, after = runs_per_s(before), runs_per_s(after)
-    baseline = {f"model_baseline_performance({unit})": round(before, 6)}
+        figures["runs/s"] = runs_per_s
+        members = metric_members(streams, is_throughput=True)
+    for unit, figure in figures.items():
+        members[f"model_baseline_performance({unit})"] = round(figure(baseline_ms), 6)
     if result is not TuningResult.SUCCESSFUL:
-        return {**members, **baseline}
-    return {
-        **members,
-        **baseline,
-        "model_performance_improvement": improvement_text(speedup),
-        f"model_result_performance({unit})": round(after, 6),
-    }
+        return members
+    members["model_performance_improvement"] = improvement_text(speedup)
+    for unit, figure in figures.items():
+        members[f"model_result_performance({unit})"] = round(figure(baseline_ms / speedup), 6)
+    return members
 
 
 def repo_summary(outcomes: Iterable[RepoOutcome]) -> dict[str, int]:

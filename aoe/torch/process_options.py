@@ -7,14 +7,17 @@ one of the options set, `optimize` and the `torch.compile` backend look up and t
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from aoe.entry.torch_dump import DUMP_FILE
 from aoe.errors import OptionError
 from aoe.results.files import bank_of_results
 from aoe.tuning.mode import parse_cache_mode
+from aoebank import say
 
 MODE = "ACL_OP_COMPILER_CACHE_MODE"
 DIRECTORY = "ACL_OP_COMPILER_CACHE_DIR"
@@ -26,12 +29,17 @@ _chosen: dict[str, Any] = {}
 def set_option(options: Mapping[str, str | os.PathLike[str]]) -> None:
     """Set what `optimize` and the backend do where a call does not say otherwise.
 
+    One line on standard error says that tuning is off from here on, or on again.
+
     Args:
         options: `ACL_OP_COMPILER_CACHE_MODE` is enable (compiled kernels are taken and kept), force
             (compiled anew) or disable; `ACL_OP_COMPILER_CACHE_DIR` is where they are kept. A
             directory `aoe --output` wrote is a bank as well. With either, only what the bank has
             is used; `optimize(..., lookup_only=False)` tunes all the same. An empty mapping takes
             everything back.
+
+    Warns:
+        UserWarning: the directory is a dump of `set_aoe`, which holds no kernels and no bank.
 
     Raises:
         OptionError: another option, or a value that cannot be meant.
@@ -54,8 +62,27 @@ def set_option(options: Mapping[str, str | os.PathLike[str]]) -> None:
     if found:
         bank = bank_of_results(found["cache_dir"]) if DIRECTORY in options else None
         found |= {"lookup_only": True} | ({"bank": bank} if bank is not None else {})
+    _say_what_changes(found)
     _chosen.clear()
     _chosen.update(found)
+
+
+def _say_what_changes(found: Mapping[str, Any]) -> None:
+    """Say whether calls tune from here on: CANN's tutorial turns tuning on by these names."""
+    if found:
+        say(
+            "aoe.torch.set_option: from here on optimize and the torch.compile backend only look "
+            "up what the bank has, and tune nothing; optimize(..., lookup_only=False) tunes"
+        )
+    elif _chosen:
+        say("aoe.torch.set_option: from here on optimize and the torch.compile backend tune")
+    folder: Path | None = found.get("cache_dir")
+    if folder is not None and (folder / DUMP_FILE).is_file():
+        warnings.warn(
+            f"aoe.torch.set_option: {DIRECTORY}: a dump of set_aoe, which holds no kernels and no "
+            f"bank: {folder}; tune it with aoe --model_path={folder} --output=DIR, and name DIR",
+            stacklevel=3,
+        )
 
 
 def with_process_options(given: Mapping[str, Any]) -> dict[str, Any]:

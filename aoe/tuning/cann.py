@@ -1,4 +1,4 @@
-"""A job for an Ascend processor: handed to the `aoe` of CANN, whose banks are taken in."""
+"""A job for an Ascend processor: handed to the `aoe` or `atc` of CANN; banks are taken in."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import IO
 
 from aoe.bank.importing import WrittenBank, look_at_banks, take_in
 from aoe.bank.operators import bank_root
+from aoe.device.registry import resolve_target
 from aoe.errors import RunError, TargetError
-from aoebank import find_cann_aoe
+from aoebank import find_cann_program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,7 @@ class CannRun:
     """What became of a job that was handed over.
 
     Attributes:
-        program: CANN's `aoe`.
+        program: CANN's `aoe` or `atc`.
         command_lines: Options of each call, one for each mode.
         exit_code: Of the last call; those behind one that failed were not made.
         banks: Bank files it has written.
@@ -31,21 +32,23 @@ class CannRun:
     banks: tuple[WrittenBank, ...]
 
 
-def find_program(soc_version: str, env: Mapping[str, str]) -> Path:
-    """Return CANN's `aoe`.
+def find_program(soc_version: str, env: Mapping[str, str], name: str = "aoe") -> Path:
+    """Return CANN's `aoe` or `atc`.
 
     Raises:
-        TargetError: there is none; the message says where was looked.
+        TargetError: there is none; the message says where was looked, and which target is here.
     """
-    search = find_cann_aoe(env)
+    search = find_cann_program(env, name)
     if search.program is None:
+        _, host = resolve_target(None, None)
         raise TargetError(
             "--soc_version",
-            "tuning for an Ascend processor needs the aoe of a CANN toolkit, and none was found: "
-            + "; ".join(search.tried),
+            f"a model for an Ascend processor needs the {name} of a CANN toolkit, and none was "
+            f"found: {'; '.join(search.tried)}",
             got=soc_version,
-            hint="install CANN and source its set_env.sh, or leave --soc_version out to tune for "
-            "this CPU; Ascend banks can be managed with aoebank alone",
+            hint=f"--soc_version=host is for this CPU ({host.soc_version}); for {soc_version} "
+            "install CANN and source its set_env.sh; Ascend banks can be managed with aoebank "
+            "alone",
         )
     return search.program
 
@@ -57,8 +60,9 @@ def run_cann(
     env: Mapping[str, str],
     cwd: Path,
     output: IO[str] | None = None,
+    program: str = "aoe",
 ) -> CannRun:
-    """Call CANN's `aoe` for each command line, and take in what it wrote.
+    """Call a program of CANN for each command line, and take in what it wrote.
 
     Args:
         command_lines: Options, without the program; a call that fails is the last one.
@@ -66,13 +70,14 @@ def run_cann(
         env: Environment variables, passed on as they are.
         cwd: Directory it runs in.
         output: Where its standard output goes; None for that of this process.
+        program: `aoe` or `atc`.
 
     Raises:
         TargetError: there is no such program.
         RunError: it cannot be started.
         AoebankError: the bank cannot be used.
     """
-    program = find_program(soc_version, env)
+    found = find_program(soc_version, env, program)
     root = bank_root(env, cwd)
     before = look_at_banks(soc_version)
     done: list[tuple[str, ...]] = []
@@ -80,13 +85,13 @@ def run_cann(
     for options in command_lines:
         done.append(tuple(options))
         try:
-            exit_code = subprocess.call([program, *options], env=env, cwd=cwd, stdout=output)
+            exit_code = subprocess.call([found, *options], env=env, cwd=cwd, stdout=output)
         except OSError as error:
-            raise RunError(str(program), f"cannot be started: {error.strerror or error}") from error
+            raise RunError(str(found), f"cannot be started: {error.strerror or error}") from error
         if exit_code:
             break
     return CannRun(
-        program=program,
+        program=found,
         command_lines=tuple(done),
         exit_code=exit_code,
         banks=take_in(soc_version, before, root),

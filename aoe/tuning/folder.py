@@ -16,6 +16,7 @@ from aoe.results.files import (
     TuningResult,
     basic_section,
     read_reports,
+    repo_summary,
     result_name,
     timestamp_of,
     write_report,
@@ -146,6 +147,9 @@ def _report_failure(
         file = folder / result_name(job, stamp, os.getpid())
         if among.report in read_reports(file):
             continue
-        failed = {f"{job}_tuning_result": TuningResult.FAILED.value}
+        failed = {
+            f"{job}_tuning_result": TuningResult.FAILED.value,
+            "repo_summary": repo_summary(()),
+        }
         basic = basic_section(tuning_name, seconds, TuningResult.FAILED)
         write_report(file, [basic, {job.upper(): failed}], among.report)

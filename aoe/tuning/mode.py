@@ -100,6 +100,11 @@ class JobType(str):
         """The mode in words: some published examples swap the numbers."""
         return f"{self.subject} tuning ({self.upper()})"
 
+    @property
+    def look_up_words(self) -> str:
+        """What the mode does where nothing is tuned."""
+        return f"looking up {self.subject}s ({self.upper()})"
+
 
 JobType.SGAT = JobType("sgat", 1, "subgraph")
 JobType.OPAT = JobType("opat", 2, "operator")
@@ -139,6 +144,7 @@ class TuneSettings:
         output: Directory or `.om` file for the results; None for the workspace.
         reports: Directory of the reports and of AOE's result file; None for that of `output`.
         reports_stay: False if their directory goes with the run.
+        bank_made_of: Results whose reports the bank was made of, for the run alone; else None.
         soc_version: Requested target, or None for this machine.
         core_num: Threads, or None for every usable core.
         repeat_tune: True to tune what the bank already has (`REPEAT_TUNE`).
@@ -187,6 +193,7 @@ class TuneSettings:
     output: Path | None = None
     reports: Path | None = None
     reports_stay: bool = True
+    bank_made_of: Path | None = None
     soc_version: str | None = None
     core_num: int | None = None
     repeat_tune: bool = False

@@ -62,6 +62,7 @@ class ResultPlaces:
         result_file: AOE's result file of the mode.
         bank: Root of the bank that goes with the results; None without `--output`.
         reports_stay: False if the directory of the reports goes with the run.
+        bank_made_of: Results whose reports the bank was made of, for the run alone; else None.
         report: Key of the model in the result file, empty if the whole file is its own.
     """
 
@@ -72,6 +73,7 @@ class ResultPlaces:
     bank: Path | None = None
     report: str = ""
     reports_stay: bool = True
+    bank_made_of: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +234,8 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
         checked.result()
     inputs, calibration = _inputs(settings, model)
     places = result_places(context, model.name, job)
-    progress.step(f"{job.words} of {source.path.name}")
+    words = job.look_up_words if settings.lookup_only else job.words
+    progress.step(f"{words} of {source.path.name}")
     _tell_doubts(context, whole, model)
     turns = engine.open_turns(lock_path(env), device.cores(), progress.warn, stopwatch.left_s)
     versions = engine.versions()
@@ -497,6 +500,7 @@ def result_places(context: ModeContext, model_name: str, job: JobType) -> Result
         bank=bank,
         report=among.report if among is not None else "",
         reports_stay=context.settings.reports_stay,
+        bank_made_of=context.settings.bank_made_of,
     )
 
 

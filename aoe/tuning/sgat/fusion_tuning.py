@@ -82,6 +82,7 @@ class TunedFusionGroups:
         validation: Kernels that hold up in the whole model.
         uses: Subgraphs that have some of these, for the manifest; those with a record.
         used_ids: Identities of all that have some of these.
+        won_alone: Kernels that are faster by themselves than the nodes they compute.
     """
 
     subgraphs: tuple[TunedSubgraph, ...]
@@ -89,6 +90,7 @@ class TunedFusionGroups:
     validation: ValidationResult[ChosenKernel]
     uses: tuple[SubgraphUse, ...]
     used_ids: frozenset[str]
+    won_alone: int
 
 
 def tune_fusion_groups(
@@ -168,6 +170,7 @@ def tune_fusion_groups(
         validation=validation,
         uses=uses,
         used_ids=frozenset(use.graph_id for _, use in used),
+        won_alone=sum(one.schedule is not None for one in kernels.operators),
     )
 
 
@@ -176,11 +179,12 @@ def kernel_teller(progress: Progress) -> Callable[[TunedOperator], None]:
     told: set[str] = set()
 
     def tell(tuned: TunedOperator) -> None:
+        speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
         text = f"{tuned.outcome.value}: {tuned.reason}"
         if tuned.operator.key in told:
             progress.detail(f"{tuned.operator.op_name}: {text}, after more trials")
         else:
-            progress.operator(tuned.operator.op_name, text)
+            progress.operator(tuned.operator.op_name, f"kernel by itself, {speedup}{text}")
         told.add(tuned.operator.key)
 
     return tell

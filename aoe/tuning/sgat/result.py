@@ -42,6 +42,7 @@ class SgatResult(ModelTuning[ValidatedPart]):
         refused: Pieces that cannot be tuned by themselves: first node and reason.
         chosen: The graph for the modes that follow; None if the imported one stays.
         report: Contents of AOE's result file.
+        won_alone: Kernels of subgraphs that are faster by themselves than what they compute.
     """
 
     job = JobType.SGAT
@@ -53,6 +54,7 @@ class SgatResult(ModelTuning[ValidatedPart]):
     used_ids: frozenset[str]
     chosen: ChosenGraph | None
     report: SgatReport
+    won_alone: int = 0
 
     @property
     def schema(self) -> str:

@@ -262,6 +262,7 @@ def _result(
         used_ids=frozenset(used_ids).union(groups.used_ids if groups is not None else ()),
         chosen=chosen,
         report=report.value,
+        won_alone=groups.won_alone if groups is not None else 0,
     )
 
 

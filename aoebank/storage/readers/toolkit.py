@@ -1,4 +1,4 @@
-"""Whether a machine has a CANN toolkit, and its own `aoe`: where its programs would be."""
+"""Whether a machine has a CANN toolkit, its own `aoe` and `atc`: where its programs would be."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from pathlib import Path
 _VARIABLES = ("ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH", "ASCEND_OPP_PATH")
 _HOMES = ("ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH")
 _PROGRAM = "atc"
-_AOE = "aoe"
-_AOE_BELOW = ("bin/aoe", "tools/aoe/bin/aoe")
+_BELOW = {
+    "aoe": ("bin/aoe", "tools/aoe/bin/aoe"),
+    "atc": ("bin/atc", "compiler/bin/atc", "atc/bin/atc"),
+}
+"""Where a program lies in a toolkit; the older places behind the newer ones."""
 _SCRIPT_BYTES = 4096
 _PLACES = ("/usr/local/Ascend/cann", "/usr/local/Ascend/ascend-toolkit/latest")
 _BELOW_HOME = ("Ascend/cann", "Ascend/ascend-toolkit/latest")
@@ -40,7 +43,7 @@ def find_toolkit(env: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CannSearch:
-    """Where CANN's own `aoe` was looked for.
+    """Where a program of CANN was looked for.
 
     Attributes:
         program: What was found, None if it was not.
@@ -51,14 +54,15 @@ class CannSearch:
     tried: tuple[str, ...]
 
 
-def find_cann_aoe(env: Mapping[str, str]) -> CannSearch:
-    """Look for the `aoe` of a CANN toolkit; this engine's own, of the same name, is passed over.
+def find_cann_program(env: Mapping[str, str], name: str = "aoe") -> CannSearch:
+    """Look for a program of a CANN toolkit; one that starts this engine is passed over.
 
     Args:
         env: Environment to go by.
+        name: `aoe` or `atc`.
     """
     tried = []
-    for place, program in _cann_programs(env):
+    for place, program in _cann_programs(env, name):
         if program is None:
             tried.append(place)
         elif not os.access(program, os.X_OK) or not program.is_file():
@@ -70,27 +74,27 @@ def find_cann_aoe(env: Mapping[str, str]) -> CannSearch:
     return CannSearch(program=None, tried=tuple(dict.fromkeys(tried)))
 
 
-def _cann_programs(env: Mapping[str, str]) -> Iterator[tuple[str, Path | None]]:
+def _cann_programs(env: Mapping[str, str], name: str) -> Iterator[tuple[str, Path | None]]:
     """Yield each place to look at with the program that would be there, None if there is none."""
-    for name in _HOMES:
-        if not env.get(name):
-            yield f"{name} is not set", None
-        for below in _AOE_BELOW if env.get(name) else ():
-            yield f"{name}={env[name]}", Path(env[name]) / below
+    for variable in _HOMES:
+        if not env.get(variable):
+            yield f"{variable} is not set", None
+        for below in _BELOW[name] if env.get(variable) else ():
+            yield f"{variable}={env[variable]}", Path(env[variable]) / below
     home = env.get("HOME")
     roots = [*map(Path, _PLACES), *(Path(home) / place for place in _BELOW_HOME if home)]
     for root in roots:
-        for below in _AOE_BELOW:
+        for below in _BELOW[name]:
             yield str(root), root / below
     folders = [folder for folder in env.get("PATH", "").split(os.pathsep) if folder]
     for folder in folders:
-        if (Path(folder) / _AOE).exists():
-            yield f"PATH, {folder}", Path(folder) / _AOE
+        if (Path(folder) / name).exists():
+            yield f"PATH, {folder}", Path(folder) / name
     compiler = shutil.which(_PROGRAM, path=env.get("PATH", ""))
     if compiler is None:
         yield f"no {_PROGRAM} in PATH", None
         return
-    for below in _AOE_BELOW:
+    for below in _BELOW[name]:
         yield f"beside {compiler}", Path(compiler).resolve().parent.parent / below
 
 

@@ -19,6 +19,7 @@ from aoe.advice.trying import (
     ActionTrials,
     TrialVerdict,
     TriedAction,
+    verdict_of,
 )
 from aoe.errors import RunError
 from aoe.execute.idle_gate import QuietPairs
@@ -27,7 +28,7 @@ from aoe.execute.runner import Runner
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.weights import settle
-from aoe.measurement import CpuUse, MeasurePolicy, Outcome
+from aoe.measurement import CpuUse, MeasurePolicy, Outcome, SpeedupEstimate
 from aoe.ort.inputs import ModelInputs, parse_inputs
 
 Script = Callable[[ModelPart, ModelPart], float | Outcome | RunError]
@@ -165,3 +166,18 @@ def test_fewer_threads_are_claimed_when_they_are_faster(
     assert tried.verdict is verdict
     assert set(opened) == {1, 2}
     assert "--aicore_num=1" in tried.what
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (1.02, 1.7, TrialVerdict.GAIN),
+        (0.881, 1.715, TrialVerdict.UNDECIDED),
+        (0.98, 1.005, TrialVerdict.NO_GAIN),
+    ],
+)
+def test_interval_on_both_sides_of_what_is_worth_it_decides_nothing(
+    low: float, high: float, verdict: TrialVerdict
+) -> None:
+    estimate = SpeedupEstimate(median=(low + high) / 2, low=low, high=high, pairs=40, coverage=0.96)
+    assert verdict_of(estimate, is_quiet=True) is verdict

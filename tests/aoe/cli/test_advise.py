@@ -97,7 +97,9 @@ def test_text_has_causes_and_verdicts_gains_first(capsys: pytest.CaptureFixture[
     assert _run("net.onnx") == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "conv Conv 100.0 60.0 small-channels: 3 channels" in lines
-    at = lines.index("actions, each tried in pairs:")
+    at = lines.index(
+        "actions, each tried in pairs on this CPU (figures in AOE's articles are an NPU's):"
+    )
     assert lines[at + 2 : at + 5] == [
         "wide 1.200x 1.190 to 1.210 gain, needs retraining this becomes that",
         "slow 0.980x 0.970 to 0.990 tried, no gain this becomes that",

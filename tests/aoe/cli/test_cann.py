@@ -1,4 +1,4 @@
-"""Jobs for Ascend processors go to CANN's own `aoe`; a script stands in for it."""
+"""Jobs for Ascend processors go to CANN's own `aoe` and `atc`; a script stands in for them."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ class Toolkit:
         self.log = root / "calls"
         self.install()
 
-    def install(self, *files: tuple[Path, Path], exit_code: int = 0) -> None:
+    def install(
+        self, *files: tuple[Path, Path], exit_code: int = 0, program_name: str = "aoe"
+    ) -> None:
         """Write the program; `files` are what it copies into banks."""
-        program = self.root / "toolkit" / "bin" / "aoe"
+        program = self.root / "toolkit" / "bin" / program_name
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(
             _SCRIPT.format(
@@ -184,7 +186,41 @@ def test_without_a_toolkit_one_error_says_where_was_looked(
     assert message.count("error:") == 1
     for place in ("ASCEND_TOOLKIT_HOME is not set", "/usr/local/Ascend", "no atc in PATH"):
         assert place in message
-    assert "hint: install CANN" in message and "Ascend910B2" in message
+    hint = message[message.index("hint: ") :].splitlines()[0]
+    assert "--soc_version=host is for this CPU (" in hint
+    assert "for Ascend910B2 install CANN" in hint
+
+
+def test_atc_is_handed_its_options_and_the_target(
+    toolkit: Toolkit, capfd: pytest.CaptureFixture[str]
+) -> None:
+    toolkit.install(program_name="atc")
+    with pytest.raises(SystemExit) as ended:
+        app.atc_main(
+            [
+                *("--model=net.onnx", "-framework", "5", "--output", "net", SOC, "--quiet"),
+                *("--insert_op_conf=aipp.cfg", "--op_bank_path=bank", "--accuracy=1e-3"),
+            ]
+        )
+    assert ended.value.code == 0
+    assert toolkit.calls == [
+        [
+            *("--model=net.onnx", "--framework=5", "--output=net", SOC),
+            *("--insert_op_conf=aipp.cfg", "--op_bank_path=bank"),
+        ]
+    ]
+    shown = capfd.readouterr()
+    assert "handed over: " in shown.out and "bank: " not in shown.out
+    assert "--accuracy is of this engine and is not handed to CANN's atc" in shown.err
+
+
+def test_without_atc_the_hint_offers_the_target_of_this_machine(
+    toolkit: Toolkit, run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run("compile", "--model=net.onnx", "--output=net", SOC) == 3
+    message = capfd.readouterr().err
+    assert "needs the atc of a CANN toolkit" in message
+    assert "hint: --soc_version=host is for this CPU (" in message
 
 
 def test_gradients_are_no_job_of_the_program(

@@ -239,14 +239,22 @@ def test_nothing_but_the_tuned_model_is_left_unless_reports_are_asked_for(
 
 
 def test_results_without_a_bank_are_read_from_their_reports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: Asked
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AOE_ACCEPT_BUSY", "True")
     model, out = save_model(conv_net(), tmp_path / "net.onnx"), tmp_path / "out"
-    tune(model, bank=tmp_path / "bank", output=out, trials=2, engine=ScriptedRuns().engine)
+    engine = ScriptedRuns().engine
+    tune(model, bank=tmp_path / "bank", output=out, trials=2, engine=engine)
     shutil.rmtree(out / "bank", ignore_errors=True)
-    command(model=model, output=Path("net"), op_compiler_cache_dir=out)
-    assert Path(asked[0][1]["TUNE_BANK_PATH"]) not in (out, tmp_path / "bank")
+    line = f"compile --model={model} --output={tmp_path}/net --op_compiler_cache_dir={out}"
+    with pytest.raises(SystemExit) as ended:
+        main(line.split(), engine=engine)
+    assert ended.value.code == 0
+    shown = capsys.readouterr()
+    assert f"bank: the reports in {out}" in shown.out
+    for words in ("looking up operators (OPAT) of net.onnx", "2 operators to look up\n"):
+        assert words in shown.err
+    assert "tun" not in shown.err.replace(str(tmp_path), "")
     shutil.rmtree(out / "op_tuning")
     with pytest.raises(OptionError, match=r"^--op_compiler_cache_dir: a directory of results that"):
         command(model=model, output=Path("net"), op_compiler_cache_dir=out)

@@ -110,7 +110,7 @@ def test_a_directory_of_broken_models_only_is_an_error(
         (folder / f"{name}.onnx").unlink()
     assert _run(f"--model_path={folder}", engine=_ENGINE) == 3
     shown = capsys.readouterr()
-    assert "0 of 1 models tuned" in shown.out and "error: --model=" in shown.err
+    assert shown.out.endswith("0 of 1 models tuned\n") and "error: --model=" in shown.err
 
 
 def test_a_file_cannot_take_several_tuned_models(

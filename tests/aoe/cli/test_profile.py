@@ -38,7 +38,7 @@ _LIMIT = FusionLimit(
     fusion_class="conv_elementwise",
     op_names=("conv", "relu"),
     op_types=("Conv", "Relu"),
-    through_cache="",
+    through_cache="relu",
     stop=StopReason.INPUTS,
     stopped_at="add",
     stopped_type="Add",
@@ -94,6 +94,8 @@ def test_text_has_the_operators_the_kinds_and_the_threads(
     unknown = next(line for line in lines if line.startswith("soft"))
     assert " ".join(unknown.split()) == "soft Softmax float32 1x16x8x8 50.0 - - - - - - -"
     assert "fusions AOE's classes allow: 1, stopped by a limit: 1" in lines
+    joined = lines.index(next(line for line in lines if "joins through the cache (L2)" in line))
+    assert lines[joined + 1].split() == ["conv", "2", "relu"]
     assert "add (Add)" in told.out
     assert "goes on" in told.out
 

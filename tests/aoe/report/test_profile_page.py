@@ -83,7 +83,7 @@ def test_fusion_limits_are_shown_where_they_were_asked_for() -> None:
         fusion_class="conv_elementwise",
         op_names=("conv",),
         op_types=("Conv",),
-        through_cache="",
+        through_cache="mean_3",
         stop=StopReason.INPUTS,
         stopped_at="add",
         stopped_type="Add",
@@ -92,7 +92,8 @@ def test_fusion_limits_are_shown_where_they_were_asked_for() -> None:
         goes_on_here=False,
         median_us=100.0,
     )
-    assert "AOE&#39;s fusion limits" in render_profile(replace(_profile(), fusion=(limit,)))
+    page = render_profile(replace(_profile(), fusion=(limit,)))
+    assert "AOE&#39;s fusion limits" in page and "<td>mean_3</td>" in page
     assert "AOE&#39;s fusion limits" not in render_profile(_profile())
 
 

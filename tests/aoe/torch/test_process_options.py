@@ -58,6 +58,22 @@ def test_with_a_mode_calls_look_up_only(tmp_path: Path) -> None:
     assert settings.cache_dir == tmp_path
 
 
+def test_a_mode_says_that_tuning_is_off(capsys: pytest.CaptureFixture[str]) -> None:
+    aoe.torch.set_option({"ACL_OP_COMPILER_CACHE_MODE": "enable"})
+    assert "tune nothing; optimize(..., lookup_only=False) tunes" in capsys.readouterr().err
+    aoe.torch.set_option({})
+    assert "from here on optimize and the torch.compile backend tune" in capsys.readouterr().err
+    aoe.torch.set_option({})
+    assert capsys.readouterr().err == ""
+
+
+def test_a_dump_is_no_cache_of_kernels(tmp_path: Path) -> None:
+    with aoe.torch.set_aoe(tmp_path / "dump"), torch.no_grad():
+        torch.nn.Linear(4, 3).eval()(torch.randn(2, 4))
+    with pytest.warns(UserWarning, match="a dump of set_aoe.*aoe --model_path="):
+        aoe.torch.set_option({"ACL_OP_COMPILER_CACHE_DIR": tmp_path / "dump"})
+
+
 def test_a_call_says_otherwise(tmp_path: Path) -> None:
     aoe.torch.set_option({"ACL_OP_COMPILER_CACHE_MODE": "disable"})
     settings = _asked(lookup_only=False, cache_mode="enable", cache_dir=tmp_path).settings

@@ -32,6 +32,7 @@ from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
 from aoe.om.file import read_manifest
 from aoe.ort.sessions import session_options
+from aoe.report.tuning import report_of
 from aoe.results.files import RepoOutcome
 from aoe.schedule import schedule_from_json
 from aoe.target import InstructionSet
@@ -42,7 +43,7 @@ from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.fusion_tuning import kernel_teller
 from aoe.tuning.sgat.result import SgatResult
 from aoe.workload import workload_from_json
-from aoebank import validate
+from aoebank import emit, plural, validate
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 _EXTENTS = (1, 256, 64)
@@ -222,7 +223,9 @@ def test_scope_whose_kernel_the_bank_has_lost_is_stale_and_tuned_again(run: Run)
     assert run.tune().used_ids == first.used_ids
 
 
-def test_kernels_that_lose_together_are_not_recorded(run: Run) -> None:
+def test_kernels_that_lose_together_are_not_recorded(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     def loses(baseline: ModelPart, tuned: ModelPart) -> float:
         return 0.8 if baseline.model.name == "piece.onnx" else 1.0
 
@@ -230,6 +233,11 @@ def test_kernels_that_lose_together_are_not_recorded(run: Run) -> None:
     result = run.tune()
     assert result.used_ids == frozenset()
     assert {one.outcome.value for one in result.subgraphs} == {"unsatisfied"}
+    won = [text for text in run.progress.texts("operator") if "better than the default" in text]
+    assert won and all("kernel by itself, 2.00x, add: " in text for text in won)
+    emit(report_of(result), as_json=False, no_color=True)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"as it is, also with {plural(len(won), 'kernel')} that won by themselves" in shown
     run.tune()
     assert run.measured == 0  # that is believed
 

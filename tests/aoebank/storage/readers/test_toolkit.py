@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aoebank import find_cann_aoe, find_toolkit
+from aoebank import find_cann_program, find_toolkit
 
 
 @pytest.mark.parametrize("name", ["ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH", "ASCEND_OPP_PATH"])
@@ -47,17 +47,17 @@ def _program(path: Path, text: str = "#!/bin/sh\necho cann\n") -> Path:
 @pytest.mark.parametrize("below", ["bin/aoe", "tools/aoe/bin/aoe"])
 def test_aoe_of_cann_is_found_where_a_variable_says(tmp_path: Path, name: str, below: str) -> None:
     program = _program(tmp_path / below)
-    assert find_cann_aoe({name: str(tmp_path)}).program == program
+    assert find_cann_program({name: str(tmp_path)}).program == program
 
 
 def test_aoe_of_cann_is_found_at_home_in_the_path_and_beside_the_compiler(tmp_path: Path) -> None:
     home = _program(tmp_path / "home/Ascend/ascend-toolkit/latest/bin/aoe")
-    assert find_cann_aoe({"HOME": str(tmp_path / "home")}).program == home
+    assert find_cann_program({"HOME": str(tmp_path / "home")}).program == home
     in_path = _program(tmp_path / "bin/aoe")
-    assert find_cann_aoe({"PATH": str(tmp_path / "bin")}).program == in_path
+    assert find_cann_program({"PATH": str(tmp_path / "bin")}).program == in_path
     _program(tmp_path / "cann/bin/atc")
     beside = _program(tmp_path / "cann/tools/aoe/bin/aoe")
-    assert find_cann_aoe({"PATH": str(tmp_path / "cann/bin")}).program == beside
+    assert find_cann_program({"PATH": str(tmp_path / "cann/bin")}).program == beside
 
 
 @pytest.mark.parametrize(
@@ -70,16 +70,16 @@ def test_aoe_of_cann_is_found_at_home_in_the_path_and_beside_the_compiler(tmp_pa
 def test_aoe_of_this_engine_is_never_taken_for_it(tmp_path: Path, text: str) -> None:
     own = _program(tmp_path / "own/aoe", text)
     other = _program(tmp_path / "cann/aoe")
-    only_own = find_cann_aoe({"PATH": str(own.parent)})
+    only_own = find_cann_program({"PATH": str(own.parent)})
     assert only_own.program is None
     assert f"PATH, {own.parent}: that is this program" in only_own.tried
-    both = find_cann_aoe({"PATH": f"{own.parent}:{other.parent}"})
+    both = find_cann_program({"PATH": f"{own.parent}:{other.parent}"})
     assert both.program == other
 
 
 def test_search_in_vain_says_every_place(tmp_path: Path) -> None:
     (tmp_path / "toolkit").mkdir()
-    tried = find_cann_aoe({"ASCEND_HOME_PATH": str(tmp_path / "toolkit"), "HOME": "/h"}).tried
+    tried = find_cann_program({"ASCEND_HOME_PATH": str(tmp_path / "toolkit"), "HOME": "/h"}).tried
     assert "ASCEND_TOOLKIT_HOME is not set" in tried
     assert f"ASCEND_HOME_PATH={tmp_path / 'toolkit'}: none" in tried
     assert "/usr/local/Ascend/ascend-toolkit/latest: none" in tried
