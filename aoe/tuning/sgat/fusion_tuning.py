@@ -117,9 +117,8 @@ def tune_fusion_groups(
     with closing(open_compilers(tuning)) as compilers:
         with closing(open_assembly(tuning, graph, compilers)) as assembly:
             costs = ModelCosts.of(profile, write_s=assembly.write_s)
-            searching = searching_time(
-                tuning.time.stopwatch, costs, tuning.machine.runner.target.core_num
-            )
+            cores = tuning.machine.runner.target.core_num
+            searching = searching_time(tuning.time.stopwatch, costs, cores)
             tools = replace(_tools(tuning, bank, operators, searching), tell_lookup=tell_lookup)
             lookups = {one.graph_id: looked_up(one, tools) for one in found.subgraphs}
             alone = _time_for_kernels(searching, lookups.values())
