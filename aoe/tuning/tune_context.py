@@ -235,7 +235,7 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
     inputs, calibration = _inputs(settings, model)
     places = result_places(context, model.name, job)
     words = job.look_up_words if settings.lookup_only else job.words
-    progress.step(f"{words} of {source.path.name}")
+    progress.step(f"{words} of {source.path.name}{settings.job_note}")
     _tell_doubts(context, whole, model)
     turns = engine.open_turns(lock_path(env), device.cores(), progress.warn, stopwatch.left_s)
     versions = engine.versions()
