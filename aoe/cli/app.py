@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from aoe.cli.options import (
     finish,
     given_configuration,
     given_inputs,
+    is_given,
     read_calibration,
     refuse_empty_paths,
     refuse_gradients,
@@ -134,6 +136,7 @@ def tune(context: typer.Context, **options: Any) -> None:
         )
     from aoe.cli.tune_command import run_folder, run_tuning
     from aoe.tuning.configuration.resolving import settings_of
+    from aoe.tuning.registry import other_mode
 
     if options["model"] is None:
         options["framework"] = None
@@ -144,6 +147,8 @@ def tune(context: typer.Context, **options: Any) -> None:
         inputs=given_inputs(options["input_files"], options["input_sets"]),
         calibration=read_calibration(options["calibration"]),
     )
+    if is_given(context, "job_type"):
+        settings = replace(settings, job_note=other_mode(options["job_type"]))
     run = run_tuning if options["model_path"] is None else run_folder
     run(
         settings,

@@ -193,13 +193,14 @@ def _looked_up(
 
 def _tuned_first(aoe_mode: str) -> tuple[JobType, ...]:
     """Return the modes that tune first."""
-    from aoe.tuning.registry import KINDS, parse_job_types
+    from aoe.tuning.registry import KINDS, other_mode, parse_job_types
 
     jobs = parse_job_types(aoe_mode, "--aoe_mode")
     for job in jobs:
         if not KINDS[job].earlier:
             raise OptionError("--aoe_mode", f"{job.subject}s are no part of a model", got=aoe_mode)
-    say(f"--aoe_mode={aoe_mode}: {', then '.join(job.words for job in jobs)}")
+    words = ", then ".join(job.words for job in jobs)
+    say(f"--aoe_mode={aoe_mode}: {words}{other_mode(aoe_mode, '--aoe_mode')}")
     return jobs
 
 

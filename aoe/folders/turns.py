@@ -364,8 +364,20 @@ def join_turn(held: ExitStack) -> None:
     held.callback(_joined.discard, token)
 
 
+def _program(argv0: str) -> str:
+    """Return what other runs call this program.
+
+    >>> _program("/usr/bin/aoe"), _program("/app/serve/__main__.py")
+    ('aoe', 'python -m serve')
+    """
+    file = Path(argv0)
+    if file.name in ("", "-c", "-"):  # a script without a file: its folder says whose it is
+        return f"python {file.name}".rstrip() + f" in {Path.cwd()}"
+    return f"python -m {file.parent.name}" if file.name == "__main__.py" else file.name
+
+
 def _own_note() -> bytes:
-    command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    command = " ".join([_program(sys.argv[0]), *sys.argv[1:]])
     facts = {
         "pid": os.getpid(),
         "command": command if len(command) <= _COMMAND_CHARS else command[:_COMMAND_CHARS] + "...",

@@ -131,6 +131,7 @@ class TuneSettings:
             themselves what they are.
         weight: Second file, for frameworks that keep the weights apart.
         job_types: Modes, in order.
+        job_note: Said where tuning begins: which other mode a lone number may have meant.
         stage_limits_s: Seconds for each of them, None for no limit; empty where they share
             `tuning_time_limit_s`.
         input_shape: Text of `--input_shape`, or None.
@@ -182,6 +183,7 @@ class TuneSettings:
     framework: int | None = 5
     weight: Path | None = None
     job_types: tuple[JobType, ...] = (JobType.OPAT,)
+    job_note: str = ""
     stage_limits_s: tuple[float | None, ...] = ()
     input_shape: str | None = None
     shape_cases: tuple[str, ...] = ()

@@ -109,3 +109,24 @@ def parse_job_types(text: str, where: str = "--job_type") -> tuple[JobType, ...]
         if job not in jobs:
             jobs.append(job)
     return tuple(jobs)
+
+
+def other_mode(text: str, where: str = "--job_type") -> str:
+    """Return how to get the other mode where a lone number names one; empty for names and lists.
+
+    AOE's pages contradict each other: 1 is subgraph tuning in its reference, and operator tuning
+    in the tutorial and on the page of MindStudio.
+
+    Args:
+        text: A value `parse_job_types` takes.
+        where: The option.
+    """
+    modes = (JobType.SGAT, JobType.OPAT)
+    job = next((one for one in modes if text.strip() == str(one.number)), None)
+    if job is None:
+        return ""
+    other = modes[1 - modes.index(job)]
+    return (
+        f" ({where}={job.number} as in AOE's reference; its tutorial swaps the numbers: "
+        f"{where}={other} is {other.subject} tuning)"
+    )

@@ -235,7 +235,7 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
     inputs, calibration = _inputs(settings, model)
     places = result_places(context, model.name, job)
     words = job.look_up_words if settings.lookup_only else job.words
-    progress.step(f"{words} of {source.path.name}")
+    progress.step(f"{words} of {source.path.name}{settings.job_note}")
     _tell_doubts(context, whole, model)
     turns = engine.open_turns(lock_path(env), device.cores(), progress.warn, stopwatch.left_s)
     versions = engine.versions()
@@ -495,7 +495,7 @@ def result_places(context: ModeContext, model_name: str, job: JobType) -> Result
     return ResultPlaces(
         tuning_name=name,
         om_file=om_file,
-        results=_writable(results),
+        results=_writable(results, make=output is not None),
         result_file=log / result_name(job, stamp, os.getpid()),
         bank=bank,
         report=among.report if among is not None else "",
@@ -504,16 +504,27 @@ def result_places(context: ModeContext, model_name: str, job: JobType) -> Result
     )
 
 
-def _writable(directory: Path) -> Path:
+def _writable(directory: Path, *, make: bool = True) -> Path:
+    """Return a directory that can be written to.
+
+    Args:
+        directory: Made where it is missing.
+        make: False to leave that to the first file in it: a run that is killed leaves no empty
+            folder in the workspace.
+    """
+    place = directory
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        if make:
+            directory.mkdir(parents=True, exist_ok=True)
+        while not place.exists():
+            place = place.parent
     except OSError as error:
         raise OutputError(
             str(directory),
             f"cannot be created: {error.strerror}",
             hint="give a directory you may write to with --output",
         ) from error
-    if not os.access(directory, os.W_OK | os.X_OK):
+    if not os.access(place, os.W_OK | os.X_OK):
         raise OutputError(
             str(directory),
             "no permission to write there",

@@ -24,6 +24,8 @@ _WITHOUT_EFFECT = frozenset(
     }
 )
 """Parameters that say how a layer is trained or which code computes it, not what."""
+_MOVES = frozenset({"Gather", "Identity", "Pad", "Reshape", "Slice", "Transpose", "Unsqueeze"})
+"""Nodes that only bring the operands of a layer into place."""
 
 
 @dataclass(slots=True)
@@ -135,6 +137,18 @@ def _convert(
         blobs.writers[name] -= 1
         blobs.made[name] = _named(makers, scope, result, name, is_last=not blobs.writers[name])
         blobs.unread[name] = None
+    _name_what_computes(parts.nodes[before:])
+
+
+def _name_what_computes(nodes: Sequence[onnx.NodeProto]) -> None:
+    """Give the name of a layer to its first node that computes; tables and files speak of it.
+
+    Args:
+        nodes: Of one layer; the first has the layer's name.
+    """
+    computes = next((node for node in nodes if node.op_type not in _MOVES), None)
+    if computes is not None and computes is not nodes[0]:
+        nodes[0].name, computes.name = computes.name, nodes[0].name
 
 
 def _check_arity(layer: CaffeLayer, rule: LayerRule) -> None:

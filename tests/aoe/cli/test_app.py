@@ -142,6 +142,15 @@ def test_options_of_precision_reach_the_settings(
         assert tuned[-1].precision.strict
 
 
+def test_lone_number_of_a_mode_is_read_in_words_first(run: Run, tuned: list[TuneSettings]) -> None:
+    run("--model=m", "-j", "1")
+    assert "--job_type=1 as in AOE's reference" in tuned[-1].job_note
+    assert tuned[-1].job_note.endswith("--job_type=opat is operator tuning)")
+    for clear in (("-j", "opat"), ("-j", "1,2"), ()):
+        run("--model=m", *clear)
+        assert tuned[-1].job_note == ""
+
+
 def test_mode_is_added_by_a_module_and_a_line(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ def test_bank_is_looked_up_and_the_file_is_named_as_atc_names_it(
     ("mode", "jobs", "words"),
     [
         ("2", (JobType.OPAT,), "--aoe_mode=2: operator tuning (OPAT)"),
+        ("1", (JobType.SGAT,), "--aoe_mode=opat is operator tuning"),
         ("1,2", (JobType.SGAT, JobType.OPAT), "subgraph tuning (SGAT), then operator tuning"),
         ("opat", (JobType.OPAT,), "operator tuning (OPAT)"),
     ],

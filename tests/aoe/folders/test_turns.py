@@ -190,6 +190,7 @@ def test_owner_is_named_on_the_screen_once(tmp_path: Path) -> None:
     (text,) = told
     assert text.startswith(f"waiting: another run measures (pid {run.process.pid} since ")
     assert text.endswith("on cpu0; one measures at a time") and "measuring cpu0,cpu1" in text
+    assert f"python -c in {Path.cwd()} " in text
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])

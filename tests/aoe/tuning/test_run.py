@@ -204,6 +204,12 @@ def _places(place: Path, env: dict[str, str], output: Path | None) -> tuple[Path
     return places.om_file, places.result_file
 
 
+def test_workspace_has_no_folder_before_there_is_a_result(place: Path) -> None:
+    om, _ = _places(place, {}, None)
+    assert om.parent == place / "aoe_workspace/net_20260102030405678/tunespace/result"
+    assert not (place / "aoe_workspace").exists()
+
+
 def test_output_directory_takes_everything(place: Path) -> None:
     om, result = _places(place, {}, place / "out")
     assert om == place / "out" / "net_tune.om"

@@ -73,3 +73,13 @@ def test_network_computes_what_opencv_reads_from_the_same_files(
 
 def _surest_first(rows: Array) -> Array:
     return rows[0, 0][np.argsort(-rows[0, 0, :, 2])]
+
+
+def test_layer_gives_its_name_to_the_node_that_computes(tmp_path: Path) -> None:
+    """A fully connected layer behind a convolution is a Reshape and a Gemm."""
+    known = NETWORKS["alexnet"]()
+    text, weights = write_net(known.net, tmp_path)
+    model = load_caffe(ModelSource(path=text, weight=weights)).proto
+    nodes = {node.name: node.op_type for node in model.graph.node}
+    connected = [layer.name for layer in known.net.layers if layer.type == "InnerProduct"]
+    assert connected and {nodes[name] for name in connected} == {"Gemm"}
