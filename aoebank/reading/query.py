@@ -122,7 +122,10 @@ def columns_read(sql: str) -> Wanted:
 
     def note(action: int, first: str | None, second: str | None, *_: object) -> int:
         if action == sqlite3.SQLITE_READ and first is not None:
-            found.setdefault(first, set()).add(second or "")
+            # a table of which no column is read comes as the query spells it
+            table = first.lower()
+            table = FULL_TEXT if table.startswith(FULL_TEXT) else table  # or a table of its index
+            found.setdefault(table, set()).add(second or "")
         return _only_reading(action, first)
 
     with closing(make_tables(sql)) as connection:
@@ -186,14 +189,12 @@ def fill(
             side.read_bytes(QUARANTINE) or b"", Path(side.label, QUARANTINE)
         )
         for name in names:
-            try:
-                parsed = side.load(name) if reads_files else None
-                if reads_files and parsed is None:
-                    continue
+            parsed, entries = None, ()
+            try:  # a side-car tells the same whether its bank file can be read, or is asked for
                 entries = side.load_provenance(name).entries if reads_side_cars else ()
+                parsed = side.load(name) if reads_files else None
             except BankPathError as error:
                 closed.append(error)
-                continue
             place: Row = {"bank": side.label, "file": name}
             if parsed is not None:
                 fault = find_error(parsed)
@@ -402,7 +403,7 @@ def query(sql: str, sides: Sequence[Side], *, today: date) -> QueryResult:
             raise UsageError("no query", got=repr(sql), expected="a SELECT")
         columns = tuple(column[0] for column in cursor.description)
         rows = tuple(tuple(map(_plain, row)) for row in cursor)
-    except (sqlite3.Error, sqlite3.Warning) as error:
+    except (sqlite3.Error, sqlite3.Warning, UnicodeEncodeError) as error:  # words need not be text
         refused = "it may read tables and nothing else" if _is_refusal(error) else str(error)
         raise UsageError(
             f"cannot run the query: {refused}",

@@ -222,6 +222,9 @@ def test_only_the_columns_a_query_names_are_filled(bank: Path) -> None:
         "SELECT key, rank FROM records_fts WHERE records_fts MATCH 'matmul' ORDER BY rank, rowid",
         "SELECT op_type FROM records UNION SELECT soc_version FROM files",
         "EXPLAIN QUERY PLAN SELECT key FROM records",
+        'SELECT count(*), (SELECT count(*) FROM [FILES]), 1 FROM Records r, "Provenance"',
+        "SELECT count(*) FROM Records_FTS",
+        "SELECT count(*) FROM records_fts_docsize",
     ],
 )
 def test_answer_is_that_of_full_tables(sql: str) -> None:
@@ -229,10 +232,25 @@ def test_answer_is_that_of_full_tables(sql: str) -> None:
     side = PathSide(label="sample", path=Path(__file__).parents[3] / "sample_banks")
     with closing(make_tables(sql)) as database:
         fill(database, [side], today=today)
-        if FULL_TEXT in sql:
+        if FULL_TEXT in sql.lower():
             database.execute(f"INSERT INTO {FULL_TEXT} ({FULL_TEXT}) VALUES ('rebuild')")
         rows = database.execute(sql).fetchall()
     assert rows and query(sql, [side], today=today).rows == tuple(rows)
+
+
+def test_side_car_of_a_file_that_cannot_be_read_counts_in_every_query(bank: Path) -> None:
+    file = banks.file_of(bank)
+    Bank(bank).append_provenance(file, [make_provenance(make_record(1).key)])
+    file.unlink()
+    file.symlink_to("gone")
+    counts = "SELECT count(*) FROM provenance"
+    for sql in (counts, f"SELECT ({counts}), count(*) FROM files"):
+        assert aoebank.query(sql, bank).rows[0][0] == 4
+
+
+def test_query_that_is_no_unicode_is_refused(bank: Path) -> None:
+    with pytest.raises(UsageError, match="cannot run the query"):
+        aoebank.query("SELECT '\udcff'", bank)
 
 
 def test_record_that_cannot_be_read_counts_as_ls_counts_it(bank: Path) -> None:
