@@ -42,6 +42,29 @@ test (`tests/test_for_aoe_users.py`); the last column says where AOE's behaviour
 
 {counts}
 
+## Before you follow a tutorial of AOE
+
+- **Training is computed by its framework.** Of PyTorch and TensorFlow scripts the inference form
+  is tuned, and nothing tuned is loaded while they train: no backward kernels, no sessions of
+  TensorFlow 1. "Train again with the bank" and `op_compiler_cache_mode=force` change nothing in
+  training; serve the `.om`, or `optimize` the trained module ([tensorflow.md](tensorflow.md),
+  [pytorch.md](pytorch.md)). Gradient tuning groups the all-reduces of DDP
+  ([gradients.md](gradients.md)).
+- **`set_aoe` comes before the steps it collects**, not behind ten of them: what ran before is not
+  remembered ([pytorch.md](pytorch.md#collect-what-a-script-computes)).
+- **`ACL_OP_COMPILER_CACHE_MODE` turns tuning off**, also with `enable`: `aoe.torch.set_option`
+  makes later calls look up only.
+- **One job number**: 1 is subgraph and 2 operator tuning, as in AOE's reference; the first line
+  of a run says how to get the other.
+- **Gains of the articles are an NPU's.** `aoe advise` tries edits on this CPU. The article's
+  identity convolution between `MirrorPad` and `Mul`, which saves an NPU two changes of layout, is
+  not among them: for that pattern a gather is proposed. Operators are split by few rules:
+  `convolution-split` where a Split follows, `dft-in-stages` and its like, `convolution-1d-as-2d`,
+  and batches into parts ([rewrites.md](rewrites.md)). None makes parts that fit a unit of an NPU:
+  large kernels and channel counts stay whole.
+
+## What is here
+
 What `aoe` has and AOE has not, such as `--trials`, `--search`, `--accuracy` or `--json`, is in
 [cli-aoe.md](cli-aoe.md); where to look when something goes wrong, in
 [troubleshooting.md](troubleshooting.md).

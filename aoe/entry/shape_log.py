@@ -105,6 +105,11 @@ class ShapeLog:
                     f"{_OPTION}: {shape.text} is extreme: {size} the size of the usual "
                     f"{usual.text}, {shape.count} of {plural(self.calls, 'call')}"
                 )
+            elif what := _unusual_extent(shape, usual):
+                found.append(
+                    f"{_OPTION}: {shape.text} represents few calls: {what} of the usual "
+                    f"{usual.text}, {shape.count} of {plural(self.calls, 'call')}"
+                )
         return tuple(found)
 
     def _usual(self) -> CountedShape:
@@ -116,6 +121,23 @@ class ShapeLog:
             if 2 * seen >= self.calls:
                 return shape
         return by_size[-1]
+
+
+def _unusual_extent(shape: CountedShape, usual: CountedShape) -> str:
+    """Return the extent that is 1, or the batch that is far from the usual one; empty for none.
+
+    Source: AOE's tutorial: shapes to tune are the common ones, without extents of 1, at the batch
+    of the service.
+    """
+    others = parse_input_shape(usual.text)
+    for name, extents in parse_input_shape(shape.text).items():
+        known = others.get(name, ())
+        for axis, (extent, other) in enumerate(zip(extents, known, strict=False)):
+            if extent == 1 != other:
+                return f"extent 1 of {name} at axis {axis} in place of {other}"
+            if axis == 0 and max(extent, other) >= _FAR * min(extent, other):
+                return f"batch {extent} of {name} in place of {other}"
+    return ""
 
 
 def read_shape_log(path: Path) -> ShapeLog:

@@ -178,8 +178,9 @@ class Collector:
         """Say that nothing was collected, if so, and tune what there is."""
         if not has_seen:
             warnings.warn(
-                "set_aoe: no step followed the call, so nothing was collected; call it before the "
-                "steps that are to be tuned",
+                "set_aoe: no step followed the call, so nothing was collected; steps before it are "
+                "not remembered, so call it before those that are to be tuned, not behind them as "
+                "AOE's tutorial does",
                 stacklevel=3,
             )
         if self._tuning is not None and self._writer.has_graphs:

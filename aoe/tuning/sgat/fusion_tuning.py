@@ -113,12 +113,12 @@ def tune_fusion_groups(
     """
     operators = open_bank(tuning, tuning.banks.base)
     graph, profile = profile_default(tuning)
+    runner = tuning.machine.runner
     found = found_fusion_groups(tuning, graph)
     with closing(open_compilers(tuning)) as compilers:
         with closing(open_assembly(tuning, graph, compilers)) as assembly:
             costs = ModelCosts.of(profile, write_s=assembly.write_s)
-            cores = tuning.machine.runner.target.core_num
-            searching = searching_time(tuning.time.stopwatch, costs, cores)
+            searching = searching_time(tuning.time.stopwatch, costs, runner.target.core_num)
             tools = replace(_tools(tuning, bank, operators, searching), tell_lookup=tell_lookup)
             lookups = {one.graph_id: looked_up(one, tools) for one in found.subgraphs}
             alone = _time_for_kernels(searching, lookups.values())
@@ -151,7 +151,7 @@ def tune_fusion_groups(
             TaskScheduler[Subgraph, TunedSubgraph](
                 tasks=tasks,
                 pool=SerialExecutor(),
-                runner=tuning.machine.runner,
+                runner=runner,
                 warn=tuning.progress.warn,
                 clock=tuning.time.stopwatch.clock,
             ).run()

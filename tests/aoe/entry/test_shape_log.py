@@ -76,6 +76,19 @@ def test_tiny_shape_is_extreme_too(tmp_path: Path) -> None:
     assert "x:1,8 is extreme: 1/64 the size of the usual x:64,8" in " ".join(found.doubts())
 
 
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("200,x:1,32,32", "x:1,32,32 represents few calls: extent 1 of x at axis 0 in place of 4"),
+        ("200,x:4,1,512", "extent 1 of x at axis 1 in place of 32"),
+        ("200,x:64,8,32", "batch 64 of x in place of 4 of the usual x:4,32,32, 200 of 1100 calls"),
+    ],
+)
+def test_shape_that_represents_few_calls_is_told(tmp_path: Path, line: str, what: str) -> None:
+    (doubt,) = _log(tmp_path, "900,x:4,32,32", line).doubts()
+    assert what in doubt
+
+
 def test_long_tail_is_cut_and_that_is_said(tmp_path: Path) -> None:
     found = _log(tmp_path, *(f"{100 - number},x:{number + 10},8" for number in range(40)))
     assert len(found.chosen()) == MOST_SHAPES
