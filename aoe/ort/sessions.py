@@ -179,13 +179,14 @@ def _no_kernel(where: str, operator: str, node: str) -> RunError:
     domain, _, versioned = operator.rpartition(".")
     name, _, version = versioned.removesuffix(")").partition("(")
     if all(kernel.op_name != name for kernel in get_all_opkernel_def()):
+        problem = f"ONNX Runtime has no kernel of {operator}, the operator of node {node!r}"
+        if domain:
+            hint = "export the model with simpler operators in its place"
+            return RunError(where, problem, hint=hint)
         return RunError(
             where,
-            f"ONNX Runtime has no kernel of {operator}, the operator of node {node!r}, and cannot "
-            "replace it by others at the opset of the model",
-            hint="export the model with simpler operators in its place"
-            if domain
-            else f"export the model with opset {version}, or with simpler operators in its place",
+            f"{problem}, and cannot replace it by others at the opset of the model",
+            hint=f"export the model with opset {version}, or with simpler operators in its place",
         )
     return RunError(
         where,

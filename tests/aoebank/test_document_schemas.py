@@ -21,7 +21,8 @@ from aoebank.cli import COMMANDS, load
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = re.compile(r'"(aoebank\.[a-z_-]+/\d+)"')
-ELSEWHERE = {"aoebank.history/1", "aoebank.provenance/1", "aoebank.ls/1", "aoebank.rows/1"}
+ROWS = {"aoebank.rows/1", "aoebank.rows/2"}
+ELSEWHERE = {"aoebank.history/1", "aoebank.provenance/1", "aoebank.ls/1", *ROWS}
 ANSWERS = [
     case
     for case in golden_harness.cases("aoebank")

@@ -273,7 +273,7 @@ def test_broken_model_is_one_message_and_leaves_nothing_behind(
     assert said.err.startswith("error: ") and len(said.err.splitlines()) <= 2
     left = sorted({*tmp_path.rglob("*")} - before)
     if broken.is_begun:
-        assert "hint: export with the opset that has it, or name the library" in said.err
+        assert "hint: export the model with an opset that has it, or name the library" in said.err
         _, result = left
         assert '"tuning failed"' in result.read_text()
     else:

@@ -192,7 +192,9 @@ def test_operators_with_a_kernel_on_a_cpu_are_loaded() -> None:
 
 
 def test_operator_for_graphics_cards_has_none() -> None:
-    assert "has no BiasSplitGelu" in _refusal("BiasSplitGelu", {"x": _ROWS, "b": _WIDTH}, {}, 1)
+    assert "has no kernel of BiasSplitGelu" in _refusal(
+        "BiasSplitGelu", {"x": _ROWS, "b": _WIDTH}, {}, 1
+    )
 
 
 def _refusal(op_type: str, inputs: Inputs, attributes: Mapping[str, int], results: int) -> str:
