@@ -37,6 +37,10 @@ from aoebank import Event
 _NO_TIME = "not decided, the time limit left no time to compare the whole model"
 _LATE = "not decided, the model did not answer in time with it"
 _OPEN = "not decided, the time limit left too few comparisons of the whole model"
+_MORE_TIME = (
+    "; what won alone is in the bank: a run with more time compares it, --lookup_only takes it "
+    "unmeasured"
+)
 _NOT_FASTER = "the whole model is not proven faster with it"
 _SLOWER = "the whole model is slower with it"
 SLOWER_AT_A_POINT = "the model is slower with it at a point of the range"
@@ -572,6 +576,7 @@ def decide_candidates(
     else:
         validation = validator.validate(candidates, prior())
     if validation.undecided and not validation.kept:
-        progress.warn(f"the whole model stays untuned: {validation.undecided}")
+        way_out = _MORE_TIME if validation.undecided.startswith((_NO_TIME, _OPEN)) else ""
+        progress.warn(f"the whole model stays untuned: {validation.undecided}{way_out}")
     news = [one for one in candidates if one.name not in own or one not in validation.kept]
     return validation, [one for one in news if validation.is_decided(one)]

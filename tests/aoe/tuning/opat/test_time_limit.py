@@ -331,6 +331,7 @@ def test_what_there_was_no_time_to_judge_is_judged_by_the_next_run(
     costs.load_s = 25.0  # not even one process fits
     first = timed.tune(60.0)
     assert first.validation.kept == () and "time limit" in first.validation.undecided
+    assert "--lookup_only takes it unmeasured" in " ".join(timed.progress.texts("warn"))
     costs.load_s = usual.load_s
     second = timed.tune(600.0)
     assert second.validation.kept
