@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from aoebank.storage.readers.soc_versions import old_soc_versions
     from aoebank.storage.readers.toolkit import CannSearch, find_cann_program, find_toolkit
     from aoebank.storage.signing import find_signer, sign_data
+    from aoebank.storage.spare import BankWithSpare, SpareBank
     from aoebank.validation.api import (
         explain,
         fix,
@@ -118,6 +119,7 @@ __all__ = [
     "BankNotFoundError",
     "BankPathError",
     "BankPermissionError",
+    "BankWithSpare",
     "BlameResult",
     "CannSearch",
     "CheckResult",
@@ -164,6 +166,7 @@ __all__ = [
     "Severity",
     "ShowResult",
     "SnapshotResult",
+    "SpareBank",
     "StaleRecord",
     "StaleResult",
     "TagResult",
@@ -295,6 +298,7 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "storage.readers.soc_versions": "old_soc_versions",
     "storage.readers.toolkit": "CannSearch find_cann_program find_toolkit",
     "storage.signing": "find_signer sign_data",
+    "storage.spare": "BankWithSpare SpareBank",
     "validation.api": "explain fix fmt schema_import schema_list stale validate",
     "validation.explain": "Explanation",
     "validation.fix": "FixOutcome",

@@ -144,6 +144,25 @@ def _torn_bank(runs: Runs, work: Path) -> str:
     )
 
 
+def _full_bank(runs: Runs, work: Path) -> str:
+    """Tune into a bank below which no file can be made."""
+    (work / "bank").mkdir()
+    code = f"""
+import errno
+from pathlib import Path
+made = Path.open
+def open_none(path, mode="r", *options, **more):
+    if "x" in mode and path.is_relative_to({str(work / "bank")!r}):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    return made(path, mode, *options, **more)
+Path.open = open_none
+"""
+    options = ("--input_shape=x:1,16,96,96", f"--output={work / 'out'}", "--trials=1")
+    return _program(
+        code, "--model=net.onnx", *options, cwd=runs.root, TUNE_BANK_PATH=str(work / "bank")
+    )
+
+
 # ---- the tuned model ----
 
 
@@ -245,6 +264,7 @@ SCENES: Mapping[str, Callable[[Runs, Path], str]] = {
     ),
     "bank without permission": _closed_bank,
     "torn bank": _torn_bank,
+    "full bank": _full_bank,
     "wrong cpu": _wrong_cpu,
     "no om": lambda runs, work: _tuning(runs, "aoe run net.onnx"),
     "benchmark": lambda runs, work: _tuning(runs, "aoe benchmark net.onnx"),
@@ -260,6 +280,7 @@ OF_PROCESSES = (
     "no engine",
     "bad record",
     "torn bank",
+    "full bank",
     "merge conflict",
     "unsettled",
     "interrupted",

@@ -85,16 +85,16 @@ class GradientBank:
         """
         record = record_of(modelhash, trace, self._journal.clock())
         if self._journal.quarantine_reason(record) is not None:
-            self._append(modelhash, replace(verdict, event=Event.UNSATISFIED), trace, None)
+            self.note(modelhash, replace(verdict, event=Event.UNSATISFIED), trace)
             return
-        self._bank.put(self.file, [record])
-        self._append(modelhash, verdict, trace, lists_digest(record))
+        note = _note(modelhash, verdict, trace, lists_digest(record))
+        self._journal.put(self.file, record, [note])
 
     def note(
         self, modelhash: int, verdict: GradientVerdict, trace: GradientTrace | None = None
     ) -> None:
         """Append provenance without touching the record."""
-        self._append(modelhash, verdict, trace, None)
+        self._journal.append(self.file, [_note(modelhash, verdict, trace, None)])
 
     def last_failure(
         self, modelhash: int, *, world_size: int, backend: str
@@ -132,24 +132,20 @@ class GradientBank:
         found = self._journal.last_change(self.file, record.key)
         return found if found and found.search.get("lists") == lists_digest(record) else None
 
-    def _append(
-        self,
-        modelhash: int,
-        verdict: GradientVerdict,
-        trace: GradientTrace | None,
-        digest: str | None,
-    ) -> None:
-        note = Note(
-            key=str(modelhash),
-            event=verdict.event,
-            op_names=trace.names if trace else (),
-            estimate=verdict.estimate,
-            baseline_us=verdict.baseline_us,
-            tuned_us=verdict.tuned_us,
-            cluster={"world_size": verdict.world_size, "backend": verdict.backend},
-            search=search_facts(verdict, trace, digest),
-        )
-        self._journal.append(self.file, [note])
+
+def _note(
+    modelhash: int, verdict: GradientVerdict, trace: GradientTrace | None, digest: str | None
+) -> Note:
+    return Note(
+        key=str(modelhash),
+        event=verdict.event,
+        op_names=trace.names if trace else (),
+        estimate=verdict.estimate,
+        baseline_us=verdict.baseline_us,
+        tuned_us=verdict.tuned_us,
+        cluster={"world_size": verdict.world_size, "backend": verdict.backend},
+        search=search_facts(verdict, trace, digest),
+    )
 
 
 def gradient_bank_folder(env: Mapping[str, str], cwd: Path, soc_version: str) -> Path:

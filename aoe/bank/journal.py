@@ -78,7 +78,7 @@ class BankJournal:
     """One run's hand in the banks below a root: its side-cars and its quarantine.
 
     Args:
-        root: Bank root.
+        root: Bank root; or the bank, where that is more than its root.
         soc_version: Target whose records are used.
         fingerprint: Environment of this run's measurements, see `machine_fingerprint`.
         model: Name of the model being tuned, and what else identifies it.
@@ -88,7 +88,7 @@ class BankJournal:
 
     def __init__(
         self,
-        root: Path,
+        root: Path | Bank,
         soc_version: str,
         *,
         fingerprint: Mapping[str, Any],
@@ -96,7 +96,7 @@ class BankJournal:
         engine_version: str,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.bank = Bank(root)
+        self.bank = root if isinstance(root, Bank) else Bank(root)
         self.soc_version = soc_version
         self.fingerprint = dict(fingerprint)
         self.model = dict(model)
@@ -202,8 +202,15 @@ class BankJournal:
 
     def append(self, file: Path, notes: Sequence[Note]) -> None:
         """Append lines to the side-car of a bank file; no record is touched."""
+        self.bank.append_provenance(file, self._entries(notes))
+
+    def put(self, file: Path, record: Record, notes: Sequence[Note]) -> None:
+        """Store a record and append its lines to the side-car, both or neither."""
+        self.bank.put(file, [record], self._entries(notes))
+
+    def _entries(self, notes: Sequence[Note]) -> list[Provenance]:
         time = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
-        self.bank.append_provenance(file, [self._entry(note, time) for note in notes])
+        return [self._entry(note, time) for note in notes]
 
     def _entry(self, note: Note, time: str) -> Provenance:
         estimate = note.estimate

@@ -28,6 +28,7 @@ from aoe.bank.verdicts import (
     failed_search_of,
     is_of_nothing,
     is_settled,
+    note_of,
     surroundings_of,
     undecided_operator_of,
 )
@@ -452,9 +453,9 @@ class OperatorBank(TaskBank[Workload]):
         reason = self._journal.quarantine_reason(record)
         if reason is not None:
             raise ValueError(f"{record.key} is {reason}")
-        self._bank.put(self.file(workload.op_type), [record])
+        note = note_of(record.key, verdict, self._cluster(workload))
+        self._journal.put(self.file(workload.op_type), record, [note])
         self._saved.add(record.key)
-        self.note([(workload, verdict)])
 
     def _copied(self, source: Path, root: Path) -> Path:
         for other in (self._base, self._built_in):

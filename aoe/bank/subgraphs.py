@@ -194,8 +194,7 @@ class SubgraphBank(TaskBank[str]):
         reason = self._journal.quarantine_reason(record)
         if reason is not None:
             return reason
-        self._journal.bank.put(self.file, [record])
-        self._journal.append(self.file, [note_of(graph_id, note, _made_by(strategy))])
+        self._journal.put(self.file, record, [note_of(graph_id, note, _made_by(strategy))])
         return ""
 
     def measured(self) -> list[tuple[str, float]]:

@@ -101,11 +101,11 @@ class TaskBank(ABC, Generic[T]):
             return
         file, base_file = self._file_in(self._bank, task), self._file_in(self._base, task)
         record = self._record_at(base_file, key, self._base) if found is not None else None
-        if record is not None:
-            self._bank.put(file, [replace(record, soc_version=self.soc_version, location=None)])
         known = [*self._journal.entries(file, key)]
         lines = [line for line in self._journal.entries(base_file, key) if line not in known]
-        self._bank.append_provenance(file, lines)
+        if record is not None:
+            record = replace(record, soc_version=self.soc_version, location=None)
+        self._bank.put(file, [record] if record is not None else [], lines)
 
     def note(self, notes: Sequence[tuple[T, BankNote]]) -> None:
         """Append provenance without touching any record."""
@@ -137,10 +137,9 @@ class TaskBank(ABC, Generic[T]):
     def _copy(self, source: Path, records: Sequence[Record], file: Path, root: Path) -> None:
         other = Bank(root)
         file.parent.mkdir(parents=True, exist_ok=True)
-        other.put(file, records)
         known = list(other.iter_provenance(file))
         noted = [n for r in records for n in self._bank.iter_provenance(source, r.key)]
-        other.append_provenance(file, [entry for entry in noted if entry not in known])
+        other.put(file, records, [entry for entry in noted if entry not in known])
 
     def _model_verdicts(self, file: Path, task: T) -> Iterator[Provenance | None]:
         """Yield the verdicts of models on an answer, None where its record was replaced."""

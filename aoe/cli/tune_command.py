@@ -38,6 +38,9 @@ def run_tuning(
         details: True to tell every rule that is tried, too.
         env: Stands in for the process's environment.
         engine: What is tuned with.
+
+    Raises:
+        typer.Exit: all is written and told, but the bank took no more at some time.
     """
     from aoe.cli.progress import shown_progress
     from aoe.report.tuning import CasesReport, TuningReport, report_of
@@ -58,9 +61,11 @@ def run_tuning(
             engine=engine,
         )
     if tuned.cases:
-        finish(CasesReport(result=tuned), as_json=as_json)
+        code = finish(CasesReport(result=tuned), as_json=as_json)
     else:
-        finish(TuningReport(modes=tuple(map(report_of, tuned.modes))), as_json=as_json)
+        code = finish(TuningReport(modes=tuple(map(report_of, tuned.modes))), as_json=as_json)
+    if code:
+        raise typer.Exit(code)
     return tuned
 
 

@@ -134,10 +134,17 @@ def _doubt(proto: onnx.ModelProto) -> str:
     names = [value.name for value in proto.graph.input if value.name in weights]
     if not names:
         return ""
+    one = len(names) == 1
+    found = (
+        f"weight {names[0]} is an input too"
+        if one
+        else f"{len(names)} weights are inputs too, {names[0]} for one"
+    )
+    them = "it" if one else "them"
     return (
-        f"{len(names)} weights are inputs too, {names[0]} for one: callers may override them, so "
-        "ONNX Runtime and the kernels cannot take them for constants; if nobody does, export the "
-        "model without them in its inputs"
+        f"{found}: callers may override {them}, so ONNX Runtime and the kernels cannot take {them} "
+        f"for {'a constant' if one else 'constants'}; if nobody does, export the model without "
+        f"{them} in its inputs"
     )
 
 

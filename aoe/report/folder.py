@@ -60,6 +60,13 @@ class FolderReport(ManyModelsReport):
         """The error of each model that could not be tuned."""
         return [model.error for model in self.models]
 
+    @property
+    def error(self) -> AoebankError | None:
+        """The first one, if all models failed; else why the bank took no more."""
+        results = (model.result for model in self.models)
+        full = (result.bank_failure for result in results if result is not None)
+        return super(FolderReport, self).error or next(filter(None, full), None)
+
     def document(self) -> Mapping[str, object]:
         return {
             "folder": str(self.folder),

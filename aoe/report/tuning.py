@@ -174,9 +174,14 @@ class GradientTuningReport(Report):
     schema: str = "aoe.gdat/1"
 
     @property
+    def error(self) -> AoebankError | None:
+        """Why the bank took no more; None if it took all."""
+        return self.result.bank_failure
+
+    @property
     def exit_code(self) -> int:
-        """That of the training script."""
-        return self.result.exit_code
+        """That of the training script, or of the bank's failure."""
+        return self.result.exit_code or (self.error.exit_code if self.error else 0)
 
     def document(self) -> Mapping[str, object]:
         result = self.result.result
@@ -232,6 +237,11 @@ class ModeReport(Report):
     result: ModeResult
     schema: str = "aoe.mode/1"
 
+    @property
+    def error(self) -> AoebankError | None:
+        """Why the bank took no more; None if it took all."""
+        return self.result.bank_failure
+
     def document(self) -> Mapping[str, object]:
         result = self.result
         return {
@@ -267,13 +277,13 @@ class TuningReport(Report):
 
     @property
     def error(self) -> AoebankError | None:
-        """That of the last mode."""
-        return self.modes[-1].error
+        """The first one."""
+        return next(filter(None, (mode.error for mode in self.modes)), None)
 
     @property
     def exit_code(self) -> int:
-        """That of the last mode."""
-        return self.modes[-1].exit_code
+        """That of the last mode, or of the error."""
+        return self.modes[-1].exit_code or (self.error.exit_code if self.error else 0)
 
     def document(self) -> Mapping[str, object]:
         earlier = [{"schema": mode.schema, **mode.document()} for mode in self.modes[:-1]]
@@ -291,6 +301,11 @@ class CasesReport(Report):
 
     result: TuneResult
     schema: str = "aoe.tune_cases/1"
+
+    @property
+    def error(self) -> AoebankError | None:
+        """Why the bank took no more; None if it took all."""
+        return self.result.bank_failure
 
     def document(self) -> Mapping[str, object]:
         return {

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aoe.tuning.tasks.rewrites.lookup import TunedSubgraph
     from aoe.tuning.validation.accuracy import HeldAccuracy
     from aoe.tuning.validation.model_validator import ValidationResult
-    from aoebank import Column, Text
+    from aoebank import AoebankError, Column, Text
 
 _MOST_ROWS = 30
 T = TypeVar("T")
@@ -145,6 +145,11 @@ class ModelTuningReport(Report):
 
     result: ModelTuning[Any]
     schema: str = "aoe.tasks/1"
+
+    @property
+    def error(self) -> AoebankError | None:
+        """Why the bank took no more; None if it took all."""
+        return self.result.bank_failure
 
     def document(self) -> Mapping[str, object]:
         """Return the paths of all files, null for reports that did not stay, and the summary."""

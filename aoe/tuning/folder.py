@@ -26,6 +26,7 @@ from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import OneOfMany, TuneSettings, limits_of_part
 from aoe.tuning.progress import Progress
 from aoe.tuning.run import TuneResult, tune_with
+from aoebank import SpareBank
 
 OpenProgress = Callable[[], AbstractContextManager[Progress]]
 
@@ -84,7 +85,7 @@ def tune_folder(
             got=settings.output,
             expected="a directory",
         )
-    stamp, folders = timestamp_of(now), _folders(models)
+    stamp, folders, spare = timestamp_of(now), _folders(models), SpareBank()
     start = engine.clock()
     with PoolOnDemand(engine.open_remote_pool) as remote_pools:
         for number, model in enumerate(models):
@@ -108,6 +109,7 @@ def tune_folder(
                         now=now,
                         one_of_many=among,
                         remote_pools=remote_pools,
+                        spare=spare,
                         engine=engine,
                     )
                 except ERRORS_OF_A_MODEL as failure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 from aoe.errors import OptionError
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
+from aoebank import AoebankError, SpareBank
 
 if TYPE_CHECKING:
     from aoe.entry.shape_log import ShapeLog
@@ -274,6 +275,7 @@ class ModeContext:
         one_of_many: Where the model stands among those of the run; None if it is the only one.
         earlier: What the modes before this one gave.
         remote_pools: Keeps the workers of the run; None opens them for one mode.
+        spare: Takes what the bank of the run cannot, for all of its modes.
     """
 
     settings: TuneSettings
@@ -285,6 +287,7 @@ class ModeContext:
     one_of_many: OneOfMany | None = None
     earlier: tuple[ModeResult, ...] = ()
     remote_pools: PoolOnDemand | None = None
+    spare: SpareBank = field(default_factory=SpareBank)
 
     @property
     def clock(self) -> Callable[[], float]:
@@ -328,6 +331,11 @@ class ModeResult(Protocol):
     @property
     def om_file(self) -> Path | None:
         """Tuned model, None if the mode makes none."""
+        ...
+
+    @property
+    def bank_failure(self) -> AoebankError | None:
+        """Why the bank took no more, and where the records are; None if all went into it."""
         ...
 
 

@@ -35,6 +35,7 @@ from aoe.tuning.tune_context import ResultPlaces, TuneContext, open_tune_context
 from aoe.tuning.validation.candidates import ValidatedPart
 from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.workload import Precision
+from aoebank import AoebankError
 
 _MOST_IMPROVED = 10
 """Entries of `top_improved_ops`."""
@@ -60,6 +61,7 @@ class ModelTuning(Generic[P]):
         phases: Seconds of each `Phase` of it.
         streams: Callers the whole model was judged with at the same time.
         damaged: Bank files the run did without.
+        bank_failure: Why the bank took no more, and where the records are; None if it took all.
         metric: What the figures of the whole model are of.
         optimizations: Of ONNX Runtime, in words: how the untuned model is computed.
         reuse: What was taken from an earlier result, None without one.
@@ -79,6 +81,7 @@ class ModelTuning(Generic[P]):
     phases: Mapping[str, float] = field(default_factory=dict)
     streams: int = 1
     damaged: tuple[DamagedFile, ...] = ()
+    bank_failure: AoebankError | None = None
     metric: TargetMetric = TargetMetric.LATENCY
     optimizations: str = str(ALL_OPTIMIZATIONS)
     reuse: ReuseSummary | None = None
@@ -279,6 +282,7 @@ def run_facts(tuning: TuneContext) -> dict[str, Any]:
         "phases": tuning.time.phases.seconds(),
         "streams": tuning.subject.streams,
         "damaged": tuning.banks.damaged,
+        "bank_failure": tuning.banks.spare.failure,
         "metric": tuning.settings.target_metric,
         "optimizations": str(marked(model.proto)),
     }

@@ -39,7 +39,7 @@ from aoe.tuning.operator_choice import OPTION
 from aoe.tuning.progress import Progress, TellProgress, continued, progress_of
 from aoe.tuning.registry import KINDS, get_mode
 from aoe.workload import shapes_text
-from aoebank import plural
+from aoebank import AoebankError, SpareBank, plural
 
 if TYPE_CHECKING:
     import onnx
@@ -114,6 +114,12 @@ class TuneResult:
     def bank(self) -> Path:
         """Root or file of the bank of the last mode."""
         return self.modes[-1].bank
+
+    @property
+    def bank_failure(self) -> AoebankError | None:
+        """Why the bank took no more, and where the records are; None if all went into it."""
+        modes = (*self.modes, *(mode for case in self.cases for mode in case.modes))
+        return next(filter(None, (mode.bank_failure for mode in modes)), None)
 
     def get(self, kind: type[R]) -> R:
         """Return the result of the mode with this kind of result.
@@ -198,6 +204,7 @@ def tune_with(
     now: datetime,
     one_of_many: OneOfMany | None = None,
     remote_pools: PoolOnDemand | None = None,
+    spare: SpareBank | None = None,
     engine: EngineParts = REAL_ENGINE,
 ) -> TuneResult:
     """Run the modes of `settings`; each one refuses what it cannot tune before the first begins.
@@ -210,6 +217,7 @@ def tune_with(
         now: Time the run is named after.
         one_of_many: Where the model stands among those of the run; None if it is the only one.
         remote_pools: Keeps the workers for all models of the run; None for this one.
+        spare: Takes what the bank cannot, for all models of the run; None for this one.
         engine: Runner, device, clock and what else of the engine may be replaced.
 
     Raises:
@@ -228,6 +236,7 @@ def tune_with(
         now=now,
         engine=engine,
         one_of_many=one_of_many,
+        spare=spare or SpareBank(),
     )
     log = settings.shape_log if settings.shape_range is None else None
     for doubt in log.doubts() if log is not None else ():

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -42,7 +42,7 @@ from aoe.tuning.mode import CacheMode, JobType, ModeContext, TargetMetric, TuneS
 from aoe.tuning.policies import final_policy
 from aoe.tuning.progress import Progress
 from aoe.tuning.reuse.earlier import EarlierResult, open_earlier
-from aoebank import Bank, plural, present_facts
+from aoebank import Bank, BankWithSpare, SpareBank, plural, present_facts
 
 _OTHER_FILES = (
     *(".bin", ".csv", ".gz", ".html", ".json", ".log", ".md", ".npy", ".npz", ".onnx", ".pb"),
@@ -129,12 +129,14 @@ class RunBanks:
         built_in: Bank looked up after the custom one, None if there is to be none.
         base: Earlier result, of which only what has changed is tuned; None without one.
         damaged: Bank files the run does without.
+        spare: Takes what the custom bank cannot.
     """
 
     journal: BankJournal
     built_in: Bank | None = None
     base: EarlierResult | None = None
     damaged: tuple[DamagedFile, ...] = ()
+    spare: SpareBank = field(default_factory=SpareBank)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +248,8 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
         engine.open_runner(device, target, toolchain, turns) as runner,
         _remote_pool(context, job, device, target, versions) as remote_pool,
     ):
-        journal = _journal(root, target, model, versions, _manner(settings, streams))
+        bank = BankWithSpare(root, context.spare, _spare_place(places), progress.warn)
+        journal = _journal(bank, target, model, versions, _manner(settings, streams))
         yield TuneContext(
             settings=settings,
             subject=ModelToTune(
@@ -286,7 +289,7 @@ def _banks(
             damaged += without_damaged(bank, own.soc_version, may_write=False)
     for one in damaged:
         context.progress.warn(str(one))
-    return RunBanks(journal=own, built_in=built_in, base=base, damaged=damaged)
+    return RunBanks(journal=own, built_in=built_in, base=base, damaged=damaged, spare=context.spare)
 
 
 def _sweep(progress: Progress) -> None:
@@ -437,15 +440,22 @@ def _manner(settings: TuneSettings, streams: int) -> Mapping[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
+def _spare_place(places: ResultPlaces) -> Path:
+    """Return the root of the bank for what the bank of the run cannot take; it stays."""
+    if not places.reports_stay:
+        return places.om_file.parent / BANK_FOLDER
+    return places.bank or places.results / BANK_FOLDER
+
+
 def _journal(
-    root: Path,
+    bank: Bank,
     target: Target,
     model: ImportedModel,
     versions: Mapping[str, str],
     manner: Mapping[str, str],
 ) -> BankJournal:
     return BankJournal(
-        root,
+        bank,
         target.soc_version,
         fingerprint=fingerprint(target, versions),
         model={"name": model.name, "sha256": model.sha256, **manner},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -222,11 +222,16 @@ class Bank:
         found = (soc_folder(file.relative_to(self.root)) for file in self.iter_files())
         return tuple(sorted({name for name in found if name}))
 
-    def put(self, file: Path, records: Iterable[Record]) -> None:
+    def put(self, file: Path, records: Iterable[Record], lines: Iterable[Provenance] = ()) -> None:
         """Store records, replacing those of the same keys; the rest stays byte for byte.
 
         Where the order means nothing a new file is sorted by key, and a sorted one stays so: tuning
         in another order gives the same bytes. In others new records come last.
+
+        Args:
+            file: The bank file.
+            records: What is stored.
+            lines: Added to the side-car; where they cannot be, no record is stored either.
 
         Raises:
             BankFormatError: the file is broken; or a record is of another format, operator or
@@ -236,7 +241,7 @@ class Bank:
                 outside of the root.
             BankPermissionError: the bank is a built-in one, or not ours to write.
         """
-        self._change(file, {record.key: record for record in records})
+        self._change(file, {record.key: record for record in records}, [*lines])
 
     def remove(self, file: Path, keys: Iterable[str]) -> None:
         """Remove the records of these keys, as far as there are any."""
@@ -288,14 +293,33 @@ class Bank:
 
     def append_provenance(self, file: Path, entries: Iterable[Provenance]) -> None:
         """Add entries to the side-car of a bank file."""
+        self._append(file, entries)
+
+    def _append(self, file: Path, entries: Iterable[Provenance]) -> None:
         added = b"".join(map(serialize_provenance, entries))
         if added:
             self._demand_inside(file)
             side_car = provenance_path(file)
             self._update(side_car, lambda old: append_line_break(old or b"") + added)
 
-    def _change(self, file: Path, changes: Mapping[str, Record | None]) -> None:
+    def mirrored(self, file: Path, other: Bank) -> Path:
+        """Return the place in another bank of a file of this one.
+
+        Raises:
+            BankPathError: the file lies outside of this bank.
+        """
+        tree = self._demand_inside(file)
+        root = other._graph_folder if tree == self._graph_folder else other.root
+        return root / _tidy(file).relative_to(_tidy(tree))
+
+    def _change(
+        self,
+        file: Path,
+        changes: Mapping[str, Record | None],
+        lines: Sequence[Provenance] = (),
+    ) -> None:
         if not changes:
+            self._append(file, lines)
             return
         self._demand_ours(file)
         self._demand_inside(file)
@@ -318,13 +342,18 @@ class Bank:
             _demand_readable(format_.parse_like(result, file, parsed), changes)
             return result
 
-        self._update(file, edit)
+        self._update(file, edit, lambda: self._append(file, lines))
         self._loaded.pop(file, None)
 
-    def _update(self, file: Path, edit: Callable[[bytes | None], bytes]) -> None:
+    def _update(
+        self,
+        file: Path,
+        edit: Callable[[bytes | None], bytes],
+        before: Callable[[], None] | None = None,
+    ) -> None:
         from aoebank.storage.writing.staged import update_file  # reading needs none of it
 
-        update_file(file, edit, root=self._tree_of(file))
+        update_file(file, edit, root=self._tree_of(file), before=before)
 
     def _tree_of(self, file: Path) -> Path | None:
         """Return the tree of this bank that a file is in: the root, or its subgraphs beside it."""
@@ -340,11 +369,14 @@ class Bank:
                 hint="put the records into a custom bank, which goes first",
             )
 
-    def _demand_inside(self, file: Path) -> None:
-        if self._tree_of(file) is None:
+    def _demand_inside(self, file: Path) -> Path:
+        """Return the tree a file is in."""
+        tree = self._tree_of(file)
+        if tree is None:
             raise BankPathError(
                 "lies outside of the bank", path=file, expected=f"a file below {self.root}"
             )
+        return tree
 
     def _load(self, file: Path) -> _Loaded | None:
         if file in self._passed_over:

@@ -61,6 +61,16 @@ class FaultySystem:
         denied = PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
         self._closed[os.fspath(path)] = error or denied
 
+    def fill(self, folder: Path, *, after: int = 0) -> None:
+        """Let the disk of a folder be full: no file below it is made, the first few excepted."""
+        calls = iter(range(after))
+
+        def act(path: Path, mode: str = "r", *_: Any) -> None:
+            if "x" in mode and path.is_relative_to(folder) and next(calls, None) is None:
+                raise OSError(errno.ENOSPC, "No space left on device", os.fspath(path))
+
+        self.before("Path.open", act)
+
     def _demand_open(self, place: Any = ".", *_: Any) -> None:
         if not isinstance(place, int) and os.fspath(place) in self._closed:
             raise self._closed[os.fspath(place)]

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -20,14 +20,14 @@ from aoe.errors import AoeError, LeftAloneError
 from aoe.folders.turns import Turns, join_turn
 from aoe.gradients.training import Training
 from aoe.measurement import CpuUse
-from aoe.results.files import result_name, timestamp_of, write_json
+from aoe.results.files import BANK_FOLDER, result_name, timestamp_of, write_json
 from aoe.results.gradients import GdatReport, gdat_report_to_json
 from aoe.settings import work_path
 from aoe.tuning.gdat.settings import GdatSettings
 from aoe.tuning.live_report import LiveReport, Stopwatch, start_stopwatch
 from aoe.tuning.mode import JobType
 from aoe.tuning.progress import Progress, SilentProgress
-from aoebank import AoebankError
+from aoebank import AoebankError, Bank, BankWithSpare, SpareBank
 
 T = TypeVar("T")
 
@@ -42,6 +42,7 @@ class TrainingBench:
     Attributes:
         training: The run.
         bank: Of the first process; the others' is not used.
+        spare: Takes what that bank cannot.
         settings: What to do.
         report: Follows the run, in the first process.
         progress: Told what happens.
@@ -50,6 +51,7 @@ class TrainingBench:
 
     training: Training
     bank: GradientBank
+    spare: SpareBank = field(default_factory=SpareBank)
     settings: GdatSettings
     report: LiveReport[GdatReport]
     progress: Progress
@@ -89,13 +91,17 @@ def find_places(
 
 
 def open_bank(
-    training: Training, folder: Path, tell: Callable[[str], None], *, may_write: bool = False
+    training: Training,
+    folder: Path | Bank,
+    tell: Callable[[str], None],
+    *,
+    may_write: bool = False,
 ) -> GradientBank:
     """Return the gradient bank in a folder, in the name of a training.
 
     Args:
         training: Its first process alone looks for damaged files, and does without them.
-        folder: Where the bank is.
+        folder: Where the bank is, or the bank.
         tell: Is told of each.
         may_write: True to set them aside, False to pass over them.
     """
@@ -125,9 +131,12 @@ def open_bench(
     def publish(report: GdatReport) -> None:
         on_first(training, lambda: write_json(places.result_file, gdat_report_to_json(report)))
 
+    spare, place = SpareBank(), places.result_file.parent / BANK_FOLDER
+    bank = BankWithSpare(places.bank_folder, spare, place, progress.warn)
     return TrainingBench(
         training=training,
-        bank=open_bank(training, places.bank_folder, progress.warn, may_write=True),
+        bank=open_bank(training, bank, progress.warn, may_write=True),
+        spare=spare,
         settings=settings,
         report=LiveReport(_empty_report(training, places.tuning_name), publish, stopwatch),
         progress=progress if training.is_first else SilentProgress(),

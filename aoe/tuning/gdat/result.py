@@ -12,6 +12,7 @@ from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
 from aoe.results.gradients import GdatReport
 from aoe.tuning.mode import JobType, TargetMetric
+from aoebank import AoebankError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class TunedGradients:
         result_file: AOE's result file.
         is_first: True in the process that speaks for all.
         exit_code: Of the program that was tuned; 0 where there is none.
+        bank_failure: Why the bank took no more, and where the records are; None if it took all.
     """
 
     job: ClassVar[JobType] = JobType.GDAT
@@ -73,6 +75,7 @@ class TunedGradients:
     result_file: Path
     is_first: bool = True
     exit_code: int = 0
+    bank_failure: AoebankError | None = None
 
     @property
     def tuning_name(self) -> str:

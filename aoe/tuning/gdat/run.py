@@ -158,6 +158,7 @@ def tune_training(
         bank_file=bench.bank.file,
         result_file=places.result_file,
         is_first=training.is_first,
+        bank_failure=bench.spare.failure,
     )
 
 

@@ -210,14 +210,10 @@ def _fill(bank: Bank, tasks: Iterable[EarlierTask]) -> None:
         if task.record is None and not task.lines:
             continue
         file = task.file_in(bank)
-        if task.record is not None and bank.find(file, task.key) is None:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            bank.put(file, [task.record])
+        is_new = task.record is not None and bank.find(file, task.key) is None
         old = [*bank.iter_provenance(file, task.key)]
         news = [line for line in task.lines if line.key == task.key and line not in old]
-        if news:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            bank.append_provenance(file, news)
+        bank.put(file, [task.record] if task.record is not None and is_new else [], news)
 
 
 def _details(folder: Path) -> Iterator[Mapping[str, Any]]:

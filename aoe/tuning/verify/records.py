@@ -289,7 +289,6 @@ def write_back(
         now = None
     if now is None or now.strategy != one.record.strategy:
         return False
-    journal.bank.put(one.file, [one.answer.timed(now, measurement.latency_us)])
     source = one.answer.source
     note = Note(
         key=one.record.key,
@@ -300,5 +299,5 @@ def write_back(
         cluster={KERNEL_SOURCE: source} if source else {},
         search={"method": VERIFYING, **facts},
     )
-    journal.append(one.file, [note])
+    journal.put(one.file, one.answer.timed(now, measurement.latency_us), [note])
     return True

@@ -306,7 +306,11 @@ def write_files(
 
 
 def update_file(
-    path: Path, edit: Callable[[bytes | None], bytes], *, root: Path | None = None
+    path: Path,
+    edit: Callable[[bytes | None], bytes],
+    *,
+    root: Path | None = None,
+    before: Callable[[], None] | None = None,
 ) -> None:
     """Replace the content of `path` by what `edit` makes of it, under its lock.
 
@@ -314,16 +318,25 @@ def update_file(
         edit: Gets the current bytes, read under the lock, or None if there is no file. May
             be called again when another writer was first to create the file.
         root: No link may lead the write out of this tree; None: a person named the file.
+        before: Called once when the new content is on disk and has not got the name yet; where it
+            raises, the file stays as it was.
     """
+    waiting = [] if before is None else [before]
+
+    def act_first() -> None:
+        while waiting:
+            waiting.pop()()
+
     with system_errors_explained(path):
         path = real_place(path, root)
         make_directories(path.parent)
         while True:
             with hold_lock(path) as exists:
                 if exists:
-                    _update(path, edit)
+                    _update(path, edit, act_first)
                     return
             with synced_temporary(path, edit(None), mode=FILE_MODE) as temporary:
+                act_first()
                 if create(temporary, path):
                     return
 
@@ -352,15 +365,20 @@ def rename_file(
             return other
 
 
-def _update(path: Path, edit: Callable[[bytes | None], bytes]) -> None:
+def _update(
+    path: Path, edit: Callable[[bytes | None], bytes], act_first: Callable[[], None]
+) -> None:
     old = path.read_bytes()
     new = edit(old)
-    if new != old:
-        target = path.readlink() if path.is_symlink() else None
-        with synced_temporary(path, new, mode=path.stat().st_mode & 0o777) as temporary:
-            replace(temporary, path)
-        if target is not None:
-            note_replaced(path, target)
+    if new == old:
+        act_first()
+        return
+    target = path.readlink() if path.is_symlink() else None
+    with synced_temporary(path, new, mode=path.stat().st_mode & 0o777) as temporary:
+        act_first()
+        replace(temporary, path)
+    if target is not None:
+        note_replaced(path, target)
 
 
 def _keep_file(path: Path, kept: Path) -> None:

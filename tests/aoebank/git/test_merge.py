@@ -162,7 +162,8 @@ def test_setting_without_meaning_stops_the_merge_and_keeps_ours(
     assert result.returncode
     assert f"git config aoebank.merge.{setting}" in result.stdout + result.stderr
     assert _cost(tree) == 200.0
-    assert "UU" in tree.git("status", "--porcelain")
+    is_begun = (tree.top / ".git" / "MERGE_HEAD").exists()  # git from 2.42 on begins no merge
+    assert is_begun is ("UU" in tree.git("status", "--porcelain"))
 
 
 def test_rebase_merges_every_commit(tree: WorkTree) -> None:

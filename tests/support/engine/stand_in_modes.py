@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from aoe.tuning.mode import JobType, ModeContext
+from aoebank import AoebankError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,7 @@ class StandInResult:
     metric: str = "latency"
     bank: Path = Path("bank")
     result_file: Path = Path("result.json")
+    bank_failure: AoebankError | None = None
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from aoe.tuning.tasks.operators.operators import Operator
 from aoe.tuning.tune_context import ResultPlaces
 from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.workload import Precision, Workload
-from aoebank import Event
+from aoebank import Bank, Event
 from support.contracts.kernels import operation, plain
 from support.engine.fakes import BASELINE_US, make_target
 from support.engine.families import chain_workload
@@ -50,7 +50,7 @@ FINGERPRINT: Mapping[str, Any] = {
 }
 
 
-def make_journal(root: Path, *, model: str = "net", **fingerprint: Any) -> BankJournal:
+def make_journal(root: Path | Bank, *, model: str = "net", **fingerprint: Any) -> BankJournal:
     """Return a journal at `root`; `fingerprint` changes the environment it is used in."""
     facts = {**FINGERPRINT, **fingerprint}
     return BankJournal(
