@@ -189,7 +189,8 @@ def fill(
             side.read_bytes(QUARANTINE) or b"", Path(side.label, QUARANTINE)
         )
         for name in names:
-            parsed, entries = None, ()
+            parsed: ParsedFile | None = None
+            entries: Sequence[Provenance] = ()
             try:  # a side-car tells the same whether its bank file can be read, or is asked for
                 entries = side.load_provenance(name).entries if reads_side_cars else ()
                 parsed = side.load(name) if reads_files else None
