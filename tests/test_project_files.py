@@ -78,3 +78,22 @@ def test_changelog_begins_with_the_version_of_the_package() -> None:
 def test_change_fragments_are_named_by_their_kind() -> None:
     names = {file.name for file in (ROOT / "changes").iterdir()} - {"README.md"}
     assert not [name for name in names if not FRAGMENT.fullmatch(name)]
+
+
+@pytest.mark.parametrize(
+    "script", sorted((ROOT / "findings").iterdir()), ids=lambda file: file.stem
+)
+def test_findings_are_pinned_scripts_that_tell_what_is_handled_where(script: Path) -> None:
+    text = script.read_text(encoding="utf-8")
+    header, _, body = text.partition("\nset -euo pipefail\n")
+    parts = ("# Expected: ", "# Happens: ", "# Seen with: ", "# Matters: ", "# Handled in: ")
+    assert text.startswith("#!/usr/bin/env bash\n# Expected: ") and script.suffix == ".sh"
+    assert [
+        line[: line.index(":") + 2] for line in header.splitlines() if line.startswith(parts)
+    ] == [*parts]
+    installed = re.findall(r"pip install --quiet --no-compile (.+)", body.replace("\\\n", " "))
+    assert installed and "aoe" not in body
+    names = installed[0].replace('"', "").split()
+    assert all("==" in name for name in names)
+    named = re.findall(r"\b(?:aoe|aoebank)/[\w/]+(?:\.py)?", header)
+    assert not [name for name in named if not (ROOT / name).exists()]
