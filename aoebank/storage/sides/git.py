@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,7 @@ from aoebank.storage.git.program import (
 from aoebank.storage.history.store import Counts
 from aoebank.storage.sides.side import SideKind, StoredSide
 from aoebank.storage.sides.versions import Version, empty_side
+from aoebank.storage.writing.links import note
 
 _FIELDS = ("%H", "%P", "%an <%ae>", "%cI", "%D", "%B")
 _FORMAT = "%x00".join(_FIELDS)
@@ -187,7 +189,7 @@ class GitHistory:
         if reader.links or (version and self._has_links):
             files = self._listing(version)
             files = files.only([f"{self._start}{name}" for name in names]) if names else files
-        return self._make_side(files, version)
+        return self._open_side(files, version)
 
     def changes(self, version: Version) -> tuple[StoredSide, StoredSide]:
         """Return both sides of a commit: the bank files that differ from its first parent's."""
@@ -201,7 +203,7 @@ class GitHistory:
         if self._has_links or self._banks.met_links:  # a link changes with what it leads to
             before = self._listing(parent) if parent else CommitFiles()
             after = self._listing(version.id)
-        return self._make_side(before, parent), self._make_side(after, version.id)
+        return self._open_side(before, parent), self._open_side(after, version.id)
 
     def counts(self) -> dict[str, Counts]:
         """Return nothing: a commit is compared with its parent when it is asked for."""
@@ -269,7 +271,7 @@ class GitHistory:
     @cached_property
     def _all_banks(self) -> tuple[str, ...]:
         """Return the pathspecs of bank files and side-cars."""
-        newest = self._make_side(self._newest, "HEAD")
+        newest = self._open_side(self._newest, "HEAD")
         others = [name for name in newest.names() if find_format(Path(name)) is None]
         globs = [*bank_globs(), f"*{SUFFIX}"]
         if len(others) > _MANY_NAMES:  # a command line takes only so many
@@ -294,6 +296,22 @@ class GitHistory:
 
     def _make_side(self, files: CommitFiles, commit: str) -> StoredSide:
         return self._store.side(files, self._inside, label=f"git:{commit}", revision=commit)
+
+    def _open_side(self, files: CommitFiles, commit: str) -> StoredSide:
+        """Return files of a commit that can be read; of others it is said once that they are none.
+
+        Nobody can mend a commit: one link to nowhere would close its whole history.
+        """
+        side = self._make_side(files, commit)
+        for name, reason in side.closed.items():
+            if name not in self._told and find_format(Path(name)) is not None:
+                self._told.add(name)
+                note(f"{side.place}/{name}: cannot be read: {reason}; counted as no file")
+        return replace(side, closed={})
+
+    @cached_property
+    def _told(self) -> set[str]:
+        return set()
 
     def _log(self, arguments: list[str], pathspecs: tuple[str, ...] = ()) -> Iterator[Version]:
         options = ("--encoding=UTF-8", "--decorate=short", "--decorate-refs=refs/tags/")

@@ -62,12 +62,16 @@ def _iter_links(folder: str) -> Iterator[Path]:
 
 
 def note_replaced(link: Path, target: Path) -> None:
-    """Log that a file took the place of a link: on standard error, unless a program says otherwise.
+    """Note that a file took the place of a link."""
+    note(f"{link}: was a link to {target}, and is a file of its own now")
+
+
+def note(text: str) -> None:
+    """Log what a person should know: on standard error, unless a program says otherwise.
 
     Names come from others, so none of them may steer a terminal.
     """
-    from logging import getLogger  # most writes have nothing to tell
+    from logging import getLogger  # most calls have nothing to tell
 
-    text = f"note: {link}: was a link to {target}, and is a file of its own now"
-    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in f"note: {text}")
     getLogger("aoebank").warning("%s", shown)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.random_history import STEPS, FullWalk, Step, write_history
 
-from aoebank import HistoryError
+from aoebank import BankPathError, HistoryError
 from aoebank.history.blame import blame
 from aoebank.history.changes import Move, is_same_record, iter_moves, raw_of
 from aoebank.history.log import log
@@ -60,6 +60,9 @@ def test_blame_is_that_of_all_trees(steps: list[Step], inside: str, number: int)
         except HistoryError as error:
             assert "no history" in str(error)
             return
+        except BankPathError as error:  # a link of the work tree, which a person can mend
+            assert "link to nowhere" in str(error)
+            return
         names = {record.file for record in found}
         newest = slow.side(slow.head)
         here = {name for name in newest.names() if raw_of(newest.load(name), key) is not None}
@@ -86,7 +89,20 @@ def test_bank_files_of_a_revision_are_those_of_its_tree(steps: list[Step], insid
                 assert "no such path" in str(error)
                 assert not slow.banks(commit)
                 continue
-            assert side.names() == tuple(sorted(slow.banks(commit)))
+            readable = tuple(name for name in side.listing()[0] if name not in side.closed)
+            assert readable == tuple(sorted(slow.banks(commit)))
+
+
+def test_link_to_nowhere_in_one_commit_closes_no_history(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_history(tmp_path, [("put", 0, 0, 2), ("link", 0, 0, 0), ("put", 0, 0, 3)])
+    moves = [logged.moves for logged in log(tmp_path, wanted=ALL).versions]
+    assert moves == [{Move.ADDED: 1}, {Move.REMOVED: 1}, {Move.ADDED: 1}, {Move.ADDED: 2}]
+    (told,) = caplog.messages
+    assert "cannot be read: link to nowhere; counted as no file" in told
+    (record,) = blame(tmp_path, make_record(3).key, wanted=ALL).records
+    assert [state.move for state in record.states] == [Move.ADDED]
 
 
 def test_commit_about_other_files_is_no_version_of_the_bank(tmp_path: Path) -> None:
