@@ -160,6 +160,7 @@ def test_mode_is_added_by_a_module_and_a_line(
         om_file=tmp_path / "m.om",
         result_file=tmp_path / "aoe_result_sgat_1_2.json",
         bank=tmp_path / "bank",
+        bank_failure=None,
         speedup=1.25,
         metric="latency",
     )

@@ -189,8 +189,8 @@ def test_owner_is_named_on_the_screen_once(tmp_path: Path) -> None:
         assert not _is_free(turns, 1.5)
     (text,) = told
     assert text.startswith(f"waiting: another run measures (pid {run.process.pid} since ")
-    assert text.endswith("on cpu0; one measures at a time") and "measuring cpu0,cpu1" in text
-    assert f"python -c in {Path.cwd()} " in text
+    assert text.endswith("on cpu0; one measures at a time")
+    assert f"python -c in {Path.cwd()}"[:40] in text  # a long folder is cut
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])

@@ -40,5 +40,5 @@ def test_there_is_no_convolution_of_channels_last_in_float32() -> None:
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     proto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     options = session_options(threads=1, optimize=False)
-    with pytest.raises(RunError, match=r"has no NhwcFusedConv"):
+    with pytest.raises(RunError, match=r"has no kernel of NhwcFusedConv"):
         CPU.open_session(proto.SerializeToString(), options)

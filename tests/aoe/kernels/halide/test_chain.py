@@ -34,7 +34,7 @@ CONV = {
     [
         ([make("MatMul", "x0 x1")], "MatMul is not element-wise"),
         ([make("Add", "x0 x1", version=6)], "Add version 6 broadcasts by other rules"),
-        ([make("Add", "x0")], "Add with 1 inputs"),
+        ([make("Add", "x0")], "Add with 1 input"),
         ([make("Add", "x0 -")], "Add with 2 inputs"),
         ([make("Less", "x0 x1")], "Less makes booleans, kernels return float32"),
         ([make("Not", "x0")], "Not reads a number as input 0"),

@@ -285,8 +285,8 @@ def _tried(tuned: TunedOperators) -> list[int]:
 
 
 def test_short_limit_reaches_every_operator_of_a_large_model(tmp_path: Path) -> None:
-    """Fifty-six operators in the 25 s that a limit of 45 s leaves: searches of 12 reached 11."""
-    runner = _SlowRunner(limit_s=25.0)
+    """Fifty-six operators in the 30 s that a limit of 50 s leaves: searches of 12 reached 11."""
+    runner = _SlowRunner(limit_s=30.0)
     tuned, _ = _in_hurry(tmp_path, runner, _operators(56))
     assert min(_tried(tuned)) == 1
     assert all(one.outcome is RepoOutcome.ADD for one in tuned.operators)
@@ -297,7 +297,7 @@ def test_gain_that_is_large_takes_the_fewest_pairs_there_is_an_interval_of(tmp_p
     tuned, _ = _in_hurry(tmp_path, runner, _operators(20))
     searches = [one.search for one in tuned.operators if one.search is not None]
     pairs = [len(search.trials[0].measurement.tuned_us) for search in searches]
-    assert pairs == [6] * 20
+    assert pairs == [8] * 20
 
 
 def test_everybody_is_glanced_at_before_anybody_is_searched_further(tmp_path: Path) -> None:
