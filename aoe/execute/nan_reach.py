@@ -40,10 +40,15 @@ def reached_by_nan(workload: Workload, feed: Mapping[str, Array]) -> Array:
     first = workload.operations[0]
     if facts_of(first).indices and all(name in feed for name in first.inputs):
         masks = _through_indices(first, masks, [feed[name] for name in first.inputs])
-    per_channel = any(facts_of(operation).per_channel for operation in workload.operations)
+    facts = [facts_of(operation) for operation in workload.operations]
+    per_channel = any(one.per_channel for one in facts)
+    # results of the image's own extents are no element-wise ones: each has a window of elements
+    has_windows = any(one.kind is OperatorKind.WINDOW for one in facts)
     reached = np.zeros(shape, bool)
     for nan in masks.values():
-        if nan.shape == shape:
+        if has_windows:
+            reached |= nan.any()
+        elif nan.shape == shape:
             reached |= nan
         elif workload.blocked or per_channel:  # not aligned with the last dims
             reached |= nan.any()

@@ -118,3 +118,18 @@ def test_rows_of_a_product_and_elements_of_a_chain_are_told_apart() -> None:
     reached = reached_by_nan(chain, {"x0": nan, "x1": nan[0]})
     assert reached[2, 3]
     assert reached.sum() == 1
+
+
+def test_window_reaches_beyond_its_own_place() -> None:
+    pool = operation("MaxPool", "x0", "t0", kernel_shape=(5, 5), pads=(2, 2, 2, 2), strides=(1, 1))
+    workload = Workload(
+        op_type="pooling",
+        inputs=(plain(1, 2, 7, 17),),
+        operations=(pool,),
+        output=plain(1, 2, 7, 17),
+    )
+    image = np.zeros((1, 2, 7, 17), np.float32)
+    assert not reached_by_nan(workload, {"x0": image}).any()
+    image[0, 0, 3, 8] = np.nan
+    # results beside the NaN depend on it, too: ONNX Runtime forgets what it saw before one
+    assert reached_by_nan(workload, {"x0": image})[0, 0, 1:6, 6:11].all()
