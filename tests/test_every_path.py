@@ -46,7 +46,7 @@ LINES = {
     "aoe verify": ("bank --dry-run", "nothing was written (--dry-run)"),
     "aoe plan": (f"net.onnx {_SHAPE}", "1 reused, 0 retuned, 0 new"),
     "aoe profile": ("out/net_tune.om --runs 1", "kinds, by time:"),
-    "aoe advise": ("plain.onnx --most 1", "fewer-threads"),
+    "aoe advise": ("plain.onnx --most 1", " are lost; "),
     "aoe inspect": ("out/net_tune.om --html {at}/page.html", "wrote "),
 }
 """Command lines that are run here in the folder of the tuned models all tests share, and what they
