@@ -45,7 +45,7 @@ def run_app(
 
 
 def _interrupted(arguments: Sequence[str]) -> str:
-    """Return what Ctrl-C leaves of a call."""
+    """Return the message for an interrupted call."""
     name = next(iter(arguments), "")
     if name in COMMANDS and name not in WRITES_BANK:
         return "interrupted"

@@ -401,7 +401,7 @@ def _beyond(
     reached: Array | None,
     precision: Precision,
 ) -> Deviation:
-    """Return how far one result is beyond what ONNX Runtime's own differ by.
+    """Return the excess of a result over the spread of ONNX Runtime's own results.
 
     Where those disagree between NaN, infinities and numbers, the tuned one may have any. Of
     results that are no floats as many may differ as do so there.

@@ -365,7 +365,7 @@ def join_turn(held: ExitStack) -> None:
 
 
 def _program(argv0: str) -> str:
-    """Return what other runs call this program.
+    """Return the name of this program in messages of other runs.
 
     >>> _program("/usr/bin/aoe"), _program("/app/serve/__main__.py")
     ('aoe', 'python -m serve')

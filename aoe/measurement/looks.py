@@ -134,7 +134,7 @@ def _walked(looks: tuple[Look, ...], confidence: float) -> tuple[tuple[float, ..
 
 
 def variance_ratio(ratios: Sequence[float]) -> float:
-    """Return how many times as much correlated pairs scatter around their median, 1 or more.
+    """Return the variance of correlated pairs over that of independent ones, 1 or more.
 
     That of a first-order autoregression, (1 + r) / (1 - r), with the correlation r of the ranks of
     neighbouring pairs: ranks, so that one spike is one rank. The number of pairs below the median
