@@ -8,6 +8,8 @@ from pathlib import Path
 
 from aoebank.errors import RecordError
 from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.model.json_value import JsonValue
+from aoebank.model.record import Record
 from aoebank.storage.bank import load_file
 from aoebank.validation.run import validate
 from support import golden_harness
@@ -43,7 +45,8 @@ def check_quiet(*calls: list[str]) -> None:
 def _check_merge(top: Path, ours: str, theirs: str, name: str) -> None:
     """Merge two ways: every key of both is in the result, and the result can be read.
 
-    But for records that cannot be read: those are conflicts, and the policy decides.
+    Two kinds of record may be missing, each as a conflict the policy decides: a record that
+    cannot be read, and one under a wrong key whose workload the result has under another key.
     """
     output = f"{ours}-{theirs}"
     call = ["merge", ours, theirs, "-o", output, "--policy", "ours", "--allow-other-soc"]
@@ -56,18 +59,19 @@ def _check_merge(top: Path, ours: str, theirs: str, name: str) -> None:
     assert find_error(merged) is None
     left_out = ({*a.keys} | {*b.keys}) - {*merged.keys}
     assert {*merged.keys} <= {*a.keys} | {*b.keys}
-    assert not left_out & (_readable(a) | _readable(b))
+    kept = {_text(record.workload) for record in _readable(merged).values()}
+    lost = {key: one for side in (a, b) for key, one in _readable(side).items() if key in left_out}
+    assert {_text(record.workload) for record in lost.values()} <= kept
     assert outcome.exit_code == 1 or not left_out, outcome
     assert result.read_bytes()
 
 
-def _readable(parsed: ParsedFile) -> set[str]:
-    """Return the keys of records that can be read."""
-    found = set()
+def _readable(parsed: ParsedFile) -> dict[str, Record]:
+    """Return the records that can be read, by their keys."""
+    found = {}
     for number, key in enumerate(parsed.keys):
         with suppress(RecordError):
-            parsed.format.record(parsed, number)
-            found.add(key)
+            found[key] = parsed.format.record(parsed, number)
     return found
 
 
@@ -99,7 +103,11 @@ def _check_fixed_once(file: Path) -> None:
 
 
 def _used(parsed: ParsedFile) -> list[str]:
-    return [json.dumps(record.strategy, default=dict) for record in parsed.iter_records()]
+    return [_text(record.strategy) for record in parsed.iter_records()]
+
+
+def _text(value: JsonValue) -> str:
+    return json.dumps(value, default=dict, sort_keys=True)
 
 
 def _is_broken(file: Path) -> bool:

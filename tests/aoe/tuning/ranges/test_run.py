@@ -106,7 +106,8 @@ def test_blocks_are_records_like_any_other_and_hits_of_the_next_run(
     # what an earlier run has kept, no noise undoes
     assert not [text for _, text in told.events if text.startswith("dropped")]
     later = _noted_blocks(folder)
-    assert all(later.count(one) == timed.count(one) for one in timed)  # not measured again
+    # not measured again; blocks whose first times decided nothing may be
+    assert all(later.count(one) == timed.count(one) for one in timed if one in won)
 
 
 def _noted_blocks(folder: Path) -> list[str]:
