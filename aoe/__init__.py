@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from aoe.om.loading import FallbackWarning, OfflineModel, load
     from aoe.online.session import InferenceSession
-    from aoe.tuning.progress import ProgressEvent
-    from aoe.tuning.run import TuneResult, tune
-    from aoe.tuning.verify.records import VerifiedBank
-    from aoe.tuning.verify.run import verify
+    from aoe.runs.run import TuneResult, tune
+    from aoe.runs.verify_bank import verify
+    from aoe.runs.verify_records import VerifiedBank
+    from aoe.tuner.progress import ProgressEvent
 
 __all__ = [
     "FallbackWarning",
@@ -29,12 +29,12 @@ _HOMES = {
     "FallbackWarning": "om.loading",
     "InferenceSession": "online.session",
     "OfflineModel": "om.loading",
-    "ProgressEvent": "tuning.progress",
-    "TuneResult": "tuning.run",
-    "VerifiedBank": "tuning.verify.records",
+    "ProgressEvent": "tuner.progress",
+    "TuneResult": "runs.run",
+    "VerifiedBank": "runs.verify_records",
     "load": "om.loading",
-    "tune": "tuning.run",
-    "verify": "tuning.verify.run",
+    "tune": "runs.run",
+    "verify": "runs.verify_bank",
 }
 
 

@@ -36,7 +36,7 @@ from networks.registry import NETWORKS
 import aoe
 from aoe.bank.built_in import VARIABLE, packaged_root
 from aoe.results.files import write_json, write_text
-from aoe.tuning.opat.result import OpatResult
+from aoe.runs.operators.result import OpatResult
 from aoebank import Bank, Event, Provenance, plural
 
 TUNED = (

@@ -42,7 +42,7 @@ from aoe.measurement import (
 )
 from aoe.ort.sessions import session_options
 from aoe.ort.thread_pools import ThreadPool
-from aoe.tuning.policies import final_policy
+from aoe.tuner.policies import final_policy
 
 RULES = ("none", "lost cores", "lost cores and waits", "and unlike threads")
 """What pairs are left out for."""

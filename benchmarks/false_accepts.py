@@ -15,7 +15,7 @@ share of accepted runs is that of gains that are found.
 
 `--models` takes ONNX files, too. With `--left_s` the comparison has so many seconds, as that of a
 large model in a short time limit: a few processes of one order of loading each. What these scatter
-by is printed below the table: `PLACING` of `aoe/tuning/validation/intervals.py` has to be as much.
+by is printed below the table: `PLACING` of `aoe/validation/intervals.py` has to be as much.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.measurement import Clock
 from aoe.ort.inputs import ModelInputs
-from aoe.tuning.engine.parts import library_versions
-from aoe.tuning.policies import final_policy, variant_policy
-from aoe.tuning.validation.comparing import ModelComparer, TimeIsUpError
-from aoe.tuning.validation.time_reserve import NO_COSTS, ModelCosts
+from aoe.tuner.parts import library_versions
+from aoe.tuner.policies import final_policy, variant_policy
+from aoe.validation.comparing import ModelComparer, TimeIsUpError
+from aoe.validation.time_reserve import NO_COSTS, ModelCosts
 
 MODELS = ("tiny", "squeezenet", "shufflenet", "bvlc_alexnet", "resnet50")
 """From microseconds to tens of milliseconds; the first is one operator on one element."""

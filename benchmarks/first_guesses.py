@@ -42,8 +42,8 @@ from aoe.ort.static_shapes import infer_tensors
 from aoe.schedule import Configuration
 from aoe.settings import environment
 from aoe.target import Target
-from aoe.tuning.precision.plan import PrecisionPlan
-from aoe.tuning.precision.settings import parse_precision
+from aoe.tuner.precision.plan import PrecisionPlan
+from aoe.tuner.precision.settings import parse_precision
 from aoe.workload import Workload
 
 LEAST_TURNS = 3

@@ -38,9 +38,9 @@ from aoe.measurement import (
     estimate_speedup,
     run_pairs,
 )
-from aoe.tuning.gdat.racing import RACE_STEPS, RUN_TO_RUN, race_and_confirm
-from aoe.tuning.gdat.settings import ACCEPT_STEP_SPEEDUP
-from aoe.tuning.policies import step_final_policy, step_race_policy
+from aoe.tasks.gradients.racing import RACE_STEPS, RUN_TO_RUN, race_and_confirm
+from aoe.tasks.gradients.settings import ACCEPT_STEP_SPEEDUP
+from aoe.tuner.policies import step_final_policy, step_race_policy
 
 CANDIDATES = 8
 GAINS = (0.0, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2)

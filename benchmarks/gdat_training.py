@@ -65,8 +65,8 @@ def _tune(ddp: Any, step: Any, arguments: argparse.Namespace) -> None:
     import json
 
     from aoe.cli.progress import LineProgress, QuietProgress
+    from aoe.tasks.gradients.settings import GdatSettings
     from aoe.torch import tune_gradients
-    from aoe.tuning.gdat.settings import GdatSettings
 
     tuned = tune_gradients(
         ddp,

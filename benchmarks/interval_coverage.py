@@ -35,8 +35,8 @@ from aoe.measurement import (
     median_interval,
     run_pairs,
 )
-from aoe.tuning.policies import final_policy, screen_policy
-from aoe.tuning.tasks.operators.lookup import ACCEPT_SPEEDUP
+from aoe.tasks.operators.lookup import ACCEPT_SPEEDUP
+from aoe.tuner.policies import final_policy, screen_policy
 
 Logs = NDArray[np.float64]
 """Logarithms of the ratios of pairs: runs x pairs."""

@@ -58,8 +58,8 @@ from aoe.om.loading import tuned_part
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import session_options, use_shared_pool
 from aoe.ort.thread_pools import ThreadPool
-from aoe.tuning.opat.result import OpatResult
-from aoe.tuning.tasks.rewrites.subgraphs import RULES
+from aoe.runs.operators.result import OpatResult
+from aoe.tasks.rewrites.subgraphs import RULES
 
 RESULTS = Path(__file__).resolve().parent / "results" / "rewrites.json"
 ON_KERNELS = RESULTS.with_name("rewrites-on-kernels.json")

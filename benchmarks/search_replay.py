@@ -23,7 +23,7 @@ import tests_path  # noqa: F401
 from support.contracts.replay import Recording, load_recording, replay
 from support.contracts.synthetic_space import synthetic_recording
 
-from aoe.tuning.search.registry import SEARCHES
+from aoe.tuner.search.registry import SEARCHES
 
 MARKS = (15, 25, 50)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from comparison.results import ResultsError
 from comparison.tables import PAGE, table_row, write_between
 
-from aoe.tuning.tasks.rewrites.experience import Experience
+from aoe.tasks.rewrites.experience import Experience
 
 BEGIN, END = "<!-- experience: begin -->", "<!-- experience: end -->"
 _AS_GOOD = 1.01

@@ -34,8 +34,8 @@ from aoe.measurement import MeasurePolicy, estimate_speedup
 from aoe.om.file import unpack
 from aoe.om.loading import tuned_part
 from aoe.ort.inputs import ModelInputs
-from aoe.tuning.engine.parts import library_versions
-from aoe.tuning.opat.result import OpatResult
+from aoe.runs.operators.result import OpatResult
+from aoe.tuner.parts import library_versions
 
 _TIMEOUT_S = 1800.0
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.graph.rewrites.registry import ONLY_AT_O1
-from aoe.tuning.tasks.rewrites.subgraphs import RULES
+from aoe.tasks.rewrites.subgraphs import RULES
 
 FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER / "rewrites.md"

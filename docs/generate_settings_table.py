@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from aoe.tuning.configuration.options import SETTINGS
+from aoe.runs.configuration.options import SETTINGS
 
 PAGE = Path(__file__).resolve().parent / "environment.md"
 _TABLE = re.compile(r"(\| setting \| option .*\n\|---.*\n)(?:\|.*\n|<!-- settings -->\n)*")

@@ -6,7 +6,7 @@
 # Seen with: kernel_tuner 1.5.0, C backend, gcc, Python 3.11; 2026-11-28. Needs gcc.
 # Matters: the winner goes into a bank. Its time compares as neither faster nor slower than a
 # later one, so a merge that keeps the faster record may never replace it.
-# Handled in: aoe/tuning/search/protocol.py (`Trial`), aoebank/model/record.py (finite times
+# Handled in: aoe/tuner/search/protocol.py (`Trial`), aoebank/model/record.py (finite times
 # only).
 set -euo pipefail
 

@@ -8,7 +8,7 @@
 # Seen with: optuna 5.0.0 (enqueued numbers with 4.9.0, too), Python 3.11; 2026-11-28.
 # Matters: a search warmed up with records of a bank measures and returns schedules that are
 # illegal for the shape at hand, and these win.
-# Handled in: aoe/tuning/search/genetic.py (genes are indices of choices, illegal ones are
+# Handled in: aoe/tuner/search/genetic.py (genes are indices of choices, illegal ones are
 # skipped).
 set -euo pipefail
 

@@ -40,7 +40,7 @@ CALLS_ANYTHING = {
     "aoe/ort/serving/swapping.py": "the user's callback, which ONNX Runtime calls",
     "aoe/tensorflow/watching.py": "methods of TensorFlow",
     "aoe/torch/": "functions and modules of the user and of PyTorch",
-    "aoe/tuning/configuration/options.py": "any function that is documented",
+    "aoe/runs/configuration/options.py": "any function that is documented",
     "aoebank/cli.py": "the public function of a verb, with the options that were given",
     "aoebank/formats/runtime_kb/": "a packer of as many numbers as a line has",
     "aoebank/report/html.py": "what pages call by name",
@@ -60,7 +60,8 @@ LAYERS = {
         *("storage", "formats", "model", "processes", "errors"),
     ),
     "aoe": (
-        *("cli", "report", "torch", "tensorflow", "online", "advice", "tuning", "profiling"),
+        *("cli", "report", "torch", "tensorflow", "online", "advice"),
+        *("runs", "validation", "tasks", "tuner", "profiling"),
         *("entry", "om", "execute", "device", "ort"),
         *("graph", "kernels", "bank", "results", "gradients", "settings", "target", "operators"),
         *("workload", "schedule", "measurement", "folders", "child_python", "errors"),
@@ -223,13 +224,13 @@ def test_text_for_people_leaves_at_one_place() -> None:
 
 
 def test_search_never_measures_and_execute_never_searches() -> None:
-    wrong = []
+    wrong, rooms = [], ("aoe.tuner", "aoe.tasks", "aoe.validation", "aoe.runs")
     for path in _sources("aoe"):
         own = path.relative_to(ROOT).as_posix()
         for module, line, _ in _imports(path):
-            if own.startswith("aoe/tuning/search/") and module.startswith("aoe.execute"):
+            if own.startswith("aoe/tuner/search/") and module.startswith("aoe.execute"):
                 wrong.append(f"{path}:{line}")
-            if own.startswith("aoe/execute/") and module.startswith("aoe.tuning"):
+            if own.startswith("aoe/execute/") and module.startswith(rooms):
                 wrong.append(f"{path}:{line}")
     assert not wrong, "\n".join(wrong)
 

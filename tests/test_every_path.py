@@ -30,7 +30,7 @@ from support.engine.scripted_runs import ScriptedRuns
 import aoe
 from aoe.cli.app import app, atc_main
 from aoe.entry.registry import ENTRIES
-from aoe.tuning.registry import KINDS
+from aoe.tuner.registry import KINDS
 from aoebank.verbs import VERBS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,7 +77,7 @@ PATHS = {
     ),
     "aoe --input_shape=RANGE": (
         "input_shape",
-        f"{AOE}/tuning/ranges/test_run.py::test_every_shape_is_computed_within_the_range_and_beyond",
+        f"{AOE}/runs/ranges/test_run.py::test_every_shape_is_computed_within_the_range_and_beyond",
     ),
     "aoe --job_type=1": (
         "--job_type=1",
@@ -119,7 +119,7 @@ PATHS = {
     ),
     "aoe.tune": (
         "aoe.tune",
-        f"{AOE}/tuning/ranges/test_run.py::test_every_shape_is_computed_within_the_range_and_beyond",
+        f"{AOE}/runs/ranges/test_run.py::test_every_shape_is_computed_within_the_range_and_beyond",
     ),
     "aoe.verify": ("LINES", f"{HERE}::test_command_works"),  # of `aoe verify`
     "aoe.tensorflow.enable": (

@@ -54,7 +54,7 @@ def _busy_report(runs: Runs, work: Path) -> str:
 
 
 def _busy_operator(runs: Runs, work: Path) -> str:
-    from aoe.tuning.tasks.operators import operator
+    from aoe.tasks.operators import operator
 
     use = CpuUse(cpu_s=1.0, waited_s=1.0, stolen_s=0.5, wall_s=2.0, switches=7)
     load = MachineLoad(use=use, threads=2)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aoe.advice.run import ModelAdvice, advise_file
 from aoe.advice.trying import TrialVerdict
 from aoe.errors import ERRORS_OF_A_MODEL, AoeError
-from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
+from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings
 
 if TYPE_CHECKING:
     from aoe.advice.causes import Cause

@@ -11,12 +11,12 @@ from aoe.advice.trying import TrialVerdict, TriedAction, verdict_of
 from aoe.errors import ERRORS_OF_A_MODEL
 from aoe.profiling.run import ProfileSettings
 from aoe.profiling.subject import OM_SUFFIX
+from aoe.runs.operators.result import OpatResult
+from aoe.runs.run import TuneResult, tune_with
 from aoe.settings import accept_busy, with_bank
-from aoe.tuning.mode import TuneSettings
-from aoe.tuning.opat.result import OpatResult
-from aoe.tuning.precision.settings import PrecisionSettings
-from aoe.tuning.progress import Progress, SilentProgress
-from aoe.tuning.run import TuneResult, tune_with
+from aoe.tuner.mode import TuneSettings
+from aoe.tuner.precision.settings import PrecisionSettings
+from aoe.tuner.progress import Progress, SilentProgress
 from aoebank import plural
 
 PRECISION_ACTION = "lower-precision"

@@ -40,8 +40,8 @@ from aoe.profiling.run import ProfileSettings, open_model, profile_subject
 from aoe.profiling.subject import ProfileSubject
 from aoe.settings import accept_busy, lock_path
 from aoe.target import Target
-from aoe.tuning.policies import final_policy
-from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
+from aoe.tuner.policies import final_policy
+from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings
 from aoebank import plural
 
 MOST_TRIED = 12

@@ -86,7 +86,7 @@ def command(
 ) -> None:
     """Say what loses time in a model, why, and which actions help: each is tried first."""
     from aoe.profiling.run import ProfileSettings
-    from aoe.tuning.precision.settings import parse_precision
+    from aoe.tuner.precision.settings import parse_precision
 
     how: dict[str, Any] = {
         "most": most,
@@ -174,7 +174,7 @@ def _on_model(settings: ProfileSettings, how: Mapping[str, Any], written: _Writt
     from aoe.report.advice import AdviceReport
     from aoe.report.pages import render_advice
     from aoe.results.files import write_json, write_text
-    from aoe.tuning.operator_choice import NAMES
+    from aoe.tuner.operator_choice import NAMES
 
     advice = advise_file(settings, tell=say, **how)
     if written.tune_ops is not None and not written.is_dry_run:

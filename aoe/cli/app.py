@@ -33,8 +33,8 @@ from aoe.cli.options import (
 from aoe.cli.registry import COMMANDS
 from aoe.errors import OptionError
 from aoe.settings import environment, parse_switch
-from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
-from aoe.tuning.mode import JobType
+from aoe.tuner.mode import JobType
+from aoe.tuner.parts import REAL_ENGINE, EngineParts
 from aoebank import CommandGroup, say
 
 
@@ -135,8 +135,8 @@ def tune(context: typer.Context, **options: Any) -> None:
             "aoe", "no model given", hint="aoe --model=M.onnx --output=DIR, or --help"
         )
     from aoe.cli.tune_command import run_folder, run_tuning
-    from aoe.tuning.configuration.resolving import settings_of
-    from aoe.tuning.registry import other_mode
+    from aoe.runs.configuration.resolving import settings_of
+    from aoe.tuner.registry import other_mode
 
     if options["model"] is None:
         options["framework"] = None

@@ -10,7 +10,7 @@ from aoe.cli.elsewhere import OPTIONS
 from aoe.cli.options import finish
 from aoe.errors import OptionError
 from aoe.settings import environment
-from aoe.tuning.mode import JobType
+from aoe.tuner.mode import JobType
 from aoebank import say
 
 _SHORT = {"-m": "--model", "-w": "--weight", "-j": "--job_type", "-f": "--framework"}
@@ -56,7 +56,7 @@ def hand_over(arguments: Sequence[str], soc_version: str) -> int:
         TargetError: there is no toolkit.
     """
     from aoe.report.cann import CannReport
-    from aoe.tuning.cann import find_program, run_cann
+    from aoe.runs.cann import find_program, run_cann
 
     env = environment()
     find_program(soc_version, env)
@@ -79,7 +79,7 @@ def hand_over_to_atc(arguments: Sequence[str], soc_version: str) -> int:
         TargetError: there is no toolkit.
     """
     from aoe.report.cann import CannReport
-    from aoe.tuning.cann import find_program, run_cann
+    from aoe.runs.cann import find_program, run_cann
 
     env = environment()
     find_program(soc_version, env, "atc")

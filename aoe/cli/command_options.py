@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, TypedDict
 
-from aoe.tuning.configuration.option import Group, Option
-from aoe.tuning.configuration.options import TUNE_OPTIONS, rows_of
+from aoe.runs.configuration.option import Group, Option
+from aoe.runs.configuration.options import TUNE_OPTIONS, rows_of
 
 _of_shapes = partial(Option, after="input_shape", group=Group.MODEL)
 _of_inputs = partial(Option, after="shapes_from", group=Group.MODEL)

@@ -38,8 +38,8 @@ from aoe.errors import OptionError
 from aoe.folders.scratch import ScratchFolder
 from aoe.results.files import BANK_FOLDER, bank_of_results
 from aoe.settings import environment, with_bank
-from aoe.tuning.engine.parts import EngineParts
-from aoe.tuning.mode import CacheMode, JobType, TuneSettings
+from aoe.tuner.mode import CacheMode, JobType, TuneSettings
+from aoe.tuner.parts import EngineParts
 from aoebank import say
 
 
@@ -115,7 +115,7 @@ def command(
     """Convert a model with what a bank has for it; nothing is tried or measured."""
     from aoe.cli.tune_command import run_tuning
     from aoe.entry.outputs import parse_out_nodes
-    from aoe.tuning.cases.given import given_cases
+    from aoe.runs.cases.given import given_cases
 
     engine = engine_of(context)
     if aoe_mode is None:  # tuning makes a bank that is missing
@@ -182,8 +182,8 @@ def _looked_up(
     Modes for fixed shapes alone look nothing up for a range.
     """
     from aoe.bank.operators import bank_root
-    from aoe.tuning.registry import KINDS
-    from aoe.tuning.reuse.earlier import looked_up_kinds
+    from aoe.tuner.registry import KINDS
+    from aoe.tuner.reuse.earlier import looked_up_kinds
     from aoebank import Bank
 
     _, target = engine.resolve_target(soc_version, None)
@@ -193,7 +193,7 @@ def _looked_up(
 
 def _tuned_first(aoe_mode: str) -> tuple[JobType, ...]:
     """Return the modes that tune first."""
-    from aoe.tuning.registry import KINDS, other_mode, parse_job_types
+    from aoe.tuner.registry import KINDS, other_mode, parse_job_types
 
     jobs = parse_job_types(aoe_mode, "--aoe_mode")
     for job in jobs:
@@ -256,7 +256,7 @@ def _bank(
 
 def _bank_of(folder: Path, made: Path) -> Path | None:
     """Return the bank of a folder of results, or the one made of its reports; None for no such."""
-    from aoe.tuning.reuse.earlier import earlier_tasks, has_results, open_earlier
+    from aoe.tuner.reuse.earlier import earlier_tasks, has_results, open_earlier
 
     named = bank_of_results(folder)
     if named is not None:

@@ -17,7 +17,7 @@ from aoe.cli.errors import engine_of
 from aoe.cli.options import JsonFlag, QuietFlag
 from aoe.errors import ModelNotFoundError
 from aoe.settings import environment, with_bank
-from aoe.tuning.mode import TuneSettings
+from aoe.tuner.mode import TuneSettings
 
 if TYPE_CHECKING:
     import onnx
@@ -37,7 +37,7 @@ def command(
 ) -> None:
     """Tune AlexNet for this CPU and show the bank that comes of it (under two minutes)."""
     from aoe.cli.tune_command import run_tuning
-    from aoe.tuning.configuration.resolving import configure, configured
+    from aoe.runs.configuration.resolving import configure, configured
 
     bank = _own_bank(output)
     model = _write_model(output)

@@ -19,7 +19,7 @@ def command(
 ) -> None:
     """Show every setting and where it comes from; check machine, tools and places."""
     from aoe.report.doctor import DoctorReport
-    from aoe.tuning.doctor.run import examine
+    from aoe.runs.doctor.run import examine
 
     found = given_configuration(context, config)
     env = environment()

@@ -8,7 +8,7 @@ import typer
 
 from aoe.cli.registry import COMMANDS, WRITES_BANK
 from aoe.errors import EngineNotInstalledError, RunError
-from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
+from aoe.tuner.parts import REAL_ENGINE, EngineParts
 from aoebank import AoebankError, Program, run_program
 
 ENGINE_MODULES = frozenset(

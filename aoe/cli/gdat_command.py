@@ -20,14 +20,14 @@ from aoe.cli.progress import LineProgress, QuietProgress
 from aoe.errors import AoeError, EngineNotInstalledError, OptionError
 from aoe.gradients.compression import Compression, parse_compression
 from aoe.settings import environment
-from aoe.tuning.mode import JobType, TuneSettings
-from aoe.tuning.precision.settings import KEEP_FLOAT32
-from aoe.tuning.progress import Progress
+from aoe.tuner.mode import JobType, TuneSettings
+from aoe.tuner.precision.settings import KEEP_FLOAT32
+from aoe.tuner.progress import Progress
 from aoebank import say
 
 if TYPE_CHECKING:
     from aoe.gradients.training import TrainingProgram
-    from aoe.tuning.configuration.resolving import RunConfiguration
+    from aoe.runs.configuration.resolving import RunConfiguration
 
 _OPTION = "--script"
 _PASSED = "--script_argument"
@@ -186,7 +186,7 @@ def observed_program(
     _check_torch("torch" if script is not None else "gdat")
     env = environment()
     if "RANK" not in env:
-        from aoe.tuning.gdat.looking_up import recorded_group
+        from aoe.tasks.gradients.looking_up import recorded_group
 
         known = recorded_group(bank, env, Path.cwd(), cores=_cores())
         world = world or (known.world if as_recorded else None)
@@ -308,9 +308,9 @@ def _tune_program(
 ) -> None:
     """Run a program, print what came of it in the first process, end with its exit code."""
     from aoe.report.tuning import TuningReport, report_of
-    from aoe.tuning.configuration.resolving import configured
-    from aoe.tuning.gdat.result import TunedGradients
-    from aoe.tuning.run import tune_with
+    from aoe.runs.configuration.resolving import configured
+    from aoe.runs.gradients.result import TunedGradients
+    from aoe.runs.run import tune_with
 
     asked = TuneSettings(model=program, output=output, allow_compression=compression)
     settings = configured(asked, configuration)

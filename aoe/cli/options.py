@@ -14,15 +14,15 @@ import typer
 
 from aoe.cli.command_options import COMMAND_OPTIONS
 from aoe.errors import OptionError
+from aoe.runs.configuration.option import Option
+from aoe.runs.configuration.options import SETTINGS
 from aoe.settings import environment
-from aoe.tuning.configuration.option import Option
-from aoe.tuning.configuration.options import SETTINGS
 from aoebank import Report, emit, say
 
 if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
-    from aoe.tuning.configuration.resolving import RunConfiguration
-    from aoe.tuning.precision.settings import PrecisionSettings
+    from aoe.runs.configuration.resolving import RunConfiguration
+    from aoe.tuner.precision.settings import PrecisionSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -161,7 +161,7 @@ def given_configuration(context: typer.Context, config: Path | None) -> RunConfi
     Raises:
         OptionError: a file cannot be read.
     """
-    from aoe.tuning.configuration.resolving import configure
+    from aoe.runs.configuration.resolving import configure
 
     given = {name: context.params[name] for name in SETTINGS if is_given(context, name)}
     return configure(given, env=environment(), cwd=Path.cwd(), config=config)
@@ -180,7 +180,7 @@ def given_precision(
     Raises:
         OptionError: one cannot be meant, or they contradict each other.
     """
-    from aoe.tuning.precision.settings import parse_precision
+    from aoe.tuner.precision.settings import parse_precision
 
     return parse_precision(
         mode,

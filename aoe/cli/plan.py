@@ -32,11 +32,11 @@ from aoe.cli.options import (
 )
 from aoe.errors import OptionError
 from aoe.settings import environment
-from aoe.tuning.mode import JobType, ModeContext, TuneSettings
-from aoe.tuning.progress import Progress
+from aoe.tuner.mode import JobType, ModeContext, TuneSettings
+from aoe.tuner.progress import Progress
 
 if TYPE_CHECKING:
-    from aoe.tuning.planning.model import TuningPlan
+    from aoe.runs.planning import TuningPlan
 
 
 def command(
@@ -86,9 +86,9 @@ def command(
     )
     from aoe.cli.progress import shown_progress
     from aoe.report.reuse import PlanReport
-    from aoe.tuning.cases.given import given_cases
-    from aoe.tuning.configuration.resolving import configured
-    from aoe.tuning.registry import parse_job_types
+    from aoe.runs.cases.given import given_cases
+    from aoe.runs.configuration.resolving import configured
+    from aoe.tuner.registry import parse_job_types
 
     jobs, shown = parse_job_types(job_type), not quiet and not as_json
     is_training = script is not None or JobType.GDAT in jobs
@@ -140,7 +140,7 @@ def command(
 
 
 def _planned(settings: TuneSettings, progress: Progress, context: typer.Context) -> TuningPlan:
-    from aoe.tuning.planning.model import plan_model
+    from aoe.runs.planning import plan_model
 
     return plan_model(
         ModeContext(

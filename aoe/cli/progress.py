@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from aoe.settings import environment
-from aoe.tuning.progress import Progress, SilentProgress
+from aoe.tuner.progress import Progress, SilentProgress
 from aoebank import make_console, plural, say
 
 _WIDE = 70

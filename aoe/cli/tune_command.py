@@ -13,11 +13,11 @@ import typer
 
 from aoe.cli.options import finish
 from aoe.settings import environment
-from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
-from aoe.tuning.mode import TuneSettings
+from aoe.tuner.mode import TuneSettings
+from aoe.tuner.parts import REAL_ENGINE, EngineParts
 
 if TYPE_CHECKING:
-    from aoe.tuning.run import TuneResult
+    from aoe.runs.run import TuneResult
 
 
 def run_tuning(
@@ -44,7 +44,7 @@ def run_tuning(
     """
     from aoe.cli.progress import shown_progress
     from aoe.report.tuning import CasesReport, TuningReport, report_of
-    from aoe.tuning.run import tune_with
+    from aoe.runs.run import tune_with
 
     with shown_progress(
         shown=shown and not as_json,
@@ -87,7 +87,7 @@ def run_folder(
     from aoe.cli.progress import shown_progress
     from aoe.entry.folder import find_models
     from aoe.report.folder import FolderReport
-    from aoe.tuning.folder import tune_folder
+    from aoe.runs.folder import tune_folder
 
     folder = settings.model
     assert isinstance(folder, Path)

@@ -29,7 +29,7 @@ from aoe.cli.options import (
     with_parameters,
 )
 from aoe.errors import OptionError
-from aoe.tuning.mode import TuneSettings
+from aoe.tuner.mode import TuneSettings
 from aoebank import BankNotFoundError
 
 OF_MODELS = (
@@ -142,7 +142,7 @@ def command(
         return
     from aoe.cli.progress import shown_progress
     from aoe.report.verify import VerifiedBankReport
-    from aoe.tuning.verify.run import verify
+    from aoe.runs.verify_bank import verify
 
     how = _how(context, {"input_shape": input_shape, **of_models})
     with shown_progress(shown=not quiet and not as_json) as progress:
@@ -169,7 +169,7 @@ def command(
 
 def _how(context: typer.Context, options: Mapping[str, Any]) -> TuneSettings:
     """Return the settings models are run with: those of a tuning with the same options."""
-    from aoe.tuning.configuration.resolving import settings_of
+    from aoe.runs.configuration.resolving import settings_of
 
     return settings_of(
         Path(),
@@ -222,7 +222,7 @@ def _verify_gradients(
     """Measure what a bank has of a training again; the first process of its group prints."""
     from aoe.cli.gdat_command import answering_alone, gradient_progress, observed_program
     from aoe.report.verify import VerifiedBankReport
-    from aoe.tuning.verify.gradients import verify_program
+    from aoe.runs.gradients.verify import verify_program
 
     if len(models) > 1:
         raise OptionError("--model", "one model is trained at a time", got=models[1])

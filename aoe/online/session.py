@@ -39,7 +39,7 @@ from aoe.ort.serving.given_options import adjusting, reason_against_tuned_models
 from aoe.ort.serving.swapping import CallForm, Substitutes, SwappingSession, plain_session
 from aoe.ort.sessions import InputSpec
 from aoe.settings import cache_limit, cache_path, environment, parse_seconds, parse_whole, with_bank
-from aoe.tuning.engine.parts import library_versions
+from aoe.tuner.parts import library_versions
 
 if TYPE_CHECKING:
     import onnxruntime as ort

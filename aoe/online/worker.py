@@ -35,7 +35,7 @@ def main(folder: str) -> None:
 def convert(asked: Conversion, folder: Path) -> Converted:
     """Write the tuned model into a folder, if there is anything tuned in it."""
     from aoe.om.file import read_manifest
-    from aoe.tuning.run import tune
+    from aoe.runs.run import tune
     from aoe.workload import shapes_text
     from aoebank import AoebankError
 

@@ -12,7 +12,7 @@ from aoebank import Report, members, plural
 
 if TYPE_CHECKING:
     from aoe.bank.importing import WrittenBank
-    from aoe.tuning.cann import CannRun
+    from aoe.runs.cann import CannRun
     from aoebank import AoebankError, Text
 
 

@@ -10,8 +10,8 @@ from aoe.device.check_up import Soundness
 from aoebank import Report, members
 
 if TYPE_CHECKING:
-    from aoe.tuning.configuration.resolving import ResolvedSetting
-    from aoe.tuning.doctor.run import Examination
+    from aoe.runs.configuration.resolving import ResolvedSetting
+    from aoe.runs.doctor.run import Examination
     from aoebank import Text
 
 _MARKS = {

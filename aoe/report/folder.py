@@ -14,8 +14,8 @@ from aoebank import Report
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aoe.tuning.folder import ModelOfFolder
-    from aoe.tuning.opat.result import OpatResult
+    from aoe.runs.folder import ModelOfFolder
+    from aoe.runs.operators.result import OpatResult
     from aoebank import AoebankError, Text
 
 _COLUMNS = ("model", "before", "after", "speed-up", "added", "from bank", "result")
@@ -123,7 +123,7 @@ def _row(model: ModelOfFolder) -> Sequence[str]:
 
 
 def _operator_result(model: ModelOfFolder) -> OpatResult | None:
-    from aoe.tuning.opat.result import OpatResult
+    from aoe.runs.operators.result import OpatResult
 
     assert model.result is not None
     found = [mode for mode in model.result.modes if isinstance(mode, OpatResult)]

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aoe.report.quantities import figure
-from aoe.tuning.reuse.covering_ranges import told_ranges
-from aoe.tuning.reuse.kinds import ReuseKind, part_to_json
+from aoe.tuner.reuse.covering_ranges import told_ranges
+from aoe.tuner.reuse.kinds import ReuseKind, part_to_json
 from aoebank import Report, members, plural
 
 if TYPE_CHECKING:
-    from aoe.tuning.planning.model import TuningPlan
-    from aoe.tuning.reuse.kinds import Reuse, ReuseSummary
+    from aoe.runs.planning import TuningPlan
+    from aoe.tuner.reuse.kinds import Reuse, ReuseSummary
     from aoebank import Text
 
 _MOST_ROWS = 30

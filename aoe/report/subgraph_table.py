@@ -11,8 +11,8 @@ from aoebank import plural
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aoe.tuning.sgat.result import SgatResult
-    from aoe.tuning.tasks.rewrites.lookup import TunedSubgraph
+    from aoe.runs.subgraphs.result import SgatResult
+    from aoe.tasks.rewrites.lookup import TunedSubgraph
     from aoebank import Text
 
 

@@ -24,11 +24,11 @@ from aoebank import Report, plural, size_text
 
 if TYPE_CHECKING:
     from aoe.measurement.memory import ModelMemory
-    from aoe.tuning.gdat.result import GdatResult, TunedGradients
-    from aoe.tuning.mode import ModeResult
-    from aoe.tuning.opat.result import OpatResult
-    from aoe.tuning.run import TunedCase, TuneResult
-    from aoe.tuning.tasks.operators.operator import TunedOperator
+    from aoe.runs.gradients.result import GdatResult, TunedGradients
+    from aoe.runs.operators.result import OpatResult
+    from aoe.runs.run import TunedCase, TuneResult
+    from aoe.tasks.operators.operator import TunedOperator
+    from aoe.tuner.mode import ModeResult
     from aoebank import AoebankError, Column, Text
 
 _MOST_ROWS = 30
@@ -352,8 +352,8 @@ class CasesReport(Report):
 
 def report_of(result: ModeResult) -> Report:
     """Return the report of what a mode gave."""
-    from aoe.tuning.model_mode import ModelTuning
-    from aoe.tuning.registry import KINDS
+    from aoe.runs.model_mode import ModelTuning
+    from aoe.tuner.registry import KINDS
 
     kind = KINDS.get(result.job)
     if kind is not None and kind.report:

@@ -12,9 +12,8 @@ from aoebank import Report, members, plural
 
 if TYPE_CHECKING:
     from aoe.measurement import SpeedupEstimate
-    from aoe.tuning.verify.models import VerifiedModel
-    from aoe.tuning.verify.records import VerifiedBank, VerifiedRecord
-    from aoe.tuning.verify.undecided import DecidedOperator
+    from aoe.runs.verify_records import VerifiedBank, VerifiedModel, VerifiedRecord
+    from aoe.runs.verify_undecided import DecidedOperator
     from aoebank import Text
 
 _KEY_DIGITS = 8
@@ -141,7 +140,7 @@ def _decided(one: DecidedOperator) -> Mapping[str, object]:
 
 def _model_line(one: VerifiedModel) -> str:
     """Return the line about a whole model."""
-    from aoe.tuning.verify.models import NOTHING_TO_JUDGE
+    from aoe.runs.verify_models import NOTHING_TO_JUDGE
 
     name = f"whole model {one.model.name}{f' ({one.shapes})' if one.shapes else ''}"
     found = one.found
@@ -157,7 +156,7 @@ def _model_line(one: VerifiedModel) -> str:
 
 
 def _model(one: VerifiedModel) -> Mapping[str, object]:
-    from aoe.tuning.verify.models import NOTHING_TO_JUDGE
+    from aoe.runs.verify_models import NOTHING_TO_JUDGE
 
     found = one.found
     return {

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aoe.measurement import QUIET_SHARE, Clock
 from aoe.report.quantities import figure, interval_text, pairs_text, speedup_text
 from aoe.report.reuse import write_reuse
-from aoe.tuning.precision.constraint import told
+from aoe.tuner.precision.constraint import told
 from aoebank import Report, plural
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from aoe.measurement import SpeedupEstimate
-    from aoe.tuning.mode import ModeResult
-    from aoe.tuning.model_mode import ModelTuning
-    from aoe.tuning.opat.result import OpatResult
-    from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
-    from aoe.tuning.tasks.operators.operator import TunedOperator
-    from aoe.tuning.tasks.rewrites.lookup import TunedSubgraph
-    from aoe.tuning.validation.accuracy import HeldAccuracy
-    from aoe.tuning.validation.model_validator import ValidationResult
+    from aoe.runs.model_mode import ModelTuning
+    from aoe.runs.operators.result import OpatResult
+    from aoe.tasks.operators.chosen_kernel import ChosenKernel
+    from aoe.tasks.operators.operator import TunedOperator
+    from aoe.tasks.rewrites.lookup import TunedSubgraph
+    from aoe.tuner.mode import ModeResult
+    from aoe.validation.accuracy import HeldAccuracy
+    from aoe.validation.model_validator import ValidationResult
     from aoebank import AoebankError, Column, Text
 
 _MOST_ROWS = 30
@@ -311,7 +311,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _conditions(result: ModelTuning[Any]) -> str:
-    from aoe.tuning.mode import TargetMetric
+    from aoe.tuner.mode import TargetMetric
 
     if result.metric is TargetMetric.THROUGHPUT:
         return f"{plural(result.streams, 'stream')} of one thread at the same time"
@@ -326,8 +326,8 @@ def _by_cpu_time(result: ModelTuning[Any]) -> bool:
 def whole_model_figure(result: ModelTuning[Any], speedup: float = 1.0) -> str:
     """Return the time of a model so many times as fast as the untuned one, or its throughput."""
     from aoe.results.files import runs_per_s
-    from aoe.tuning.mode import TargetMetric
-    from aoe.tuning.model_mode import whole_model_ms
+    from aoe.runs.model_mode import whole_model_ms
+    from aoe.tuner.mode import TargetMetric
 
     if result.metric is TargetMetric.LATENCY:
         return f"{result.baseline_ms / speedup:.3f} ms"

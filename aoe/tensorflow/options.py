@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aoe.errors import OptionError
-from aoe.tuning.operator_choice import NAMES, TYPES, OperatorChoice, operator_choice
+from aoe.tuner.operator_choice import NAMES, TYPES, OperatorChoice, operator_choice
 
 MODES = {"1": "subgraph", "2": "operator"}
 _DEFAULT_MODE = "2"

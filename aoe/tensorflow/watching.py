@@ -27,7 +27,7 @@ from aoe.tensorflow.graphs import (
     model_call,
 )
 from aoe.tensorflow.options import MODES, script_options
-from aoe.tuning.operator_choice import OPTION, OperatorChoice, choice_to_json
+from aoe.tuner.operator_choice import OPTION, OperatorChoice, choice_to_json
 from aoebank import say
 
 _MOST_GRAPHS = 16

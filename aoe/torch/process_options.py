@@ -16,7 +16,7 @@ from typing import Any
 from aoe.entry.torch_dump import DUMP_FILE
 from aoe.errors import OptionError
 from aoe.results.files import bank_of_results
-from aoe.tuning.mode import parse_cache_mode
+from aoe.tuner.mode import parse_cache_mode
 from aoebank import say
 
 MODE = "ACL_OP_COMPILER_CACHE_MODE"

@@ -16,7 +16,7 @@ from typing import NoReturn
 from aoe.child_python import AOE, python_command
 from aoe.errors import OptionError
 from aoe.settings import environment
-from aoe.tuning.mode import JobType
+from aoe.tuner.mode import JobType
 
 VARIABLE = "AOE_MODE"
 GRADIENTS = str(JobType.GDAT.number)

@@ -19,9 +19,9 @@ from support.tiers import chosen_every_day
 import aoe
 from aoe.errors import RunError
 from aoe.ort.sessions import random_feed, session_options
-from aoe.tuning.mode import JobType, TuneSettings
-from aoe.tuning.progress import SilentProgress
-from aoe.tuning.run import tune_with
+from aoe.runs.run import tune_with
+from aoe.tuner.mode import JobType, TuneSettings
+from aoe.tuner.progress import SilentProgress
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 

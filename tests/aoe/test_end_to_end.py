@@ -32,11 +32,11 @@ from aoe.device.cpu.device import Cpu
 from aoe.om.file import read_manifest
 from aoe.ort.inputs import read_input_sets
 from aoe.ort.sessions import session_options
-from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
-from aoe.tuning.mode import TuneSettings
-from aoe.tuning.opat.result import OpatResult
-from aoe.tuning.progress import Progress, progress_of
-from aoe.tuning.run import tune_with
+from aoe.runs.operators.result import OpatResult
+from aoe.runs.run import tune_with
+from aoe.tuner.mode import TuneSettings
+from aoe.tuner.parts import REAL_ENGINE, EngineParts
+from aoe.tuner.progress import Progress, progress_of
 from aoebank import Bank
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)

@@ -35,8 +35,8 @@ from aoe.graph.weights import SMALL_BYTES, WeightStore, array_of, is_outside
 from aoe.om.file import FALLBACK, MODEL, WEIGHTS, unpack
 from aoe.ort import offline_optimization, profile
 from aoe.ort.sessions import session_options, session_source
-from aoe.tuning.mode import JobType, TuneSettings
-from aoe.tuning.run import tune_with
+from aoe.runs.run import tune_with
+from aoe.tuner.mode import JobType, TuneSettings
 
 _LIMIT = 1000
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)

@@ -25,8 +25,8 @@ from aoe.ort.profile import profile_model
 from aoe.ort.sessions import random_feed, session_options
 from aoe.ort.static_shapes import infer_tensors
 from aoe.schedule import Configuration
-from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
-from aoe.tuning.tasks.operators.operators import find_operators
+from aoe.tasks.operators.chosen_kernel import ChosenKernel
+from aoe.tasks.operators.operators import find_operators
 
 LEAST_KERNELS = {"bvlc_alexnet": 2, "densenet121": 40, "inception_v1": 2, "squeezenet": 0}
 

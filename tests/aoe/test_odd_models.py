@@ -30,7 +30,7 @@ from aoe.measurement import MeasurePolicy
 from aoe.ort.inputs import MADE_UP
 from aoe.ort.profile import profile_model
 from aoe.ort.static_shapes import infer_tensors
-from aoe.tuning.tasks.operators.operators import find_operators
+from aoe.tasks.operators.operators import find_operators
 from aoebank import AoebankError
 
 INT, BOOL, TEXT = TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING

@@ -24,7 +24,7 @@ from support.network_fuzz.sequences import SEQUENCE_BLOCKS
 
 from aoe.ort.sessions import session_options
 from aoe.target import Target
-from aoe.tuning.precision.settings import PrecisionMode
+from aoe.tuner.precision.settings import PrecisionMode
 from aoe.workload import Workload, workload_to_json
 
 TUNED = int(os.environ.get("AOE_FUZZ_NETWORKS", "1"))

@@ -4,7 +4,7 @@ import pytest
 from rewrite_blocks import BLOCKS
 from support.contracts.rewrites import matches_of, view
 
-from aoe.tuning.tasks.rewrites.subgraphs import RULES
+from aoe.tasks.rewrites.subgraphs import RULES
 
 
 def test_every_rule_is_measured_on_a_block() -> None:

@@ -10,7 +10,7 @@ import rewrites
 from rewrite_blocks import BLOCKS
 
 from aoe.graph.rewrites.registry import ONLY_AT_O1
-from aoe.tuning.tasks.rewrites.subgraphs import RULES
+from aoe.tasks.rewrites.subgraphs import RULES
 
 _RULE = "mean-to-global-pool"
 

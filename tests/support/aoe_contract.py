@@ -25,7 +25,7 @@ import typer
 
 from aoe.cli.app import app as aoe_app
 from aoe.cli.app import main as aoe_main
-from aoe.tuning.mode import TuneSettings
+from aoe.tuner.mode import TuneSettings
 from aoebank.cli import main as aoebank_main
 from support.engine.models import matmul_net, save_model, slow_chain_net
 

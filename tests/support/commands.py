@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from aoe.cli.app import main
-from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
+from aoe.tuner.parts import REAL_ENGINE, EngineParts
 
 
 def aoe_exit_code(words: Sequence[object], engine: EngineParts = REAL_ENGINE) -> int:

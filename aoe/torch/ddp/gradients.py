@@ -21,18 +21,18 @@ from aoe.gradients.cost import choose_cost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
 from aoe.gradients.training import Training
+from aoe.runs.gradients.result import TunedGradients
+from aoe.runs.gradients.run import tune_training
 from aoe.settings import accept_busy, environment, repeat_tune, with_bank
+from aoe.tasks.gradients.bench import on_first, open_bank
+from aoe.tasks.gradients.fitting import FitCheck
+from aoe.tasks.gradients.settings import GdatSettings
 from aoe.torch.ddp.compressed import CompressedDdpTraining
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.sharding import is_sharded, sharded_model
 from aoe.torch.ddp.training import DdpTraining
-from aoe.tuning.gdat.bench import on_first, open_bank
-from aoe.tuning.gdat.fitting import FitCheck
-from aoe.tuning.gdat.result import TunedGradients
-from aoe.tuning.gdat.run import tune_training
-from aoe.tuning.gdat.settings import GdatSettings
-from aoe.tuning.live_report import start_stopwatch
-from aoe.tuning.progress import Progress, SilentProgress
+from aoe.tuner.live_report import start_stopwatch
+from aoe.tuner.progress import Progress, SilentProgress
 
 DEFAULT_TIMEOUT_S = 300.0
 """A collective that takes longer while tuning has lost a process. torch's own is 30 minutes."""
@@ -278,7 +278,7 @@ def _check_arguments(step: Any, settings: Any) -> None:
             "settings",
             "is no GdatSettings",
             got=type(settings).__name__,
-            expected="aoe.tuning.gdat.settings.GdatSettings(...)",
+            expected="aoe.tasks.gradients.settings.GdatSettings(...)",
         )
 
 

@@ -15,7 +15,7 @@ from aoe.om.loading import FallbackWarning
 from aoe.torch.modules.compiled import OptimizedModule
 from aoe.torch.modules.graph_shapes import GraphShapes, graph_shapes, with_numbers
 from aoe.torch.modules.optimization import Engine, OptimizeOptions, make_options, optimize_call
-from aoe.tuning.progress import SilentProgress
+from aoe.tuner.progress import SilentProgress
 from aoebank import AoebankError
 
 DEFAULT_TIME_LIMIT_S = 60.0

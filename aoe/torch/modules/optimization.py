@@ -22,6 +22,7 @@ from aoe.errors import AccuracyError, ModelImportError, OptionError, OutputError
 from aoe.execute.accuracy import compare_model_results
 from aoe.folders.scratch import ScratchFolder
 from aoe.ort.inputs import read_input_sets, save_input_sets
+from aoe.runs.configuration.resolving import configure, configured
 from aoe.settings import environment, with_bank
 from aoe.torch.modules.calls import CallConvention, FlatCall, TensorForm
 from aoe.torch.modules.compiled import OptimizedModule
@@ -36,11 +37,10 @@ from aoe.torch.modules.export_errors import module_place
 from aoe.torch.modules.open_shapes import OpenDims
 from aoe.torch.modules.served import ServedModel
 from aoe.torch.process_options import with_process_options
-from aoe.tuning.configuration.resolving import configure, configured
-from aoe.tuning.mode import CacheMode, JobType, TuneSettings, parse_cache_mode
-from aoe.tuning.precision.settings import PrecisionSettings, parse_precision
-from aoe.tuning.progress import Progress, SilentProgress
-from aoe.tuning.registry import parse_job_types
+from aoe.tuner.mode import CacheMode, JobType, TuneSettings, parse_cache_mode
+from aoe.tuner.precision.settings import PrecisionSettings, parse_precision
+from aoe.tuner.progress import Progress, SilentProgress
+from aoe.tuner.registry import parse_job_types
 from aoe.workload import shapes_text
 
 _LOADS_OF_A_SAVE = 3.0
@@ -126,7 +126,7 @@ def run_engine(settings: TuneSettings, env: Mapping[str, str], progress: Progres
     Raises:
         AoeError: see `aoe.tune`.
     """
-    from aoe.tuning.run import tune_with
+    from aoe.runs.run import tune_with
 
     result = tune_with(settings, env=env, cwd=Path.cwd(), progress=progress, now=datetime.now(UTC))
     assert result.om_file is not None

@@ -14,8 +14,8 @@ from aoe.advice.precision import try_precision
 from aoe.advice.trying import TrialVerdict, TriedAction
 from aoe.errors import RunError
 from aoe.profiling.run import ProfileSettings
-from aoe.tuning.mode import TuneSettings
-from aoe.tuning.precision.settings import parse_precision
+from aoe.tuner.mode import TuneSettings
+from aoe.tuner.precision.settings import parse_precision
 from aoe.workload import Precision
 
 

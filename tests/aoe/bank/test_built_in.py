@@ -21,7 +21,7 @@ from aoe.bank.operators import OperatorBank, key_of
 from aoe.errors import OptionError
 from aoe.kernels.registry import get_family
 from aoe.schedule import schedule_from_json, schedule_to_json
-from aoe.tuning.tasks.operators.lookup import look_up
+from aoe.tasks.operators.lookup import look_up
 from aoe.workload import workload_from_json
 from aoebank import Bank, BankPermissionError, Event, Tier
 from aoebank.model.quarantine import QuarantineEntry

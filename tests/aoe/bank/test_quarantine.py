@@ -14,9 +14,9 @@ from support.engine.tuning import guess_of, make_bank, make_operator, make_verdi
 from aoe.measurement import Outcome
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
-from aoe.tuning.mode import TuneSettings
-from aoe.tuning.tasks.operators.lookup import look_up
-from aoe.tuning.tasks.operators.operator import OperatorTools, TunedOperator
+from aoe.tasks.operators.lookup import look_up
+from aoe.tasks.operators.operator import OperatorTools, TunedOperator
+from aoe.tuner.mode import TuneSettings
 from aoebank import Bank, BankFormatError, Event
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry

@@ -14,7 +14,7 @@ import aoe
 from aoe.bank import sources
 from aoe.bank.sources import kernel_source, rule_source, source_of
 from aoe.kernels.registry import FAMILIES
-from aoe.tuning.tasks.rewrites.subgraphs import RULES
+from aoe.tasks.rewrites.subgraphs import RULES
 from aoebank import make_unified_record
 
 _PACKAGE = Path(aoe.__file__).parent

@@ -18,8 +18,8 @@ from aoe.advice.trying import TrialVerdict, TriedAction
 from aoe.errors import RunError
 from aoe.measurement import SpeedupEstimate
 from aoe.profiling.run import ProfileSettings
-from aoe.tuning.operator_choice import OperatorChoice, read_operator_choice
-from aoe.tuning.precision.settings import PrecisionMode
+from aoe.tuner.operator_choice import OperatorChoice, read_operator_choice
+from aoe.tuner.precision.settings import PrecisionMode
 
 
 def _tried(action: str, median: float | None, verdict: TrialVerdict, **members: Any) -> TriedAction:

@@ -20,9 +20,9 @@ from support.engine.stand_in_modes import StandInMode
 
 from aoe.cli.app import main
 from aoe.errors import AoeError, OptionError
-from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
-from aoe.tuning.mode import JobType, ModeContext, TuneSettings
-from aoe.tuning.registry import KINDS, TaskKind
+from aoe.tuner.mode import JobType, ModeContext, TuneSettings
+from aoe.tuner.parts import REAL_ENGINE, EngineParts
+from aoe.tuner.registry import KINDS, TaskKind
 from aoebank import BankFormatError
 
 

@@ -25,9 +25,9 @@ from aoe.device.registry import resolve_target
 from aoe.errors import OptionError
 from aoe.execute.runner import Runner
 from aoe.om.file import read_manifest
-from aoe.tuning.engine.parts import EngineParts
-from aoe.tuning.mode import CacheMode, JobType, TuneSettings
-from aoe.tuning.validation.comparing import ModelComparer
+from aoe.tuner.mode import CacheMode, JobType, TuneSettings
+from aoe.tuner.parts import EngineParts
+from aoe.validation.comparing import ModelComparer
 from aoebank import Bank
 
 

@@ -11,8 +11,8 @@ from support.engine.stand_in_modes import StandInMode, StandInResult
 
 from aoe.cli import app
 from aoe.errors import ModelImportError
-from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
-from aoe.tuning.mode import JobType, ModeContext, TuneSettings
+from aoe.tuner.mode import JobType, ModeContext, TuneSettings
+from aoe.tuner.parts import REAL_ENGINE, EngineParts
 
 
 def _run(*arguments: str, engine: EngineParts = REAL_ENGINE) -> int:

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import aoe
 from aoe.cli.command_options import COMMAND_OPTIONS
 from aoe.cli.options import with_parameters
-from aoe.tuning.configuration.option import Option
-from aoe.tuning.configuration.options import SETTINGS, TUNE_OPTIONS
+from aoe.runs.configuration.option import Option
+from aoe.runs.configuration.options import SETTINGS, TUNE_OPTIONS
 
 
 def _command(*rows: Option) -> tuple[typer.Typer, list[dict[str, Any]]]:

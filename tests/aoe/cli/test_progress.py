@@ -9,7 +9,7 @@ import pytest
 from aoe.cli.options import tells_all
 from aoe.cli.progress import BarProgress, LineProgress, shown_progress
 from aoe.errors import OptionError
-from aoe.tuning.progress import Progress, continued
+from aoe.tuner.progress import Progress, continued
 
 
 def _told(progress: Progress) -> None:

@@ -12,7 +12,7 @@ LONG = "/backbone/stage4/block2/attention/MatMul_with_a_long_name"
 _RUN = f"""
 import sys, time
 from pathlib import Path
-import aoe.tuning.run
+import aoe.runs.run
 from aoe.cli import app
 
 def tune_with(settings, *, progress, **rest):
@@ -29,7 +29,7 @@ def tune_with(settings, *, progress, **rest):
     time.sleep(120 if sys.argv[-1] == "--wait" else 0)
     raise SystemExit(0)
 
-aoe.tuning.run.tune_with = tune_with
+aoe.runs.run.tune_with = tune_with
 sys.argv = ["aoe", "--model=m.onnx"]
 """
 DONE = _RUN + "app.main()"

@@ -21,7 +21,7 @@ from support.engine.models import save_model, slow_chain_net
 import aoe
 from aoe.execute.workers.local import started_workers
 from aoe.execute.workers.remote_pool import RemotePool, open_remote_pool
-from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
+from aoe.tuner.parts import REAL_ENGINE, EngineParts
 
 _LIMIT_S = 60
 

@@ -27,11 +27,11 @@ from aoe.folders.turns import Turns
 from aoe.measurement import CpuUse
 from aoe.measurement.memory import MemoryUse
 from aoe.om.file import read_manifest
+from aoe.runs.operators.result import OpatResult
+from aoe.runs.run import tune_with
 from aoe.target import Target
-from aoe.tuning.engine.parts import EngineParts
-from aoe.tuning.mode import TuneSettings
-from aoe.tuning.opat.result import OpatResult
-from aoe.tuning.run import tune_with
+from aoe.tuner.mode import TuneSettings
+from aoe.tuner.parts import EngineParts
 from aoebank import Bank
 
 

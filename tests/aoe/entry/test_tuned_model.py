@@ -19,8 +19,8 @@ from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
 from aoe.errors import ModelImportError, OfflineModelError, OptionError
 from aoe.om.file import MANIFEST, MODEL, write_offline_model
-from aoe.tuning.engine.parts import EngineParts
-from aoe.tuning.validation.rewrite_assembly import write_parts
+from aoe.tuner.parts import EngineParts
+from aoe.validation.rewrite_assembly import write_parts
 
 
 @pytest.fixture

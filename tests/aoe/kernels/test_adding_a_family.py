@@ -31,6 +31,8 @@ from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.registry import FAMILIES
 from aoe.om.file import read_manifest
 from aoe.operators import OPERATORS, OperatorFacts, OperatorKind, Specials
+from aoe.runs.operators.result import OpatResult
+from aoe.runs.run import tune_with
 from aoe.schedule import (
     ComputeAt,
     Knob,
@@ -41,10 +43,8 @@ from aoe.schedule import (
     Values,
     schedule_from_json,
 )
-from aoe.tuning.engine.parts import EngineParts
-from aoe.tuning.mode import TuneSettings
-from aoe.tuning.opat.result import OpatResult
-from aoe.tuning.run import tune_with
+from aoe.tuner.mode import TuneSettings
+from aoe.tuner.parts import EngineParts
 from aoe.workload import Workload, workload_from_json
 
 KEY = ("", "LpNormalization")

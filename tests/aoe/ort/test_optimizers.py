@@ -20,9 +20,9 @@ from aoe.errors import RunError
 from aoe.ort.offline_optimization import optimize_offline
 from aoe.ort.optimizers import ALL_OPTIMIZATIONS, Optimizations, mark, marked, optimizations_of
 from aoe.ort.sessions import session_options
-from aoe.tuning.mode import JobType, TuneSettings
-from aoe.tuning.model_mode import ModelTuning
-from aoe.tuning.run import tune_with
+from aoe.runs.model_mode import ModelTuning
+from aoe.runs.run import tune_with
+from aoe.tuner.mode import JobType, TuneSettings
 
 CLIP = Optimizations(left_out=("FuseReluClip",))
 VALUES = np.array([[-1.0, 2.0, 7.0, 3.0]])

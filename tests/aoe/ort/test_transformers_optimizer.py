@@ -31,8 +31,8 @@ from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.ort.sessions import session_options
 from aoe.ort.static_shapes import infer_tensors
 from aoe.ort.transformers_optimizer import MODEL_TYPES, OFFLINE_RULE, TransformersOptimizer
-from aoe.tuning.tasks.rewrites.space import strategy_space
-from aoe.tuning.tasks.rewrites.subgraphs import RULES, find_subgraphs
+from aoe.tasks.rewrites.space import strategy_space
+from aoe.tasks.rewrites.subgraphs import RULES, find_subgraphs
 
 NETWORKS = int(os.environ.get("AOE_FUZZ_TRANSFORMERS", "3"))
 _STRATEGIES = 4

@@ -10,13 +10,13 @@ import pytest
 from support.engine.tuning import make_kernel, make_opat_result, make_tuned
 
 from aoe.report.tuning import OperatorTuningReport
+from aoe.runs.operators.result import OpatResult
 from aoe.schedule import Schedule
-from aoe.tuning.opat.result import OpatResult
-from aoe.tuning.precision.constraint import DEFAULT
-from aoe.tuning.precision.sensitivity import Trade
-from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings
-from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
-from aoe.tuning.validation.accuracy import HeldAccuracy
+from aoe.tasks.operators.chosen_kernel import ChosenKernel
+from aoe.tuner.precision.constraint import DEFAULT
+from aoe.tuner.precision.sensitivity import Trade
+from aoe.tuner.precision.settings import PrecisionMode, PrecisionSettings
+from aoe.validation.accuracy import HeldAccuracy
 from aoe.workload import Precision
 from aoebank import emit
 

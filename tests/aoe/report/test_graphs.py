@@ -19,8 +19,8 @@ from aoe.om.file import KernelUse, SubgraphUse
 from aoe.profiling.comparing import compare_profiles
 from aoe.report.alignment import AlignedNodes, Change, aligned, computed_tensors
 from aoe.report.graphs import render_graphs, times_of, times_text
-from aoe.tuning.tasks.rewrites.space import strategy_space
-from aoe.tuning.tasks.rewrites.subgraphs import find_subgraphs
+from aoe.tasks.rewrites.space import strategy_space
+from aoe.tasks.rewrites.subgraphs import find_subgraphs
 from aoe.workload import KERNEL_DOMAIN
 
 

@@ -12,7 +12,7 @@ from support.engine.families import chain_workload
 from support.engine.tuning import make_opat_result, make_operator, make_tuned
 
 from aoe.report.tuning import write_operators
-from aoe.tuning.tasks.operators.operator import TunedOperator
+from aoe.tasks.operators.operator import TunedOperator
 from aoe.workload import Precision
 from aoebank import Text
 from aoebank.report.output import ColorMode

@@ -22,9 +22,9 @@ from aoe.profiling.figures import OperatorProfile
 from aoe.report.tuning import GradientTuningReport, OperatorTuningReport
 from aoe.report.whole_model import bank_line
 from aoe.results.files import NOT_TRIED_OUT, ONLY_LOOKED_UP, RepoOutcome
-from aoe.tuning.gdat.result import GdatResult, TunedGradients
-from aoe.tuning.opat.result import OpatResult
-from aoe.tuning.validation.candidates import Drop
+from aoe.runs.gradients.result import GdatResult, TunedGradients
+from aoe.runs.operators.result import OpatResult
+from aoe.validation.candidates import Drop
 from aoebank import Report, emit
 
 

@@ -17,8 +17,8 @@ from support.optimized_modules import untuned  # noqa: E402
 import aoe.torch  # noqa: E402
 from aoe.errors import OptionError  # noqa: E402
 from aoe.torch.modules.optimization import make_options, optimize_call  # noqa: E402
-from aoe.tuning.mode import CacheMode, TuneSettings  # noqa: E402
-from aoe.tuning.progress import SilentProgress  # noqa: E402
+from aoe.tuner.mode import CacheMode, TuneSettings  # noqa: E402
+from aoe.tuner.progress import SilentProgress  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

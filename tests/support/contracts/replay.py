@@ -13,7 +13,7 @@ from pathlib import Path
 
 from aoe.measurement import Outcome
 from aoe.schedule import Choice, Configuration, Knob, Space
-from aoe.tuning.search.protocol import Search, Trial
+from aoe.tuner.search.protocol import Search, Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

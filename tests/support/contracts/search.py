@@ -7,8 +7,8 @@ from statistics import fmean
 
 from aoe.measurement import Outcome
 from aoe.schedule import Choice, Configuration, Knob, Space
-from aoe.tuning.search.protocol import Search, Trial
-from aoe.tuning.search.random_search import RandomSearch
+from aoe.tuner.search.protocol import Search, Trial
+from aoe.tuner.search.random_search import RandomSearch
 from support.contracts.replay import replay
 from support.contracts.synthetic_space import synthetic_recording
 

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from tuned import QUICK, net, stepper
 
+from aoe.tasks.gradients.settings import GdatSettings
 from aoe.torch import tune_gradients
 from aoe.torch.ddp.ranks import timeout_of
-from aoe.tuning.gdat.settings import GdatSettings
 
 
 def _in_own_group() -> Any:

@@ -13,9 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation, from_bucket_caps
+from aoe.tasks.gradients.candidates import gdat_candidates
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.training import DdpTraining
-from aoe.tuning.gdat.candidates import gdat_candidates
 
 _STEPS = 5
 

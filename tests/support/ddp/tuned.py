@@ -23,13 +23,13 @@ from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
 from aoe.measurement import MeasurePolicy, RacePolicy
+from aoe.tasks.gradients import fitting
+from aoe.tasks.gradients.settings import GdatSettings
 from aoe.torch import apply_gradient_strategy, tune_gradients
 from aoe.torch.ddp.buckets import reduced_gradients
 from aoe.torch.ddp.gradients import StrategyWarning
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.training import DdpTraining, soc_version_of
-from aoe.tuning.gdat import fitting
-from aoe.tuning.gdat.settings import GdatSettings
 from aoebank import Event
 from support.engine.fakes import RecordingProgress
 

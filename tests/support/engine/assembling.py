@@ -12,7 +12,7 @@ from aoe.device.object_cache import ObjectCache
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.runner import Runner
 from aoe.graph.model_graph import ModelGraph
-from aoe.tuning.validation.kernel_assembly import Assembly
+from aoe.validation.kernel_assembly import Assembly
 from support.engine.fakes import ScriptedRunner
 
 

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import aoe
-import aoe.tuning.sgat.run
-import aoe.tuning.validation.kernel_assembly
+import aoe.runs.subgraphs.run
+import aoe.validation.kernel_assembly
 from aoe.errors import AoeError
 from aoe.execute.messages import ModelPart
 from aoe.graph.rewrites.registry import RULES
-from aoe.tuning.engine.parts import EngineParts
+from aoe.tuner.parts import EngineParts
 from aoebank import AoebankError
 from support.engine.fakes import ScriptedRunner
 from support.engine.subgraphs import by_kernels, by_splits
@@ -75,7 +75,7 @@ def main() -> None:
     steps = Steps(int(sys.argv[1]), root, full=full)
     mode = sys.argv[2] if len(sys.argv) > 2 else "opat"
     script = _loses if mode == "opat" else _by_forms_and_kernels
-    tune_fusion_groups = aoe.tuning.sgat.run.tune_fusion_groups
+    tune_fusion_groups = aoe.runs.subgraphs.run.tune_fusion_groups
 
     def counted_groups(*arguments: Any, **named: Any) -> Any:
         (root / "scopes").write_text(str(steps.count))
@@ -91,8 +91,8 @@ def main() -> None:
         open_runner=lambda *_: CountingRunner(model=script, jitter=0.0005, drift=0.0),
         rules={_RULE: RULES[_RULE]},
     )
-    aoe.tuning.sgat.run.tune_fusion_groups = counted_groups  # type: ignore[assignment]
-    aoe.tuning.validation.kernel_assembly.Assembly.build = lambda *_, **__: {}  # type: ignore[method-assign]
+    aoe.runs.subgraphs.run.tune_fusion_groups = counted_groups  # type: ignore[assignment]
+    aoe.validation.kernel_assembly.Assembly.build = lambda *_, **__: {}  # type: ignore[method-assign]
     sys.addaudithook(steps.audit)
     try:
         aoe.tune(

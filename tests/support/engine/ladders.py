@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from aoe.measurement import Measurement, MeasurePolicy
 from aoe.schedule import Configuration, Knob, Space
-from aoe.tuning.search.protocol import Trial
-from aoe.tuning.task_search import SearchResult, SearchSettings, TaskSearch, TrialRecord
+from aoe.tuner.search.protocol import Trial
+from aoe.tuner.task_search import SearchResult, SearchSettings, TaskSearch, TrialRecord
 from support.engine.tuning import make_measurement
 
 POLICY = MeasurePolicy(pairs_min=5, pairs_max=5, warmup=0)

@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import aoe.tuning.validation.kernel_assembly
+import aoe.validation.kernel_assembly
 from aoe.cli.app import main as aoe_main
-from aoe.tuning.engine.parts import EngineParts
+from aoe.tuner.parts import EngineParts
 from aoe.workload import workload_from_json, workload_to_json
 from aoebank import workload_key
 from support.engine.fakes import ScriptedRunner
@@ -62,7 +62,7 @@ def main() -> None:
 
     # operators win alone and lose together; nothing is compiled
     engine = EngineParts(open_runner=lambda *_: NotingRunner(jitter=0.0005, drift=0.0))
-    aoe.tuning.validation.kernel_assembly.Assembly.build = lambda *_, **__: {}  # type: ignore[method-assign]
+    aoe.validation.kernel_assembly.Assembly.build = lambda *_, **__: {}  # type: ignore[method-assign]
     aoe_main(sys.argv[3:], engine=engine)
 
 

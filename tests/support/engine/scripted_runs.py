@@ -19,7 +19,7 @@ from aoe.measurement import CpuUse
 from aoe.ort.profile import ModelProfile
 from aoe.schedule import Schedule
 from aoe.target import Target
-from aoe.tuning.engine.parts import EngineParts
+from aoe.tuner.parts import EngineParts
 from support.engine.cpu import TwoCoreCpu
 from support.engine.fakes import ScriptedRunner, always_twice_as_fast
 from support.engine.models import make_model

@@ -50,7 +50,7 @@ def main() -> None:
 
     from aoe.cli.app import main as run
     from aoe.execute.runner import Runner
-    from aoe.tuning.engine.parts import EngineParts
+    from aoe.tuner.parts import EngineParts
 
     run(engine=EngineParts(open_runner=partial(Runner, boot=_WORKER)))
 

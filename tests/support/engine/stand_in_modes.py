@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from aoe.tuning.mode import JobType, ModeContext
+from aoe.tuner.mode import JobType, ModeContext
 from aoebank import AoebankError
 
 

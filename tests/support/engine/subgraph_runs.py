@@ -12,11 +12,11 @@ import onnx
 
 from aoe.execute.messages import ModelPart
 from aoe.graph.rewrites.registry import RULES
+from aoe.runs.run import tune_with
+from aoe.runs.subgraphs.result import SgatResult
 from aoe.schedule import Schedule
-from aoe.tuning.engine.parts import EngineParts
-from aoe.tuning.mode import JobType, TuneSettings
-from aoe.tuning.run import tune_with
-from aoe.tuning.sgat.result import SgatResult
+from aoe.tuner.mode import JobType, TuneSettings
+from aoe.tuner.parts import EngineParts
 from support.engine.environments import run_environment
 from support.engine.fakes import RecordingProgress, ScriptedRunner
 from support.engine.scripted_runs import ScriptedRuns

@@ -16,10 +16,10 @@ from aoe.gradients.timeline import Timeline, simulate
 from aoe.gradients.trace import GradientTrace, model_hash
 from aoe.gradients.training import Training
 from aoe.measurement import CpuUse, MachineLoad
-from aoe.tuning.gdat.racing import RACE_STEPS
-from aoe.tuning.mode import JobType, TuneSettings
-from aoe.tuning.progress import SilentProgress
-from aoe.tuning.run import tune_with
+from aoe.runs.run import tune_with
+from aoe.tasks.gradients.racing import RACE_STEPS
+from aoe.tuner.mode import JobType, TuneSettings
+from aoe.tuner.progress import SilentProgress
 
 MIB = 1 << 20
 SIZES = (4 * MIB, MIB, 6 * MIB, 2 * MIB, 12 * MIB, MIB // 2, 8 * MIB, 3 * MIB)

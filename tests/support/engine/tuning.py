@@ -21,19 +21,19 @@ from aoe.measurement import Measurement, Outcome, SpeedupEstimate, estimate_spee
 from aoe.ort.profile import ModelProfile
 from aoe.results.files import RepoOutcome, TuningResult
 from aoe.results.opat import OpatReport
+from aoe.runs.operators.result import OpatResult
 from aoe.schedule import Configuration, Schedule
-from aoe.tuning.opat.result import OpatResult
-from aoe.tuning.task_search import SearchResult, TrialRecord
-from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
-from aoe.tuning.tasks.operators.operator import (
+from aoe.tasks.operators.chosen_kernel import ChosenKernel
+from aoe.tasks.operators.operator import (
     OperatorTools,
     TunedOperator,
     begin_search,
     look_up_operator,
 )
-from aoe.tuning.tasks.operators.operators import Operator
-from aoe.tuning.tune_context import ResultPlaces
-from aoe.tuning.validation.model_validator import ValidationResult
+from aoe.tasks.operators.operators import Operator
+from aoe.tuner.task_search import SearchResult, TrialRecord
+from aoe.tuner.tune_context import ResultPlaces
+from aoe.validation.model_validator import ValidationResult
 from aoe.workload import Precision, Workload
 from aoebank import Bank, Event
 from support.contracts.kernels import operation, plain

@@ -9,8 +9,8 @@ import onnx
 
 from aoe.graph.weights import WeightStore
 from aoe.om.file import FALLBACK, MODEL, WEIGHTS, write_offline_model
-from aoe.tuning.mode import TuneSettings
-from aoe.tuning.progress import Progress
+from aoe.tuner.mode import TuneSettings
+from aoe.tuner.progress import Progress
 from support.engine.offline import make_manifest
 
 

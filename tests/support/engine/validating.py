@@ -14,10 +14,10 @@ from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.ort.inputs import MADE_UP
-from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
-from aoe.tuning.validation.comparing import ModelComparer
-from aoe.tuning.validation.model_validator import ModelValidator, ValidationResult
-from aoe.tuning.validation.prior_result import PriorResult
+from aoe.tasks.operators.chosen_kernel import ChosenKernel
+from aoe.validation.comparing import ModelComparer
+from aoe.validation.model_validator import ModelValidator, ValidationResult
+from aoe.validation.prior_result import PriorResult
 from support.engine.fakes import ScriptedRunner
 from support.engine.tuning import make_kernel
 

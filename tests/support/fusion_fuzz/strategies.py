@@ -31,20 +31,20 @@ from aoe.om.file import LIBRARY
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.static_shapes import infer_tensors
 from aoe.results.files import RepoOutcome
+from aoe.runs.operators.profiles import optimized_graph
 from aoe.schedule import Schedule, Space
-from aoe.tuning.opat.profiles import optimized_graph
-from aoe.tuning.policies import single_run_policy
-from aoe.tuning.tasks.fusion_groups.choosing import fusion_space
-from aoe.tuning.tasks.fusion_groups.finding import find_fusion_groups
-from aoe.tuning.tasks.fusion_groups.kernels import WonKernels, source_of
-from aoe.tuning.tasks.fusion_groups.measuring import FusionMeasurer
-from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
-from aoe.tuning.tasks.operators.operator import TunedOperator
-from aoe.tuning.tasks.operators.operators import Operator
-from aoe.tuning.tasks.rewrites.lookup import TunedSubgraph
-from aoe.tuning.tasks.rewrites.space import StrategySpace, strategy_space
-from aoe.tuning.tasks.rewrites.subgraphs import FoundSubgraphs, Subgraph, find_subgraphs
-from aoe.tuning.validation.kernel_assembly import Assembly
+from aoe.tasks.fusion_groups.choosing import fusion_space
+from aoe.tasks.fusion_groups.finding import find_fusion_groups
+from aoe.tasks.fusion_groups.kernels import WonKernels, source_of
+from aoe.tasks.fusion_groups.measuring import FusionMeasurer
+from aoe.tasks.operators.chosen_kernel import ChosenKernel
+from aoe.tasks.operators.operator import TunedOperator
+from aoe.tasks.operators.operators import Operator
+from aoe.tasks.rewrites.lookup import TunedSubgraph
+from aoe.tasks.rewrites.space import StrategySpace, strategy_space
+from aoe.tasks.rewrites.subgraphs import FoundSubgraphs, Subgraph, find_subgraphs
+from aoe.tuner.policies import single_run_policy
+from aoe.validation.kernel_assembly import Assembly
 from support.engine.subgraphs import graph_of
 from support.fusion_fuzz.networks import RandomNetwork
 

@@ -24,10 +24,10 @@ from aoe.execute.tasks import ModelComparison
 from aoe.measurement import Measurement, Outcome
 from aoe.schedule import Choice, Space
 from aoe.target import Target
-from aoe.tuning.engine.parts import EngineParts
-from aoe.tuning.policies import single_run_policy
-from aoe.tuning.search.protocol import Search
-from aoe.tuning.search.random_search import RandomSearch
+from aoe.tuner.parts import EngineParts
+from aoe.tuner.policies import single_run_policy
+from aoe.tuner.search.protocol import Search
+from aoe.tuner.search.random_search import RandomSearch
 from support.engine.fakes import RATES
 from support.engine.scripted_runs import evenly_profiled
 from support.engine.subgraphs import kernels
@@ -200,8 +200,8 @@ def drawn_engine() -> Iterator[DrawnRuns]:
     """Let every run in this process try one drawn candidate for each operator, however small."""
     runs = DrawnRuns()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aoe.tuning.tasks.operators.operators._LEAST_ELEMENTS", 0)
-        patch.setattr("aoe.tuning.task_search.make_search", _drawn_search)
+        patch.setattr("aoe.tasks.operators.operators._LEAST_ELEMENTS", 0)
+        patch.setattr("aoe.tuner.task_search.make_search", _drawn_search)
         try:
             yield runs
         finally:

@@ -26,13 +26,13 @@ from aoe import FallbackWarning, OfflineModel
 from aoe.device.registry import default_device
 from aoe.execute.accuracy import MODEL_TOLERANCE, compare_model_results
 from aoe.ort.sessions import random_feed, run_session, session_options
+from aoe.runs.operators.result import OpatResult
+from aoe.runs.run import tune_with
 from aoe.target import Target
-from aoe.tuning.engine.parts import EngineParts
-from aoe.tuning.mode import TuneSettings
-from aoe.tuning.opat.result import OpatResult
-from aoe.tuning.precision.constraint import DEFAULT, cosine
-from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings
-from aoe.tuning.run import tune_with
+from aoe.tuner.mode import TuneSettings
+from aoe.tuner.parts import EngineParts
+from aoe.tuner.precision.constraint import DEFAULT, cosine
+from aoe.tuner.precision.settings import PrecisionMode, PrecisionSettings
 from support.engine.cpu import open_session
 from support.engine.environments import run_environment
 from support.engine.fakes import RecordingProgress

@@ -20,8 +20,8 @@ from aoe.graph.rewrites.registry import RULES
 from aoe.graph.subgraphs.adjacent_nodes import WithAdjacentNodes, with_adjacent_nodes
 from aoe.graph.subgraphs.rewrite_candidates import form_of
 from aoe.graph.subgraphs.segment import Segment, cut_out
-from aoe.tuning.tasks.rewrites.space import strategy_space
-from aoe.tuning.tasks.rewrites.subgraphs import find_subgraphs
+from aoe.tasks.rewrites.space import strategy_space
+from aoe.tasks.rewrites.subgraphs import find_subgraphs
 
 
 def _ops(segment: Segment) -> Counter[str]:

@@ -13,8 +13,8 @@ from aoe.graph.subgraphs.boundary_tensors import cancel_at_boundaries
 from aoe.graph.subgraphs.rewrite_candidates import form_of
 from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.ort.static_shapes import infer_tensors
-from aoe.tuning.tasks.rewrites.space import strategy_space
-from aoe.tuning.tasks.rewrites.subgraphs import find_subgraphs
+from aoe.tasks.rewrites.space import strategy_space
+from aoe.tasks.rewrites.subgraphs import find_subgraphs
 
 _LIFT = {"convolution-1d-as-2d": RULES["convolution-1d-as-2d"]}
 

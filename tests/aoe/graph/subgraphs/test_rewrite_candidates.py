@@ -32,8 +32,8 @@ from aoe.graph.subgraphs.rewrite_candidates import find_rewrites, form_of, toler
 from aoe.graph.subgraphs.segment import Segment, cut_out
 from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.ort.static_shapes import infer_tensors
-from aoe.tuning.tasks.rewrites.space import strategy_space
-from aoe.tuning.tasks.rewrites.subgraphs import Subgraph, find_subgraphs
+from aoe.tasks.rewrites.space import strategy_space
+from aoe.tasks.rewrites.subgraphs import Subgraph, find_subgraphs
 from aoe.workload import NCHWC_DOMAIN
 
 NETWORKS = int(os.environ.get("AOE_FUZZ_SUBGRAPHS", "4"))

@@ -28,14 +28,14 @@ from aoe.bank.operators import key_of  # noqa: E402
 from aoe.entry.torch_dump import load_torch_dump  # noqa: E402
 from aoe.errors import ModelImportError, OptionError, OutputError  # noqa: E402
 from aoe.ort.sessions import session_options  # noqa: E402
+from aoe.runs.run import tune_with  # noqa: E402
 from aoe.target import Target  # noqa: E402
 from aoe.torch.collecting import collect  # noqa: E402
 from aoe.torch.collecting.dump import DumpWriter  # noqa: E402
 from aoe.torch.modules import optimization  # noqa: E402
 from aoe.torch.modules.optimization import OptimizeOptions, optimize_call  # noqa: E402
-from aoe.tuning.mode import TuneSettings  # noqa: E402
-from aoe.tuning.progress import SilentProgress  # noqa: E402
-from aoe.tuning.run import tune_with  # noqa: E402
+from aoe.tuner.mode import TuneSettings  # noqa: E402
+from aoe.tuner.progress import SilentProgress  # noqa: E402
 
 
 class Net(nn.Module):

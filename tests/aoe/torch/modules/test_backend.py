@@ -23,7 +23,7 @@ from torch import nn  # noqa: E402
 from aoe import FallbackWarning  # noqa: E402
 from aoe.errors import OptionError  # noqa: E402
 from aoe.torch.modules import backend  # noqa: E402
-from aoe.tuning.mode import TuneSettings  # noqa: E402
+from aoe.tuner.mode import TuneSettings  # noqa: E402
 
 
 class Net(nn.Module):

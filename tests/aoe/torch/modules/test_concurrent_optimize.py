@@ -22,8 +22,8 @@ from torch import nn  # noqa: E402
 import aoe.torch  # noqa: E402
 from aoe.errors import ModelImportError, OutputError  # noqa: E402
 from aoe.torch.modules.optimization import OptimizeOptions, optimize_call  # noqa: E402
-from aoe.tuning.mode import TuneSettings  # noqa: E402
-from aoe.tuning.progress import Progress, SilentProgress  # noqa: E402
+from aoe.tuner.mode import TuneSettings  # noqa: E402
+from aoe.tuner.progress import Progress, SilentProgress  # noqa: E402
 
 _LIMIT_S = 400
 _SCRIPT = """

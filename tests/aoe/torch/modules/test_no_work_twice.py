@@ -23,8 +23,8 @@ from torch import nn  # noqa: E402
 from aoe.entry.onnx_file import load_onnx  # noqa: E402
 from aoe.target import Target  # noqa: E402
 from aoe.torch.modules.onnx_translation import quiet_exporter  # noqa: E402
-from aoe.tuning.mode import TuneSettings  # noqa: E402
-from aoe.tuning.progress import Progress  # noqa: E402
+from aoe.tuner.mode import TuneSettings  # noqa: E402
+from aoe.tuner.progress import Progress  # noqa: E402
 from aoe.workload import workload_to_json  # noqa: E402
 
 

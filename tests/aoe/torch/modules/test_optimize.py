@@ -28,8 +28,8 @@ import aoe.torch  # noqa: E402
 from aoe import FallbackWarning  # noqa: E402
 from aoe.errors import OptionError, OutputError  # noqa: E402
 from aoe.torch.modules.compiled import OptimizedModule  # noqa: E402
-from aoe.tuning.mode import TuneSettings  # noqa: E402
-from aoe.tuning.progress import Progress  # noqa: E402
+from aoe.tuner.mode import TuneSettings  # noqa: E402
+from aoe.tuner.progress import Progress  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("inference")
 

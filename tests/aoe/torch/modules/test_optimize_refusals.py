@@ -16,8 +16,8 @@ from support.tiers import few_every_day  # noqa: E402
 from torch import nn  # noqa: E402
 
 from aoe.errors import AccuracyError, ModelImportError  # noqa: E402
-from aoe.tuning.mode import TuneSettings  # noqa: E402
-from aoe.tuning.progress import Progress  # noqa: E402
+from aoe.tuner.mode import TuneSettings  # noqa: E402
+from aoe.tuner.progress import Progress  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("inference")
 

@@ -18,7 +18,7 @@ from torch.autograd import forward_ad  # noqa: E402
 
 from aoe import FallbackWarning  # noqa: E402
 from aoe.errors import AccuracyError  # noqa: E402
-from aoe.tuning.mode import TuneSettings  # noqa: E402
+from aoe.tuner.mode import TuneSettings  # noqa: E402
 
 OPERATORS: dict[str, Any] = {
     "sum": lambda x: x.sum(0),

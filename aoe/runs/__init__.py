@@ -1,0 +1,1 @@
+"""A run of `aoe`: options, cases, kinds of tuning in order, and what each run writes."""

@@ -1,0 +1,273 @@
+"""The one precedence: option > file > environment > default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aoe.errors import OptionError
+from aoe.gradients.compression import parse_compression
+from aoe.runs.configuration.files import SettingsFile, find_ini, read_config
+from aoe.runs.configuration.option import Option
+from aoe.runs.configuration.options import SETTINGS, TUNE_OPTIONS
+from aoe.tuner.mode import (
+    JobType,
+    TargetMetric,
+    TuneSettings,
+    parse_cache_mode,
+    parse_optimization_level,
+)
+
+if TYPE_CHECKING:
+    from aoe.gradients.training import TrainingProgram
+    from aoe.ort.inputs import InputSet
+
+T = TypeVar("T")
+
+
+class SettingSource(StrEnum):
+    """Where a value came from."""
+
+    OPTION = "option"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedSetting:
+    """A setting and its value.
+
+    Attributes:
+        setting: Its row.
+        value: What was said, parsed; the default where nothing was.
+        source: Where.
+        place: The option, the file and its key, or the variable; empty for the default.
+        error: What is wrong with what was said, None if nothing is.
+    """
+
+    setting: Option
+    value: object
+    source: SettingSource = SettingSource.DEFAULT
+    place: str = ""
+    error: OptionError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfiguration:
+    """All settings of a run, by name."""
+
+    settings: Mapping[str, ResolvedSetting]
+
+    def check(self) -> RunConfiguration:
+        """Return itself if every value can be meant.
+
+        Raises:
+            OptionError: one cannot.
+        """
+        for found in self.settings.values():
+            if found.error is not None:
+                raise found.error
+        stage = self.settings["stage"]
+        for name in ("job_type", "tuning_time_limit"):
+            other = self.settings[name]
+            if stage.place and other.place and _counts_as_much(other, stage):
+                raise OptionError(
+                    stage.place,
+                    f"given together with {other.place}",
+                    hint="a stage says what is tuned and for how long: --stage sgat:600",
+                )
+        return self
+
+    @property
+    def job_types(self) -> tuple[JobType, ...]:
+        """What is tuned: the modes of the stages, if there are any."""
+        stages = self.get("stage", tuple)
+        return tuple(job for job, _ in stages) or self.get("job_type", tuple)
+
+    def find(self, name: str, kind: type[T]) -> T | None:
+        """Return the value of a setting, None where the program is to find one."""
+        value = self.settings[name].value
+        assert value is None or isinstance(value, kind)
+        return value
+
+    def get(self, name: str, kind: type[T]) -> T:
+        """Return the value of a setting that has a default."""
+        value = self.find(name, kind)
+        assert value is not None
+        return value
+
+
+def _counts_as_much(one: ResolvedSetting, other: ResolvedSetting) -> bool:
+    order = list(SettingSource)
+    return order.index(one.source) <= order.index(other.source)
+
+
+def configure(
+    options: Mapping[str, object],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    config: Path | None = None,
+) -> RunConfiguration:
+    """Return every setting with its value, and where that came from.
+
+    Args:
+        options: What was given on the command line or in a call, by name of the setting.
+        env: Environment variables; an empty one is one that is not set.
+        cwd: Where relative paths start, and the first place `aoe.ini` is looked for.
+        config: File of `--config`.
+
+    Raises:
+        OptionError: a file cannot be read. A value that cannot be meant is in its place, and
+            raised by `RunConfiguration.check`.
+    """
+    files = [read_config(cwd / config)] if config is not None else []
+    ini = find_ini(env, cwd)
+    files += [ini] if ini is not None else []
+    return RunConfiguration(
+        settings={name: _resolved(row, options, files, env) for name, row in SETTINGS.items()}
+    )
+
+
+def configured(base: TuneSettings, found: RunConfiguration) -> TuneSettings:
+    """Return the settings of a run with what its configuration says.
+
+    Raises:
+        OptionError: a value cannot be meant.
+    """
+    found.check()
+    work_path, stages = found.settings["work_path"], found.get("stage", tuple)
+    # the variable is read where results are placed
+    is_of_file = work_path.source is SettingSource.FILE
+    return replace(
+        base,
+        job_types=found.job_types,
+        stage_limits_s=tuple(limit_s for _, limit_s in stages),
+        soc_version=found.find("soc_version", str),
+        core_num=found.find("aicore_num", int),
+        repeat_tune=found.get("repeat_tune", bool),
+        accept_busy=found.get("accept_busy", bool),
+        trials=found.get("trials", int),
+        max_tuning_count=found.find("max_tuning_count", int),
+        kernel_memory_mib=found.find("kernel_memory", int),
+        search=found.get("search", str),
+        seed=found.get("seed", int),
+        tuning_time_limit_s=None if stages else found.find("tuning_time_limit", float),
+        device_id=found.find("device", int),
+        device_place=found.settings["device"].place or base.device_place,
+        workers=found.find("workers", str),
+        compile_processes=found.find("compile_processes", int),
+        batch=found.get("tuning_parallel_num", int),
+        run_loop=found.find("run_loop", int),
+        work_path=Path(found.get("work_path", str)) if is_of_file else None,
+        target_metric=found.get("target_metric", TargetMetric),
+    )
+
+
+def settings_of(
+    model: Path | TrainingProgram,
+    options: Mapping[str, Any],
+    found: RunConfiguration,
+    *,
+    inputs: tuple[InputSet, ...] = (),
+    calibration: tuple[InputSet, ...] = (),
+) -> TuneSettings:
+    """Return the settings of a run from its options.
+
+    Args:
+        model: What is tuned.
+        options: Values by name in the table of options; those that are not there have their
+            defaults. `input_shape` is a list of texts.
+        found: Those of them that files and variables can say, too.
+        inputs: Arrays the model is run on.
+        calibration: Those its accuracy is checked on.
+
+    Raises:
+        OptionError: a value cannot be meant.
+    """
+    from aoe.entry.outputs import parse_out_nodes
+    from aoe.om.loading import operator_paths
+    from aoe.runs.cases.given import given_cases
+    from aoe.tuner.operator_choice import given_operators
+    from aoe.tuner.precision.settings import parse_precision
+
+    def value(name: str) -> Any:
+        row = TUNE_OPTIONS.get(name)
+        return options.get(name, row.default if row is not None else None)
+
+    def path(name: str) -> Path | None:
+        given = value(name)
+        return None if given is None else Path(given)
+
+    cases = given_cases(
+        value("input_shape") or (),
+        batch_size=value("dynamic_batch_size"),
+        image_size=value("dynamic_image_size"),
+        dims=value("dynamic_dims"),
+        log=path("shapes_from"),
+    )
+    base = TuneSettings(
+        model=model,
+        framework=value("framework"),
+        weight=path("weight"),
+        **cases,
+        out_nodes=parse_out_nodes(value("out_nodes")),
+        operators=operator_paths(value("custom_ops_library") or ()),
+        inputs=inputs,
+        output=path("output"),
+        base_result=path("base_result"),
+        tune_ops=given_operators(path("tune_ops_file")),
+        allow_compression=parse_compression(value("allow_compression"), "allow_compression"),
+        lookup_only=value("lookup_only"),
+        cache_mode=parse_cache_mode(value("op_compiler_cache_mode")),
+        cache_dir=path("op_compiler_cache_dir"),
+        precision=parse_precision(
+            value("precision_mode"),
+            path("modify_mixlist"),
+            strict=value("strict_fp32"),
+            accuracy=value("accuracy"),
+            calibration=calibration,
+        ),
+        nonhomo_split=value("nonhomo_split"),
+        tune_optimization_level=parse_optimization_level(value("tune_optimization_level")),
+        anonymous=value("anonymous"),
+    )
+    return configured(base, found)
+
+
+def _resolved(
+    row: Option,
+    options: Mapping[str, object],
+    files: Sequence[SettingsFile],
+    env: Mapping[str, str],
+) -> ResolvedSetting:
+    for source, place, said in _said(row, options, files, env):
+        try:
+            value, error = row.parse(place, said) if row.parse else said, None
+        except OptionError as found:
+            value, error = said, found
+        return ResolvedSetting(setting=row, value=value, source=source, place=place, error=error)
+    return ResolvedSetting(setting=row, value=row.default)
+
+
+def _said(
+    row: Option,
+    options: Mapping[str, object],
+    files: Sequence[SettingsFile],
+    env: Mapping[str, str],
+) -> Iterator[tuple[SettingSource, str, object]]:
+    """Yield the sources of a setting that have a value, the strongest first."""
+    if options.get(row.name) is not None:
+        yield SettingSource.OPTION, row.option or row.name, options[row.name]
+    in_files = [
+        (SettingSource.FILE, f"{file.path}: {file.keys[row.name]}", file.values[row.name])
+        for file in files
+        if row.name in file.values
+    ]
+    said = env.get(row.variable)
+    in_env = [(SettingSource.ENVIRONMENT, row.variable, said)] if said else []
+    yield from (*in_env, *in_files) if row.variable_first else (*in_files, *in_env)

@@ -1,0 +1,1 @@
+"""Gradient tuning (GDAT): run, plan, verify, result."""

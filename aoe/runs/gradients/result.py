@@ -1,0 +1,106 @@
+"""What gradient tuning gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from aoe.bank.records.gradient import GradientConditions
+from aoe.gradients.segmentation import Segmentation
+from aoe.measurement import SpeedupEstimate
+from aoe.results.files import RepoOutcome
+from aoe.results.gradients import GdatReport
+from aoe.tuner.mode import JobType, TargetMetric
+from aoebank import AoebankError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GdatResult:
+    """What gradient tuning did.
+
+    Attributes:
+        outcome: What became of the record.
+        reason: Why, in words.
+        segmentation: What the model is left with, None for its default.
+        estimate: Speed-up of a training step this run proves; None if it measured or kept nothing.
+        stored_speedup: What the bank says about a grouping that was used as it is.
+        stored_conditions: Where that was measured.
+        compressed: What sums in 16 bits brought on top of it; None if they were not allowed, or
+            turned out not to be.
+        report: Everything, as the result file has it.
+        steps: Training steps that were run.
+    """
+
+    outcome: RepoOutcome
+    reason: str
+    segmentation: Segmentation | None
+    estimate: SpeedupEstimate | None
+    report: GdatReport
+    steps: int
+    stored_speedup: float | None = None
+    stored_conditions: GradientConditions | None = None
+    compressed: GdatResult | None = None
+
+    @property
+    def is_compressed(self) -> bool:
+        """True if the model is left with sums in 16 bits."""
+        return self.compressed is not None and self.compressed.segmentation is not None
+
+    @property
+    def measured_speedup(self) -> float:
+        """Of a training step, as far as this run measured it; 1 if it measured or kept nothing."""
+        own = self.estimate.median if self.estimate is not None else 1.0
+        return own * (self.compressed.measured_speedup if self.compressed is not None else 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedGradients:
+    """What tuning the gradients of a training did and where it left it.
+
+    Attributes:
+        result: Outcome, grouping, speed-up, report; the same in every process.
+        bank_file: Gradient bank.
+        result_file: AOE's result file.
+        is_first: True in the process that speaks for all.
+        exit_code: Of the program that was tuned; 0 where there is none.
+        bank_failure: Why the bank took no more, and where the records are; None if it took all.
+    """
+
+    job: ClassVar[JobType] = JobType.GDAT
+    """The mode."""
+
+    result: GdatResult
+    bank_file: Path
+    result_file: Path
+    is_first: bool = True
+    exit_code: int = 0
+    bank_failure: AoebankError | None = None
+
+    @property
+    def tuning_name(self) -> str:
+        """Name of the tuning task."""
+        return self.result.report.tuning_name
+
+    @property
+    def bank(self) -> Path:
+        """The gradient bank."""
+        return self.bank_file
+
+    @property
+    def om_file(self) -> None:
+        """No model is made: the one that trains is regrouped."""
+        return
+
+    @property
+    def speedup(self) -> float:
+        """Of a training step, measured in this run; 1 if it measured or kept nothing.
+
+        What the bank says about a grouping that was used as it is: `result.stored_speedup`.
+        """
+        return self.result.measured_speedup
+
+    @property
+    def metric(self) -> TargetMetric:
+        """A training step, which nothing runs beside."""
+        return TargetMetric.LATENCY

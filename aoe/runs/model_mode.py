@@ -1,0 +1,379 @@
+"""What modes that tune a model file have in common: what they refuse, how they run and report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from aoe.bank.damage import DamagedFile
+from aoe.bank.remembered import RememberedOperator
+from aoe.errors import OptionError, RunError
+from aoe.measurement import Measurement
+from aoe.ort.optimizers import ALL_OPTIMIZATIONS, marked
+from aoe.results.files import (
+    RepoOutcome,
+    TuningResult,
+    finite_or_none,
+    improvement_percent,
+    improvement_text,
+    machine_to_json,
+    memory_to_json,
+    metric_members,
+    runs_per_s,
+    write_report,
+)
+from aoe.settings import LARGEST_SEED
+from aoe.target import Target
+from aoe.tasks.tuned_task import TunedTask
+from aoe.tuner.live_report import LiveReport
+from aoe.tuner.mode import JobType, ModeContext, TargetMetric
+from aoe.tuner.reuse.kinds import ReuseSummary, reuse_to_json
+from aoe.tuner.search.registry import SEARCHES
+from aoe.tuner.tune_context import ResultPlaces, TuneContext, open_tune_context
+from aoe.validation.candidates import ValidatedPart
+from aoe.validation.model_validator import ValidationResult
+from aoe.workload import Precision
+from aoebank import AoebankError
+
+_MOST_IMPROVED = 10
+"""Entries of `top_improved_ops`."""
+_OVERRUN_SHARE, _OVERRUN_S = 0.1, 5.0
+"""Beyond the limit and so much, a run says what took its time."""
+P = TypeVar("P", bound=ValidatedPart)
+R = TypeVar("R", bound=Any)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTuning(Generic[P]):
+    """What a mode made of a model file; each has more of its own.
+
+    Attributes:
+        model: Name, path and sha256 of the model that was tuned.
+        target: What it was tuned for.
+        versions: Of aoe, halide, onnxruntime.
+        bank: Root of the bank.
+        places: Where everything was written.
+        validation: What held up in the whole model, and its measured speed-up.
+        seconds: Duration of the run.
+        phases: Seconds of each `Phase` of it.
+        streams: Callers the whole model was judged with at the same time.
+        damaged: Bank files the run did without.
+        bank_failure: Why the bank took no more, and where the records are; None if it took all.
+        metric: What the figures of the whole model are of.
+        optimizations: Of ONNX Runtime, in words: how the untuned model is computed.
+        reuse: What was taken from an earlier result, None without one.
+        remembered: What the bank knows of each task now, by its key.
+    """
+
+    job: ClassVar[JobType]
+    """The mode."""
+
+    model: Mapping[str, str]
+    target: Target
+    versions: Mapping[str, str]
+    bank: Path
+    places: ResultPlaces
+    validation: ValidationResult[P]
+    seconds: float
+    phases: Mapping[str, float] = field(default_factory=dict)
+    streams: int = 1
+    damaged: tuple[DamagedFile, ...] = ()
+    bank_failure: AoebankError | None = None
+    metric: TargetMetric = TargetMetric.LATENCY
+    optimizations: str = str(ALL_OPTIMIZATIONS)
+    reuse: ReuseSummary | None = None
+    remembered: Mapping[str, RememberedOperator] = field(default_factory=dict)
+
+    @property
+    def tuning_name(self) -> str:
+        """Name of the run."""
+        return self.places.tuning_name
+
+    @property
+    def om_file(self) -> Path:
+        """The tuned model."""
+        return self.places.om_file
+
+    @property
+    def result_file(self) -> Path:
+        """AOE's result file."""
+        return self.places.result_file
+
+    @property
+    def speedup(self) -> float:
+        """Of the whole model over the imported one; 1 if it is that."""
+        return self.validation.estimate.median if self.validation.is_changed else 1.0
+
+    @property
+    def baseline_ms(self) -> float:
+        """Median time of the untuned model; of several streams, from one run to the next."""
+        return self.validation.comparison.measurement.baseline_latency_us / 1e3
+
+    @property
+    def tuned_ms(self) -> float:
+        """Time of the tuned model: that of the untuned one over the speed-up, as in AOE's file."""
+        return self.baseline_ms / self.speedup
+
+    @property
+    def precision(self) -> Precision:
+        """The lowest the tuned model computes in: what its speed-up is of."""
+        return Precision.FLOAT32
+
+    @property
+    def schema(self) -> str:
+        """Of the summary."""
+        return "aoe.summary/1"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the tasks as the summary has them.
+
+        Each has `outcome`, `reason`, `speedup`, `in_model`, and a name: `op_name`, or `places`.
+        """
+        return []
+
+    def own_members(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the members of the summary that other modes do not have."""
+        return {}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures of the mode, for `--json` and the head of `summary.json`."""
+        validation, target, rows = self.validation, self.target, self.rows()
+        return {
+            "schema": self.schema,
+            "tuning_name": self.tuning_name,
+            "model": dict(self.model),
+            "om": self.om_file.name,
+            "target": {
+                "soc_version": target.soc_version,
+                "core_num": target.core_num,
+                "cpu_model": target.cpu_model,
+                "features": list(target.features),
+            },
+            "versions": dict(self.versions),
+            "seconds": round(self.seconds, 1),
+            "phase_seconds": dict(self.phases),
+            "baseline": f"onnxruntime, {self.optimizations}, same threads",
+            **count_members(rows, self.seconds),
+            "performance_improvement": improvement_text(self.speedup),
+            **speed_members(self),
+            "pairs": validation.estimate.pairs,
+            "memory": memory_to_json(validation.memory),
+            "machine": machine_to_json(validation.comparison.measurement),
+            "improvement_percent": round(improvement_percent(self.speedup), 2),
+            "max_abs_err": finite_or_none(validation.comparison.deviation.max_abs_err),
+            **self.own_members(rows),
+            "repo": {
+                outcome.value: sum(row["outcome"] == outcome.value for row in rows)
+                for outcome in RepoOutcome
+            },
+            f"{self.job.subject}s": rows,
+            "reuse": reuse_to_json(self.reuse),
+        }
+
+
+def check_search(context: ModeContext) -> None:
+    """Refuse an odd seed and an unknown search.
+
+    Raises:
+        OptionError: one of them is.
+    """
+    search, seed = context.settings.search, context.settings.seed
+    if not 0 <= seed <= LARGEST_SEED:
+        raise OptionError("--seed", "no seed", got=seed, expected=f"0 to {LARGEST_SEED}")
+    if search not in SEARCHES:
+        raise OptionError("--search", "unknown search", got=search, expected=" or ".join(SEARCHES))
+
+
+def run_reported(
+    context: ModeContext,
+    job: JobType,
+    *,
+    empty: Callable[[TuneContext], R],
+    to_json: Callable[[R], Sequence[Any]],
+    tune: Callable[[TuneContext, LiveReport[R]], T],
+) -> T:
+    """Tune a model, with AOE's result file on disk from the first moment on.
+
+    Args:
+        context: What the mode is given.
+        job: The mode.
+        empty: Makes the report of a run that has found nothing.
+        to_json: Gives a report as its file has it.
+        tune: Does it; where it fails, so says the report.
+
+    Raises:
+        AoeError: the model cannot be run at all, or a result cannot be written.
+    """
+    with open_tune_context(context, job) as tuning:
+        places = tuning.places
+        report = LiveReport(
+            empty(tuning),
+            lambda report: write_report(places.result_file, to_json(report), places.report),
+            tuning.time.stopwatch,
+        )
+        report.update()
+        try:
+            found = tune(tuning, report)
+            _tell_overrun(tuning)
+            return found
+        except Exception as error:
+            report.update(result=TuningResult.FAILED)
+            if (told := _about_the_file(error, tuning)) is not None:
+                raise told from error
+            raise
+
+
+def _about_the_file(error: Exception, tuning: TuneContext) -> RunError | None:
+    """Return ONNX Runtime's refusal of the model under the name of its file; None for others.
+
+    What it is given is a model in memory, or a file of this run.
+    """
+    if type(error) is not RunError:
+        return None
+    if error.where != "model" and not error.where.startswith(str(tuning.scratch)):
+        return None
+    path = tuning.subject.model.path
+    return RunError(
+        f"--{'om' if path.suffix == '.om' else 'model'}={path}",
+        error.problem,
+        got=error.got,
+        expected=error.expected,
+        hint=error.hint or None,
+    )
+
+
+def _tell_overrun(tuning: TuneContext) -> None:
+    """Say what took the time of a run that has gone on for longer than its limit."""
+    limit_s, took_s = tuning.time.stopwatch.limit_s, tuning.time.stopwatch.elapsed_s()
+    if limit_s is None or took_s <= (1 + _OVERRUN_SHARE) * limit_s + _OVERRUN_S:
+        return
+    phases = sorted(tuning.time.phases.seconds().items(), key=lambda item: -item[1])
+    parts = [f"{seconds:.0f} s {name}" for name, seconds in phases if round(seconds)]
+    waited_s = tuning.machine.runner.turns.waited_s
+    waited = f", {waited_s:.0f} s of all waiting for other runs" if round(waited_s) else ""
+    tuning.progress.warn(
+        f"took {took_s:.0f} s with a time limit of {limit_s:g} s: {', '.join(parts)}{waited}; "
+        "what is begun is finished, and a busy machine takes longer for it"
+    )
+
+
+def report_facts(tuning: TuneContext) -> dict[str, Any]:
+    """Return the members of a mode's report that are known before it begins."""
+    return {
+        "tuning_name": tuning.places.tuning_name,
+        "streams": tuning.subject.streams,
+        "is_throughput": tuning.settings.target_metric is TargetMetric.THROUGHPUT,
+    }
+
+
+def run_facts(tuning: TuneContext) -> dict[str, Any]:
+    """Return the members of `ModelTuning` that the context knows; its run ends now."""
+    model = tuning.subject.model
+    return {
+        "model": {"name": model.name, "path": str(model.path), "sha256": model.sha256},
+        "target": tuning.machine.runner.target,
+        "versions": tuning.machine.versions,
+        "bank": tuning.banks.journal.bank.root,
+        "places": tuning.places,
+        "seconds": tuning.time.stopwatch.elapsed_s(),
+        "phases": tuning.time.phases.seconds(),
+        "streams": tuning.subject.streams,
+        "damaged": tuning.banks.damaged,
+        "bank_failure": tuning.banks.spare.failure,
+        "metric": tuning.settings.target_metric,
+        "optimizations": str(marked(model.proto)),
+    }
+
+
+def whole_model_ms(validation: ValidationResult[Any], streams: int) -> float | None:
+    """Return the time of the untuned model as result files have it, in ms.
+
+    Of several streams it is the time from one run to the next, and None where they were not
+    measured: what one stream takes alone is another figure.
+    """
+    if streams > 1 and not validation.is_measured:
+        return None
+    return validation.comparison.measurement.baseline_latency_us / 1e3
+
+
+def _whole_model_members(result: ModelTuning[Any]) -> dict[str, float | None]:
+    """Return the times of both models, or how often they run in a second."""
+    if result.metric is TargetMetric.LATENCY:
+        return {
+            "baseline_ms": round(result.baseline_ms, 4),
+            "tuned_ms": round(result.tuned_ms, 4),
+        }
+    before_ms = whole_model_ms(result.validation, result.streams)
+    return {
+        "baseline_runs_per_s": rounded(before_ms and runs_per_s(before_ms)),
+        "tuned_runs_per_s": rounded(before_ms and runs_per_s(before_ms / result.speedup)),
+    }
+
+
+def speed_members(result: ModelTuning[Any]) -> dict[str, Any]:
+    """Return the figures of the whole model; one that keeps nothing is the one it was."""
+    estimate, unchanged = result.validation.estimate, not result.validation.is_changed
+    return {
+        "damaged_bank_files": list(map(str, result.damaged)),
+        **metric_members(result.streams, is_throughput=result.metric is TargetMetric.THROUGHPUT),
+        "unchanged": unchanged,
+        **_whole_model_members(result),
+        "speedup": round(result.speedup, 4),
+        "speedup_low": 1.0 if unchanged else round(estimate.low, 4),
+        "speedup_high": 1.0 if unchanged else round(estimate.high, 4),
+    }
+
+
+def count_members(rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
+    """Return the members at the head of a summary, for other tools.
+
+    Args:
+        rows: Of operators and subgraphs.
+        seconds: Duration.
+
+    Source: AOE documentation, summary of a tuning.
+    """
+    gained = [
+        (row["speedup"] or 1.0, str(row.get("op_name") or row["places"][0]))
+        for row in rows
+        if row["in_model"]
+    ]
+    gained.sort(key=lambda item: (-item[0], item[1]))
+    return {
+        "total_ops": len(rows),
+        "tuned_ops": len(gained),
+        "tuning_time": f"{round(seconds)}s",
+        "top_improved_ops": [
+            {"op": name, "improvement": improvement_text(speedup)}
+            for speedup, name in gained[:_MOST_IMPROVED]
+        ],
+    }
+
+
+def task_members(tuned: TunedTask, *, in_model: bool) -> dict[str, Any]:
+    """Return the members of a task in the summary that all kinds have."""
+    return {
+        "before_us": rounded(tuned.before_us),
+        "after_us": rounded(tuned.after_us),
+        "speedup": rounded(tuned.speedup),
+        "outcome": tuned.outcome.value,
+        "reason": tuned.reason,
+        "in_model": in_model,
+    }
+
+
+def trial_members(measurement: Measurement) -> dict[str, Any]:
+    """Return the members of a candidate's measurement."""
+    return {
+        "outcome": measurement.outcome.value,
+        "speedup": rounded(measurement.speedup if measurement.is_correct else None),
+        "detail": measurement.detail,
+    }
+
+
+def rounded(value: float | None) -> float | None:
+    """Return a figure as reports have it."""
+    return round(value, 4) if value is not None else None

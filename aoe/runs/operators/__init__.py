@@ -1,0 +1,1 @@
+"""Operator tuning (OPAT): run, plan, verify, result."""

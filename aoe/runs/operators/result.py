@@ -1,0 +1,302 @@
+"""What a run of operator tuning gives, and the files that say it: details, profiles, summary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aoe.bank.operators import key_of
+from aoe.bank.remembered import RememberedOperator, remembered_to_json
+from aoe.graph.regions import Refusal
+from aoe.graph.rewrite import kernel_node_name
+from aoe.measurement import SpeedupEstimate
+from aoe.operators.model_types import main_type, model_types
+from aoe.ort.profile import ModelProfile
+from aoe.profiling.figures import OperatorProfile
+from aoe.results.files import (
+    NOT_TRIED_OUT,
+    finite_or_none,
+    machine_to_json,
+    write_json,
+    write_table,
+)
+from aoe.results.opat import OpatReport
+from aoe.runs.model_mode import (
+    ModelTuning,
+    rounded,
+    task_members,
+    trial_members,
+)
+from aoe.schedule import schedule_to_json
+from aoe.tasks.operators.chosen_kernel import ChosenKernel, lowest_precision
+from aoe.tasks.operators.operator import TunedOperator
+from aoe.tuner.mode import JobType
+from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings
+from aoe.validation.accuracy import HeldAccuracy
+from aoe.workload import Precision, shape_text, workload_to_json
+
+_UNSAFE = str.maketrans(dict.fromkeys('/\\:*?"<>| ', "_"))
+_PROFILE_COLUMNS = (
+    *("node", "time_us", "share_percent", "measured_us", "min_us", "op_names", "op_type"),
+    *("op_types", "input_shapes", "output_shapes", "dtype", "layout", "calls", "flops", "bytes"),
+    *("gflops_per_s", "gbytes_per_s", "roofline_us", "lost_us", "peak_percent", "bound"),
+)
+_LONGEST_NAME = 80
+"""Characters of an operator type in a file name; file systems take 255 bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointGain:
+    """What the whole model gains at one shape of the range it is tuned for.
+
+    Attributes:
+        shapes: The shape, as `--input_shape` says it.
+        estimate: Speed-up with its 95 % interval.
+        baseline_us: Time of the untuned model.
+    """
+
+    shapes: str
+    estimate: SpeedupEstimate
+    baseline_us: float
+
+    @property
+    def tuned_us(self) -> float:
+        """Time of the tuned model."""
+        return self.baseline_us / self.estimate.median
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpatResult(ModelTuning[ChosenKernel]):
+    """What a run of operator tuning gave.
+
+    Attributes:
+        operators: Every operator looked at, largest share of time first.
+        refusals: Nodes left to ONNX Runtime, with the reason.
+        profile: Of the untuned model.
+        tuned_profile: Of the tuned model.
+        report: Contents of AOE's result file.
+        allowed: What precision the run might use.
+        figures: Of the nodes of the untuned and of the tuned model, see `aoe profile`.
+        shape_range: Text of `--input_shape` where the model is tuned for a range of shapes.
+        points: What it gains at shapes of that range; the speed-up is their geometric mean.
+    """
+
+    job = JobType.OPAT
+
+    operators: tuple[TunedOperator, ...]
+    refusals: tuple[Refusal, ...]
+    profile: ModelProfile
+    tuned_profile: ModelProfile
+    report: OpatReport
+    allowed: PrecisionSettings = KEEP_FLOAT32
+    figures: tuple[tuple[OperatorProfile, ...], tuple[OperatorProfile, ...]] = ((), ())
+    shape_range: str = ""
+    points: tuple[PointGain, ...] = ()
+
+    @property
+    def precision(self) -> Precision:
+        """The lowest the tuned model computes in: what its speed-up is of."""
+        return lowest_precision(self.validation.kept)
+
+    @property
+    def used_keys(self) -> frozenset[str]:
+        """Record keys of the kernels in the tuned model, and of all they are made of."""
+        kept = self.validation.kept
+        parts = {key_of(one) for kernel in kept for one in kernel.workloads}
+        return frozenset(parts | {kernel.key for kernel in kept})
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the operators as the summary has them."""
+        return [_operator_row(tuned, self) for tuned in self.operators]
+
+    def own_members(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return undecided operators, points of a range, the precision, and refusals."""
+        accuracy = self.validation.accuracy
+        return {
+            "undecided_ops": sum(row["reason"].startswith(NOT_TRIED_OUT) for row in rows),
+            **_range_members(self),
+            "precision": self.precision.value,
+            "precision_mode": self.allowed.mode.value,
+            "strict_fp32": self.allowed.strict,
+            "accuracy": _accuracy(accuracy) if accuracy else None,
+            "left_to_onnxruntime": [
+                {"node": r.node, "op_type": r.op_type, "reason": r.reason} for r in self.refusals
+            ],
+        }
+
+
+def write_details(result: OpatResult) -> None:
+    """Write `op_tuning/` and `profiling/`.
+
+    Raises:
+        OutputError: one of them cannot be written.
+    """
+    directory = result.places.results
+    for name, alike in _detail_files(result.operators).items():
+        write_json(
+            directory / "op_tuning" / name, [_operator_detail(tuned, result) for tuned in alike]
+        )
+    before, after = _measured(result)
+    profiling = directory / "profiling"
+    untuned, tuned = result.figures
+    _write_profile(profiling / "before_tuning", result.profile, before, untuned)
+    _write_profile(profiling / "after_tuning", result.tuned_profile, after, tuned)
+
+
+def _range_members(result: OpatResult) -> dict[str, Any]:
+    """Return the members of a run for a range of shapes, none for other runs."""
+    if not result.shape_range:
+        return {}
+    points = [
+        {
+            "shapes": point.shapes,
+            "baseline_ms": round(point.baseline_us / 1e3, 4),
+            "tuned_ms": round(point.tuned_us / 1e3, 4),
+            "speedup": round(point.estimate.median, 4),
+            "speedup_low": round(point.estimate.low, 4),
+            "speedup_high": round(point.estimate.high, 4),
+        }
+        for point in result.points
+    ]
+    return {"shape_range": result.shape_range, "points": points}
+
+
+def _accuracy(held: HeldAccuracy[ChosenKernel]) -> dict[str, Any]:
+    trade = held.trade
+    return {
+        "constraint": str(held.constraint),
+        "value": finite_or_none(trade.value),
+        "holds": trade.holds,
+        "value_before_putting_back": finite_or_none(trade.at_first),
+        "input_sets": held.sets,
+        "made_up_inputs": held.made_up,
+        "kernels": [
+            {
+                "kernel": kernel.source.name,
+                "op_names": list(kernel.op_names),
+                "precision": kernel.source.workload.precision.value,
+                "saves_us": round(kernel.gain_us, 3),
+                "value_alone": finite_or_none(trade.alone.get(kernel.source.name, math.nan)),
+                "put_back": kernel.source.name in trade.roll_back,
+            }
+            for kernel in held.weighed
+        ],
+    }
+
+
+def _detail_files(operators: Sequence[TunedOperator]) -> dict[str, list[TunedOperator]]:
+    """Return the operators by the file that tells about them: one for each type and precision."""
+    files: dict[str, list[TunedOperator]] = {}
+    for tuned in operators:
+        workload = tuned.operator.workload
+        kind = main_type(workload.operations).translate(_UNSAFE)[:_LONGEST_NAME]
+        files.setdefault(f"{kind}_{workload.precision.value}.json", []).append(tuned)
+    return files
+
+
+def _operator_row(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]:
+    operator = tuned.operator
+    return {
+        "key": operator.key,
+        "op_type": operator.workload.op_type,
+        "op_name": operator.op_name,
+        "op_names": list(operator.op_names),
+        "model_op_names": list(operator.model_op_names),
+        "precision": operator.workload.precision.value,
+        "model_op_types": list(model_types(operator.workload.operations)),
+        "operations": [op.op_type for op in operator.workload.operations],
+        "share_percent": round(operator.share * 100, 2),
+        **task_members(tuned, in_model=operator.key in result.used_keys),
+    }
+
+
+def _operator_detail(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]:
+    trials = tuned.search.trials if tuned.search is not None else ()
+    found = tuned.search.measurement if tuned.search is not None else None
+    return {
+        "schema": "aoe.op_tuning/1",
+        "key": tuned.operator.key,
+        "op_names": list(tuned.operator.op_names),
+        "workload": workload_to_json(tuned.operator.workload),
+        "outcome": tuned.outcome.value,
+        "reason": tuned.reason,
+        "speedup": rounded(tuned.speedup),
+        "machine": machine_to_json(found) if found is not None else None,
+        "strategy": schedule_to_json(tuned.schedule) if tuned.schedule is not None else None,
+        "trials": [
+            {
+                "configuration": dict(trial.configuration),
+                **trial_members(trial.measurement),
+            }
+            for trial in trials
+        ],
+        **remembered_to_json(result.remembered.get(tuned.operator.key, RememberedOperator())),
+    }
+
+
+def _measured(result: OpatResult) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the measured times of operators, by node of the untuned and of the tuned model.
+
+    A profiler's run is another one: its times tell which nodes count, these what tuning changed.
+    """
+    by_key = {tuned.operator.key: tuned for tuned in result.operators}
+    before = {
+        name: tuned.before_us
+        for tuned in result.operators
+        if tuned.before_us is not None
+        for name in tuned.operator.op_names
+    }
+    after = dict(before)
+    for kernel in result.validation.kept:
+        after_us = by_key[kernel.key].after_us if kernel.key in by_key else None
+        for name in kernel.op_names if after_us is not None else ():
+            after[kernel_node_name(name, kernel.source.name)] = after_us or 0.0
+    return before, after
+
+
+def _write_profile(
+    directory: Path,
+    profile: ModelProfile,
+    measured_us: Mapping[str, float],
+    figures: Sequence[OperatorProfile],
+) -> None:
+    total = profile.nodes_us or 1.0
+    known = {operator.name: _figure_columns(operator) for operator in figures}
+    rows = [
+        {
+            "node": name,
+            "time_us": round(us, 3),
+            "share_percent": round(us / total * 100, 3),
+            "measured_us": rounded(measured_us.get(name)),
+            **known.get(name, {}),
+        }
+        for name, us in sorted(profile.node_us.items(), key=lambda item: -item[1])
+    ]
+    write_table(directory / "op_summary.csv", _PROFILE_COLUMNS, rows)
+
+
+def _figure_columns(operator: OperatorProfile) -> dict[str, Any]:
+    """Return the figures of `aoe profile` in columns; empty where there is none."""
+    share = operator.peak_share
+    return {
+        "min_us": rounded(operator.min_us),
+        "op_names": " ".join(operator.op_names),
+        "op_type": operator.op_type,
+        "op_types": " ".join(operator.op_types),
+        "input_shapes": " ".join(map(shape_text, operator.input_shapes)),
+        "output_shapes": " ".join(map(shape_text, operator.output_shapes)),
+        "dtype": operator.dtype,
+        "layout": operator.layout,
+        "calls": operator.calls,
+        "flops": operator.flops,
+        "bytes": operator.bytes,
+        "gflops_per_s": rounded(operator.gflops_per_s),
+        "gbytes_per_s": rounded(operator.gbytes_per_s),
+        "roofline_us": rounded(operator.roofline_us),
+        "lost_us": rounded(operator.lost_us),
+        "peak_percent": rounded(None if share is None else 100 * share),
+        "bound": operator.bound.value if operator.roofline_us is not None else None,
+    }

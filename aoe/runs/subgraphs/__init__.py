@@ -1,0 +1,1 @@
+"""Subgraph tuning (SGAT): run, plan, verify, result; fusion groups with it."""

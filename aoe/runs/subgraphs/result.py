@@ -1,0 +1,172 @@
+"""What a run of subgraph tuning gives, and the files that say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aoe.bank.records.subgraph import feature_to_json
+from aoe.bank.remembered import RememberedOperator, remembered_to_json
+from aoe.results.files import (
+    RepoOutcome,
+    write_json,
+)
+from aoe.results.sgat import SgatReport, SubgraphResult
+from aoe.runs.model_mode import (
+    ModelTuning,
+    task_members,
+    trial_members,
+)
+from aoe.tasks.operators.chosen_kernel import ChosenKernel
+from aoe.tasks.rewrites.gains import format_gain
+from aoe.tasks.rewrites.lookup import TunedSubgraph
+from aoe.tasks.rewrites.subgraphs import Subgraph, features_of
+from aoe.tuner.chosen_graph import ChosenGraph
+from aoe.tuner.mode import JobType
+from aoe.validation.candidates import ValidatedPart
+from aoe.validation.model_validator import ValidationResult
+from aoe.validation.rewrite_assembly import ChosenRewrite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SgatResult(ModelTuning[ValidatedPart]):
+    """What a run of subgraph tuning gave.
+
+    Attributes:
+        bank_file: The bank's file of subgraphs for this target.
+        subgraphs: Every subgraph with something to choose, those of the optimised graph last.
+        used_ids: Identities of the subgraphs that are otherwise in the tuned model.
+        without_options: Distinct subgraphs without.
+        refused: Pieces that cannot be tuned by themselves: first node and reason.
+        chosen: The graph for the modes that follow; None if the imported one stays.
+        report: Contents of AOE's result file.
+        won_alone: Kernels of subgraphs that are faster by themselves than what they compute.
+    """
+
+    job = JobType.SGAT
+
+    bank_file: Path
+    subgraphs: tuple[TunedSubgraph, ...]
+    without_options: int
+    refused: tuple[tuple[str, str], ...]
+    used_ids: frozenset[str]
+    chosen: ChosenGraph | None
+    report: SgatReport
+    won_alone: int = 0
+
+    @property
+    def schema(self) -> str:
+        """Of the summary."""
+        return "aoe.sgat_summary/1"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the subgraphs as the summary has them."""
+        return [_row(tuned, self) for tuned in self.subgraphs]
+
+    def own_members(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the number of undecided subgraphs, and refusals."""
+        return {
+            "undecided_subgraphs": sum(tuned.is_undecided for tuned in self.subgraphs),
+            "subgraphs_without_options": self.without_options,
+            "left_to_onnxruntime": [
+                {"node": node, "reason": reason} for node, reason in self.refused
+            ],
+        }
+
+
+def with_kernels(
+    forms: ValidationResult[ChosenRewrite], kernels: ValidationResult[ChosenKernel] | None
+) -> ValidationResult[ValidatedPart]:
+    """Return the judgement on the final model: forms, and kernels in the graph they have left.
+
+    Figures are those of the last comparison that ended with a model other than before.
+    """
+    last = kernels if kernels is not None and (kernels.kept or not forms.kept) else forms
+    return ValidationResult(
+        kept=(*forms.kept, *(kernels.kept if kernels is not None else ())),
+        drops=forms.drops | (kernels.drops if kernels is not None else {}),
+        comparison=last.comparison,
+        estimate=last.estimate,
+    )
+
+
+def subgraph_result(tuned: TunedSubgraph) -> SubgraphResult:
+    """Return the row of a subgraph in the result file."""
+    tried = [trial.measurement for trial in tuned.trials]
+    layout = format_gain(tuned)
+    return SubgraphResult(
+        repo_key=tuned.subgraph.graph_id,
+        outcome=tuned.outcome,
+        strategy=str(tuned.strategy) if tuned.strategy is not None else "",
+        before_us=tuned.before_us,
+        after_us=tuned.after_us,
+        failed=tuned.outcome is RepoOutcome.UNSATISFIED
+        and bool(tried)
+        and not any(found.is_correct for found in tried),
+        gains=(layout,) if layout is not None else (),
+    )
+
+
+def write_subgraph_details(result: SgatResult) -> None:
+    """Write `subgraph_tuning/`, a file for each subgraph.
+
+    Raises:
+        OutputError: one of them cannot be written.
+    """
+    folder = result.places.results
+    for tuned in result.subgraphs:
+        file = folder / "subgraph_tuning" / f"{tuned.subgraph.graph_id}.json"
+        write_json(file, _detail(tuned, result))
+
+
+def _row(tuned: TunedSubgraph, result: SgatResult) -> dict[str, Any]:
+    return {
+        "graph_id": tuned.subgraph.graph_id,
+        "places": list(tuned.subgraph.place_names),
+        "nodes": len(tuned.subgraph.segment.nodes),
+        "strategy": str(tuned.strategy) if tuned.strategy is not None else None,
+        **task_members(tuned, in_model=tuned.subgraph.graph_id in result.used_ids),
+        "dropped": next(
+            (
+                drop.reason
+                for name, drop in result.validation.drops.items()
+                if tuned.subgraph.graph_id in name
+            ),
+            None,
+        ),
+    }
+
+
+def _detail(tuned: TunedSubgraph, result: SgatResult) -> dict[str, Any]:
+    subgraph = tuned.subgraph
+    return {
+        "schema": "aoe.subgraph_tuning/1",
+        "graph_id": subgraph.graph_id,
+        "nodes": list(subgraph.segment.op_names),
+        "options": list(subgraph.options),
+        "refused": [
+            {"rule": refusal.rule, "nodes": list(refusal.nodes), "why": refusal.why}
+            for refusal in subgraph.refusals
+        ],
+        "outcome": tuned.outcome.value,
+        "reason": tuned.reason,
+        "strategy": str(tuned.strategy) if tuned.strategy is not None else None,
+        "trials": [
+            {
+                "strategy": str(trial.strategy),
+                **trial_members(trial.measurement),
+            }
+            for trial in tuned.trials
+        ],
+        **subgraph_memory(
+            tuned.subgraph, result.remembered.get(subgraph.graph_id, RememberedOperator())
+        ),
+    }
+
+
+def subgraph_memory(subgraph: Subgraph, remembered: RememberedOperator) -> dict[str, Any]:
+    """Return the bank's members of a subgraph, with the nodes of its record."""
+    feature = {"feature": feature_to_json(features_of(subgraph.segment))}
+    return {"feature": feature, **remembered_to_json(remembered)}

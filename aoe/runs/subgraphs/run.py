@@ -1,0 +1,547 @@
+"""Subgraph tuning (SGAT), from a model file to another form of it, a bank and reports.
+
+import -> cut into subgraphs -> find what rules match -> for each distinct subgraph:
+    look it up -> search among forms -> settle -> bank     (the bank is written each time)
+-> put the forms that won into the model -> judge the whole model
+-> in ONNX Runtime's graph of that: which nodes become one kernel (`groups/run.py`)
+-> write it and the reports
+
+The page to read first: `_tune_model` is the chart. If operator tuning follows in the run, it makes
+the kernels, in the graph this leaves.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+
+from aoe.bank.records.subgraph import SubgraphStrategy
+from aoe.bank.subgraphs import SubgraphBank
+from aoe.bank.verdicts import BankNote
+from aoe.errors import OptionError
+from aoe.execute.messages import TaskRunner
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.rewrites.attention.offline import OFFLINE, may_be_transformer
+from aoe.graph.rewrites.preparation import prepared
+from aoe.graph.subgraphs.boundary_tensors import InferTensors
+from aoe.graph.subgraphs.rewrite_candidates import form_of
+from aoe.graph.subgraphs.splicing import Splice
+from aoe.om.file import SubgraphUse
+from aoe.ort.static_shapes import infer_tensors
+from aoe.ort.transformers_optimizer import TransformersOptimizer
+from aoe.results.files import TuningResult
+from aoe.results.sgat import SgatReport, sgat_report_to_json
+from aoe.runs.model_mode import (
+    check_search,
+    report_facts,
+    run_facts,
+    run_reported,
+    whole_model_ms,
+)
+from aoe.runs.operators.opening import open_measure_pool
+from aoe.runs.operators.profiles import find_left_out
+from aoe.runs.subgraphs.fusion_groups import TunedFusionGroups, tune_fusion_groups
+from aoe.runs.subgraphs.result import (
+    SgatResult,
+    subgraph_memory,
+    subgraph_result,
+    with_kernels,
+    write_subgraph_details,
+)
+from aoe.tasks.rewrites.experience import Experience
+from aoe.tasks.rewrites.lookup import TunedSubgraph
+from aoe.tasks.rewrites.measuring import RewriteMeasurer
+from aoe.tasks.rewrites.reuse import SubgraphReuseBook, subgraph_reuse
+from aoe.tasks.rewrites.rewrite_tasks import RewriteBudget, RewriteTasks
+from aoe.tasks.rewrites.subgraph_task import SubgraphTools
+from aoe.tasks.rewrites.subgraphs import (
+    FoundSubgraphs,
+    Subgraph,
+    find_subgraphs,
+    log_rules,
+    rules_of,
+    untried_rules,
+    work_of,
+)
+from aoe.tuner.chosen_graph import ChosenGraph
+from aoe.tuner.live_report import LiveReport, Phase, Stopwatch
+from aoe.tuner.mode import JobType, ModeContext, TuneSettings
+from aoe.tuner.policies import (
+    final_policy,
+    single_run_policy,
+    variant_policy,
+)
+from aoe.tuner.task_scheduler import TaskScheduler
+from aoe.tuner.tune_context import TuneContext, model_path
+from aoe.tuner.tuned_model import write_tuned_model
+from aoe.validation.comparing import ModelComparer
+from aoe.validation.graphs import form_bank
+from aoe.validation.model_validator import (
+    ModelValidator,
+    ValidationResult,
+    decide_candidates,
+)
+from aoe.validation.prior_result import prior_result_of
+from aoe.validation.rewrite_assembly import ChosenRewrite, SubgraphAssembly, write_parts
+from aoe.validation.time_reserve import NO_COSTS, ModelCosts, searching_time
+from aoebank import Event, plural
+
+_KEPT_FLOAT32 = (
+    "subgraph tuning alone makes kernels in float32 only; --job_type=sgat,opat lowers operators too"
+)
+_FORMS_SHARE, _FORMS_SHARE_BESIDE = 0.4, 0.6
+"""Of a time limit, for forms: they gain in fewer networks than kernels do. Where operator tuning
+follows, of the half that is not its own."""
+_OPERATORS_SAVE = 0.2
+"""Share of a model's time operator tuning is expected to save with all the time there is. Source:
+docs/benchmarks.md, 1.29x in five networks with 75 s each."""
+
+
+def check(context: ModeContext) -> None:
+    """Refuse what no mode takes, a bound nobody would check, and operator tuning before this one.
+
+    Kernels are left to operator tuning, so the tuned model of a run that ends here would have none.
+    """
+    model_path(context, JobType.SGAT)
+    jobs = context.settings.job_types
+    if not _is_alone(context.settings) and jobs.index(JobType.OPAT) < jobs.index(JobType.SGAT):
+        raise OptionError(
+            "--job_type",
+            "subgraph tuning comes first: it changes what operators there are",
+            got=",".join(jobs),
+            expected="sgat,opat (or 1,2)",
+        )
+    if context.settings.precision.accuracy is not None and _is_alone(context.settings):
+        raise OptionError(
+            "--accuracy",
+            "subgraph tuning has a fixed tolerance for every result, and checks no other bound",
+            got=str(context.settings.precision.accuracy),
+            hint="--job_type=sgat,opat checks it on the whole model",
+        )
+    check_search(context)
+
+
+def run(context: ModeContext) -> SgatResult:
+    """Tune the subgraphs of a model file; see `Mode.run`.
+
+    Raises:
+        AoeError: the model cannot be run at all, or a result cannot be written. Records found
+            before that are in the bank.
+    """
+    return run_reported(
+        context,
+        JobType.SGAT,
+        empty=lambda tuning: SgatReport(**report_facts(tuning)),
+        to_json=sgat_report_to_json,
+        tune=_tune_model,
+    )
+
+
+def _tune_model(tuning: TuneContext, report: LiveReport[SgatReport]) -> SgatResult:
+    bank, whole = form_bank(tuning), tuning
+    reuse = SubgraphReuseBook(tuning.banks.base, JobType.SGAT, subgraph_reuse)
+    stopwatch = time_for_forms(tuning.time.stopwatch, tuning.settings)
+    tuning = replace(tuning, time=replace(tuning.time, stopwatch=stopwatch))
+    find_left_out(tuning)
+    graph = imported_graph(tuning)
+    found = found_subgraphs(tuning, graph)
+    with closing(_assembly(tuning, graph)) as assembly:
+        costs = _costs(tuning, assembly)
+        comparer = _comparer(tuning, assembly, costs)
+        report.update(baseline_ms=costs.run_s * 1e3 / tuning.subject.streams)
+        searching = searching_time(
+            tuning.time.stopwatch, costs, tuning.machine.runner.target.core_num
+        )
+        tools = replace(
+            _tools(tuning, bank, graph, searching), tell_lookup=partial(reuse.add, bank)
+        )
+        rival = rival_per_s(whole.time.stopwatch, whole.settings)
+        tuned = tuple(_tuned(tuning, report, found, tools, rival))
+        validation = _judged(tuning, bank, assembly, comparer, tuned)
+        chosen = _chosen_graph(bank, assembly, validation)
+    shutil.rmtree(assembly.directory)
+    groups = _groups(whole.with_chosen(chosen), bank, report, reuse)
+    if groups is None or not groups.validation.kept:
+        _write_model(tuning, bank, chosen)
+    elif tuning.places.bank is not None:
+        ids = (use.graph_id for use in (*(chosen.uses if chosen else ()), *groups.uses))
+        bank.copy_to(tuning.places.bank, ids)
+    result = _result(whole, bank, report, (found, tuned, validation, chosen), groups, reuse)
+    write_subgraph_details(result)
+    return result
+
+
+def has_fusion_groups(tuning: TuneContext) -> bool:
+    """True if kernels are made here: operator tuning does so itself where it follows."""
+    return _is_alone(tuning.settings)
+
+
+def _is_alone(settings: TuneSettings) -> bool:
+    return JobType.OPAT not in settings.job_types
+
+
+def time_for_forms(stopwatch: Stopwatch, settings: TuneSettings) -> Stopwatch:
+    """Return a run's stopwatch with what forms may take of its time limit.
+
+    What operator tuning follows with leaves it the rest, unless the user has shared the time out.
+    """
+    is_shared_out = bool(settings.stage_limits_s) and not _is_alone(settings)
+    if stopwatch.limit_s is None or is_shared_out:
+        return stopwatch
+    share = _FORMS_SHARE if _is_alone(settings) else _FORMS_SHARE_BESIDE
+    return replace(stopwatch, limit_s=share * stopwatch.limit_s)
+
+
+def rival_per_s(stopwatch: Stopwatch, settings: TuneSettings) -> float:
+    """Return the share of the model's time that operator tuning makes of a second it gets.
+
+    It has half of the limit of the run, and what forms leave of the other half.
+    """
+    limit_s = stopwatch.limit_s
+    if not limit_s or _is_alone(settings) or settings.stage_limits_s:
+        return 0.0
+    return _OPERATORS_SAVE / (2 * limit_s)
+
+
+def _groups(
+    tuning: TuneContext,
+    bank: SubgraphBank,
+    report: LiveReport[SgatReport],
+    reuse: SubgraphReuseBook,
+) -> TunedFusionGroups | None:
+    if not has_fusion_groups(tuning):
+        tuning.progress.step("which nodes become one kernel is left to operator tuning")
+        return None
+    if tuning.settings.precision.mode.lowest.is_lower:
+        tuning.progress.warn(_KEPT_FLOAT32)
+    if not tuning.engine.fuses:
+        return None
+
+    def tell(tuned: TunedSubgraph) -> None:
+        report.update(tasks=(*report.value.tasks, subgraph_result(tuned)))
+
+    return tune_fusion_groups(tuning, bank, tell, tell_lookup=partial(reuse.add, bank))
+
+
+_Forms = tuple[
+    FoundSubgraphs, tuple[TunedSubgraph, ...], ValidationResult[ChosenRewrite], ChosenGraph | None
+]
+
+
+def _result(
+    tuning: TuneContext,
+    bank: SubgraphBank,
+    report: LiveReport[SgatReport],
+    forms: _Forms,
+    groups: TunedFusionGroups | None,
+    reuse: SubgraphReuseBook,
+) -> SgatResult:
+    found, tuned, of_forms, chosen = forms
+    validation = with_kernels(of_forms, groups.validation if groups is not None else None)
+    subgraphs = (*tuned, *(groups.subgraphs if groups is not None else ()))
+    used_ids = {use.graph_id for use in chosen.uses} if chosen else set[str]()
+    report.update(
+        tasks=tuple(map(subgraph_result, subgraphs)),
+        baseline_ms=whole_model_ms(validation, tuning.subject.streams),
+        speedup=validation.estimate.median if validation.kept else 1.0,
+        result=TuningResult.SUCCESSFUL,
+    )
+    others = groups.found if groups is not None else None
+    ids = [one.subgraph.graph_id for one in subgraphs]
+    return SgatResult(
+        **run_facts(tuning),
+        bank_file=bank.file,
+        subgraphs=subgraphs,
+        reuse=reuse.summary(),
+        remembered={graph_id: bank.remembered(graph_id) for graph_id in ids},
+        without_options=found.without_options + (others.without_options if others else 0),
+        refused=(*found.refused, *(others.refused if others else ())),
+        validation=validation,
+        used_ids=frozenset(used_ids).union(groups.used_ids if groups is not None else ()),
+        chosen=chosen,
+        report=report.value,
+        won_alone=groups.won_alone if groups is not None else 0,
+    )
+
+
+# ---- before tuning ----
+
+
+def imported_graph(tuning: TuneContext) -> ModelGraph:
+    """Return the imported model in the form rules read, with the shapes that are proven."""
+    proto = prepared(tuning.subject.model.proto)
+    return ModelGraph(proto, inference(tuning)(proto), block=0)
+
+
+def _assembly(tuning: TuneContext, graph: ModelGraph) -> SubgraphAssembly:
+    return SubgraphAssembly(
+        tuning.scratch / "parts", tuning.subject.model.proto, graph, inference(tuning)
+    )
+
+
+def inference(tuning: TuneContext) -> InferTensors:
+    """Return the shape inference of graphs."""
+    return lambda proto: infer_tensors(proto, tuning.machine.runner.device.open_session)
+
+
+def _costs(tuning: TuneContext, assembly: SubgraphAssembly) -> ModelCosts:
+    """Return the costs of measuring this model; they are measured whatever the time limit."""
+    lookup_only = tuning.settings.lookup_only
+    tuning.progress.step("running the default" if lookup_only else "measuring the default")
+    began_s = tuning.time.stopwatch.elapsed_s()
+    measured = _comparer(tuning, assembly).once(()).comparison.measurement
+    seconds = tuning.time.stopwatch.elapsed_s() - began_s
+    return ModelCosts.of_comparison(seconds, measured.baseline_latency_us * tuning.subject.streams)
+
+
+def found_subgraphs(tuning: TuneContext, graph: ModelGraph) -> FoundSubgraphs:
+    """Return the subgraphs of a model, and tell how many there are."""
+    tuning.time.phases.begin(Phase.PROFILE)
+    tuning.progress.step("cutting the model into subgraphs")
+    _tell_optimizer(tuning, graph)
+    found = find_subgraphs(
+        graph,
+        rules_of(tuning.engine),
+        uneven=tuning.settings.nonhomo_split,
+        blocked=tuning.engine.plain_layouts and bool(tuning.machine.runner.device.channel_block()),
+        untried=untried_rules(tuning.engine, tuning.settings.tune_optimization_level),
+    )
+    log_rules(found, tuning.progress.detail)
+    for rule, why in found.faults.items():
+        tuning.progress.warn(f"rewrite rule {rule} is left out of some subgraphs, {why}")
+    places = sum(len(subgraph.places) for subgraph in found.subgraphs)
+    tuning.progress.step(
+        f"{plural(len(found.subgraphs), 'distinct subgraph')} with something to choose, "
+        f"at {plural(places, 'place')}; {found.without_options} others"
+    )
+    return found
+
+
+def _tell_optimizer(tuning: TuneContext, graph: ModelGraph) -> None:
+    """Tell whether ONNX Runtime's offline optimiser is asked, where it could find something."""
+    if OFFLINE in rules_of(tuning.engine) and may_be_transformer(graph):
+        why = TransformersOptimizer().why_unavailable()
+        asked = f"not asked, {why}" if why else "asked about each subgraph with attention or GELU"
+        tuning.progress.detail(f"{OFFLINE}: {asked}")
+
+
+# ---- the subgraphs ----
+
+
+def _tools(
+    tuning: TuneContext, bank: SubgraphBank, graph: ModelGraph, searching: Stopwatch
+) -> SubgraphTools:
+    settings, threads, rules = (
+        tuning.settings,
+        tuning.machine.runner.target.core_num,
+        rules_of(tuning.engine),
+    )
+    around, folder = graph.bytes_touched(), tuning.scratch / "forms"
+    folder.mkdir()
+
+    def measurer(subgraph: Subgraph, runner: TaskRunner) -> RewriteMeasurer:
+        return RewriteMeasurer(
+            subgraph,
+            graph,
+            rules,
+            runner,
+            directory=folder / subgraph.graph_id,
+            seed=settings.seed,
+            bytes_around=around,
+            infer=inference(tuning),
+        )
+
+    return SubgraphTools(
+        settings=settings,
+        progress=tuning.progress,
+        bank=bank,
+        rules=rules,
+        runner=tuning.machine.runner,
+        measurer=measurer,
+        final=final_policy(threads, accept_busy=settings.accept_busy, left_s=searching.left_s()),
+        budget=settings.trials,
+        left_s=searching.left_s,
+        experience=Experience.of(bank.measured()),
+    )
+
+
+def _tuned(
+    tuning: TuneContext,
+    report: LiveReport[SgatReport],
+    found: FoundSubgraphs,
+    tools: SubgraphTools,
+    rival: float,
+) -> list[TunedSubgraph]:
+    """Return the tuned subgraphs in the order of the model; the largest are tuned first."""
+    tuning.time.phases.begin(Phase.SEARCH)
+    tuning.progress.plan(len(found.subgraphs))
+    done: list[TunedSubgraph] = []
+
+    def tell(tuned: TunedSubgraph) -> None:
+        done.append(tuned)
+        report.update(tasks=(*report.value.tasks, subgraph_result(tuned)))
+        speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
+        subgraph = tuned.subgraph
+        tuning.progress.operator(
+            f"{subgraph.op_name} (x{len(subgraph.places)})",
+            f"{speedup}{tuned.outcome.value}: {tuned.reason}",
+        )
+
+    with open_measure_pool(tuning) as pool:
+        budget = RewriteBudget(
+            left_s=lambda: tools.left_s() * pool.places(),
+            work=found.work,
+            rival_per_s=rival,
+            experience=tools.experience,
+        )
+        tasks = RewriteTasks(
+            left=sorted(found.subgraphs, key=work_of, reverse=True),
+            tools=tools,
+            budget=budget,
+            tell=tell,
+            most_trials=tuning.settings.max_tuning_count,
+        )
+        TaskScheduler[Subgraph, TunedSubgraph](
+            tasks=tasks,
+            pool=pool,
+            runner=tuning.machine.runner,
+            warn=tuning.progress.warn,
+            clock=tuning.time.stopwatch.clock,
+        ).run()
+    return sorted(done, key=lambda tuned: found.subgraphs.index(tuned.subgraph))
+
+
+# ---- the whole model ----
+
+
+def _comparer(
+    tuning: TuneContext, assembly: SubgraphAssembly, costs: ModelCosts | None = None
+) -> ModelComparer[ChosenRewrite]:
+    """Return the comparer of models; without costs there is no time limit."""
+    threads, accept_busy = tuning.threads_validated, tuning.settings.accept_busy
+    left_s = tuning.time.stopwatch.left_s()
+    screen = variant_policy(threads, accept_busy=accept_busy, left_s=left_s)
+    if tuning.settings.lookup_only:
+        screen = single_run_policy(threads)
+    if costs is None:
+        stopwatch = replace(tuning.time.stopwatch, limit_s=None)
+        screen = screen if tuning.time.stopwatch.limit_s is None else NO_COSTS.hurried(screen)
+    else:
+        stopwatch = tuning.time.stopwatch.keeping(costs.finishing_s)
+    return ModelComparer(
+        assembly,
+        tuning.machine.runner,
+        screen=screen,
+        final=final_policy(
+            threads,
+            accept_busy=accept_busy,
+            run_loop=tuning.settings.run_loop,
+            left_s=left_s,
+        ),
+        inputs=tuning.subject.inputs,
+        left_s=stopwatch.left_s,
+        costs=costs or NO_COSTS,
+        streams=tuning.subject.streams,
+    )
+
+
+def _judged(
+    tuning: TuneContext,
+    bank: SubgraphBank,
+    assembly: SubgraphAssembly,
+    comparer: ModelComparer[ChosenRewrite],
+    tuned: tuple[TunedSubgraph, ...],
+) -> ValidationResult[ChosenRewrite]:
+    """Return the validation of the rewrites; what an earlier run decided stands."""
+    tuning.time.phases.begin(Phase.VALIDATE)
+    verdicts = {
+        one.subgraph.graph_id: None
+        if tuning.settings.repeat_tune
+        else bank.model_verdict(one.subgraph.graph_id)
+        for one in tuned
+    }
+    forms = [chosen_form(tuning, one, one.strategy) for one in tuned if one.strategy is not None]
+    forms = [form for form in forms if verdicts[form.subgraph.graph_id] is not Event.DROPPED]
+    own = frozenset(one.name for one in forms if verdicts[one.subgraph.graph_id] is Event.KEPT)
+    validation, news = decide_candidates(
+        ModelValidator(comparer, tuning.progress.step),
+        forms,
+        own=own,
+        prior=lambda: prior_result_of(
+            forms,
+            own,
+            lambda one: bank.kept_in_base(one.subgraph.graph_id),
+            assembly.surroundings,
+            repeat_tune=tuning.settings.repeat_tune,
+        ),
+        lookup_only=tuning.settings.lookup_only,
+        progress=tuning.progress,
+        measures_none=False,  # the comparison with kernels says it all
+    )
+    bank.note(
+        [
+            (form.subgraph.graph_id, _model_note(form, validation, assembly.surroundings(form)))
+            for form in news
+        ]
+    )
+    return validation
+
+
+def chosen_form(
+    tuning: TuneContext, tuned: TunedSubgraph, strategy: SubgraphStrategy
+) -> ChosenRewrite:
+    """Return a form at every place it fits; weights of another place may not be as rules need."""
+    splices = []
+    for segment in tuned.subgraph.places:
+        form = form_of(segment, strategy, rules_of(tuning.engine))
+        if isinstance(form, str):
+            tuning.progress.warn(f"{segment.op_names[-1]} stays as it is: {form}")
+        else:
+            splices.append(Splice(segment=segment, form=form))
+    return ChosenRewrite(
+        subgraph=tuned.subgraph,
+        strategy=strategy,
+        splices=tuple(splices),
+        gain_us=tuned.saved_us * len(splices),
+    )
+
+
+def _model_note(
+    form: ChosenRewrite, validation: ValidationResult[ChosenRewrite], surroundings: frozenset[str]
+) -> BankNote:
+    verdict = validation.verdict(form, form.subgraph.segment.op_names, surroundings)
+    return replace(verdict, search={"strategy": str(form.strategy), **verdict.search})
+
+
+def _chosen_graph(
+    bank: SubgraphBank, assembly: SubgraphAssembly, validation: ValidationResult[ChosenRewrite]
+) -> ChosenGraph | None:
+    if not validation.kept:
+        return None
+    uses = tuple(
+        SubgraphUse(
+            graph_id=form.subgraph.graph_id,
+            strategy=str(form.strategy),
+            bank_file=bank.file.name,
+            op_names=tuple(one.segment.op_names[-1] for one in form.splices),
+            record=subgraph_memory(
+                form.subgraph, bank.remembered(form.subgraph.graph_id).without_samples()
+            ),
+        )
+        for form in validation.kept
+    )
+    return ChosenGraph(proto=assembly.proto_with(validation.kept), uses=uses)
+
+
+# ---- writing ----
+
+
+def _write_model(tuning: TuneContext, bank: SubgraphBank, chosen: ChosenGraph | None) -> None:
+    """Write the model with the chosen graph, and no weights of its variants."""
+    directory, uses = tuning.scratch / "om", chosen.uses if chosen is not None else ()
+    write_parts(directory, tuning.subject.model.proto, chosen.proto if chosen is not None else None)
+    write_tuned_model(tuning, directory, subgraphs=uses)
+    if tuning.places.bank is not None:
+        bank.copy_to(tuning.places.bank, [use.graph_id for use in uses])

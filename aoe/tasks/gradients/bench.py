@@ -1,0 +1,259 @@
+"""What the gradients of a training are tuned with: its processes, its bank, its report."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar
+
+from aoe.bank.damage import without_damaged
+from aoe.bank.gradients import GradientBank, gradient_bank_folder
+from aoe.bank.journal import BankJournal
+from aoe.device.registry import default_device
+from aoe.errors import AoeError, LeftAloneError
+from aoe.folders.turns import Turns, join_turn
+from aoe.gradients.training import Training
+from aoe.measurement import CpuUse
+from aoe.results.files import BANK_FOLDER, result_name, timestamp_of, write_json
+from aoe.results.gradients import GdatReport, gdat_report_to_json
+from aoe.settings import work_path
+from aoe.tasks.gradients.settings import GdatSettings
+from aoe.tuner.live_report import LiveReport, Stopwatch, start_stopwatch
+from aoe.tuner.mode import JobType
+from aoe.tuner.progress import Progress, SilentProgress
+from aoebank import AoebankError, Bank, BankWithSpare, SpareBank
+
+T = TypeVar("T")
+
+_TRIES, _TRY_S = 360, 5.0
+"""How often, and how long each time, a training waits for another run on the machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingBench:
+    """A training and what it takes to tune it.
+
+    Attributes:
+        training: The run.
+        bank: Of the first process; the others' is not used.
+        spare: Takes what that bank cannot.
+        settings: What to do.
+        report: Follows the run, in the first process.
+        progress: Told what happens.
+        stopwatch: Of the run.
+    """
+
+    training: Training
+    bank: GradientBank
+    spare: SpareBank = field(default_factory=SpareBank)
+    settings: GdatSettings
+    report: LiveReport[GdatReport]
+    progress: Progress
+    stopwatch: Stopwatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPlaces:
+    """Where a run on a training keeps things, as its first process sees it.
+
+    Attributes:
+        tuning_name: Name of the run, `<model>_<timestamp>`.
+        bank_folder: Folder of the gradient bank.
+        result_file: AOE's result file.
+    """
+
+    tuning_name: str
+    bank_folder: Path
+    result_file: Path
+
+
+def find_places(
+    training: Training, output: Path | None, *, env: Mapping[str, str], cwd: Path, now: datetime
+) -> TrainingPlaces:
+    """Return the places of a run's files.
+
+    Raises:
+        AoebankError: the bank cannot be used.
+        OutputError: the work path cannot.
+    """
+    stamp = timestamp_of(now)
+    return TrainingPlaces(
+        tuning_name=f"{training.model_name}_{stamp}",
+        bank_folder=gradient_bank_folder(env, cwd, training.soc_version),
+        result_file=work_path(env, cwd, output) / result_name(JobType.GDAT, stamp, os.getpid()),
+    )
+
+
+def open_bank(
+    training: Training,
+    folder: Path | Bank,
+    tell: Callable[[str], None],
+    *,
+    may_write: bool = False,
+) -> GradientBank:
+    """Return the gradient bank in a folder, in the name of a training.
+
+    Args:
+        training: Its first process alone looks for damaged files, and does without them.
+        folder: Where the bank is, or the bank.
+        tell: Is told of each.
+        may_write: True to set them aside, False to pass over them.
+    """
+    journal = BankJournal(
+        folder,
+        training.soc_version,
+        fingerprint=training.machine,
+        model={"name": training.model_name},
+        engine_version=version("aoebank"),
+    )
+    if training.is_first:
+        for one in without_damaged(journal.bank, training.soc_version, may_write=may_write):
+            tell(str(one))
+    return GradientBank(journal)
+
+
+def open_bench(
+    training: Training,
+    settings: GdatSettings,
+    places: TrainingPlaces,
+    *,
+    progress: Progress,
+    stopwatch: Stopwatch,
+) -> TrainingBench:
+    """Return the bench of a training; its first process writes and speaks."""
+
+    def publish(report: GdatReport) -> None:
+        on_first(training, lambda: write_json(places.result_file, gdat_report_to_json(report)))
+
+    spare, place = SpareBank(), places.result_file.parent / BANK_FOLDER
+    bank = BankWithSpare(places.bank_folder, spare, place, progress.warn)
+    return TrainingBench(
+        training=training,
+        bank=open_bank(training, bank, progress.warn, may_write=True),
+        spare=spare,
+        settings=settings,
+        report=LiveReport(_empty_report(training, places.tuning_name), publish, stopwatch),
+        progress=progress if training.is_first else SilentProgress(),
+        stopwatch=stopwatch,
+    )
+
+
+def open_reading_bench(
+    training: Training,
+    settings: GdatSettings,
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    progress: Progress,
+) -> TrainingBench:
+    """Return the bench of a training that is looked at: it leaves no report, and no time limit.
+
+    Raises:
+        AoebankError: the bank cannot be used; every process raises.
+    """
+    folder = on_first(training, lambda: gradient_bank_folder(env, cwd, training.soc_version))
+    stopwatch = start_stopwatch(time.monotonic, None)
+    report = LiveReport(_empty_report(training, training.model_name), lambda _: None, stopwatch)
+    return TrainingBench(
+        training=training,
+        bank=open_bank(training, folder, progress.warn),
+        settings=settings,
+        report=report,
+        progress=progress if training.is_first else SilentProgress(),
+        stopwatch=stopwatch,
+    )
+
+
+def busy_words(bench: TrainingBench, before: CpuUse) -> str:
+    """Return how a busy machine served the worst served process; empty for a quiet machine.
+
+    Every process calls this.
+
+    Args:
+        bench: Of the training; one that accepts a busy machine is told nothing.
+        before: Counters of this process when the steps began.
+    """
+    load = bench.training.load_since(before)
+    if load.is_quiet or bench.settings.accept_busy:
+        return ""
+    return f"the process served worst got {load}"
+
+
+def warn_if_busy(bench: TrainingBench, words: str) -> None:
+    """Warn of what a busy machine does to step times, unless there are no such words."""
+    if words:
+        bench.progress.warn(
+            f"the machine is busy: {words}. Step times scatter by that, intervals get wide, and "
+            "small gains stay unseen; stop other work, or give each process fewer threads"
+        )
+
+
+def _empty_report(training: Training, tuning_name: str) -> GdatReport:
+    return GdatReport(
+        tuning_name=tuning_name,
+        modelhash=str(training.model_hash),
+        gradients=len(training.sizes_bytes),
+        total_bytes=sum(training.sizes_bytes),
+        world_size=training.world_size,
+        backend=training.backend,
+        machine=training.machine,
+        versions={"aoe": version("aoebank"), **training.versions},
+    )
+
+
+@contextmanager
+def measuring_together(
+    training: Training,
+    locks: Path,
+    tell: Callable[[str], None],
+    *,
+    tries: int = _TRIES,
+    try_s: float = _TRY_S,
+) -> Iterator[None]:
+    """Have the machine for a `with` block: the first process takes the turn for all.
+
+    Args:
+        training: The run; every process of its group calls this.
+        locks: Where runs on this machine take turns.
+        tell: Is told whom the run waits for.
+        tries: How often the first process waits for another run.
+        try_s: Seconds it waits each time.
+
+    Raises:
+        LeftAloneError: another run has not ended its turn in time; every process raises.
+    """
+    turns = Turns(locks, default_device().cores(all_of_them=True), tell)
+    with ExitStack() as held:
+        for _ in range(tries):  # short ones: the others wait in a collective, which has its limit
+            if on_first(training, lambda: turns.take(held, wait_s=try_s)):
+                break
+        else:
+            raise LeftAloneError(
+                "gradients",
+                "another run measures on this machine",
+                got=on_first(training, turns.owner),
+                expected=f"it to end its turn within {tries * try_s / 60:.0f} min",
+                hint="try again once that run is done",
+            )
+        if not training.is_first:
+            join_turn(held)
+        yield
+
+
+def on_first(training: Training, action: Callable[[], T]) -> T:
+    """Run something in the first process; all get its value, or its error."""
+    value, error = None, None
+    if training.is_first:
+        try:
+            value = action()
+        except (AoeError, AoebankError, OSError) as problem:
+            error = problem
+    training.agree(error)
+    found: T = training.from_first(value)  # type: ignore[assignment]
+    return found

@@ -1,0 +1,163 @@
+"""What the bank knows of a training, and whether that holds in its cluster.
+
+A cluster is one of the record's kind if it has as many processes and the same communication
+library, and if all-reduce and training steps take as long as they did (`fitting.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoe.bank.damage import without_damaged
+from aoe.bank.gradients import GradientBank, gradient_bank_folder
+from aoe.bank.journal import BankJournal
+from aoe.bank.records.gradient import GradientConditions, StoredGradients
+from aoe.device.registry import default_device
+from aoe.gradients.training import Training
+from aoe.results.files import DEFAULT_WAS_BEST
+from aoe.tasks.gradients.bench import TrainingBench, on_first
+from aoe.tasks.gradients.fitting import FitCheck
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownGradients:
+    """What is known of a training before anything is searched.
+
+    Attributes:
+        why: In words, why it is used or not.
+        stored: The record, None if there is none that can be used.
+        is_used: True if its grouping is used as it is.
+        is_default_best: True if an earlier search found the default best, and is believed.
+        is_afresh: True if the record's times of backward are not those of this training.
+    """
+
+    why: str
+    stored: StoredGradients | None = None
+    is_used: bool = False
+    is_default_best: bool = False
+    is_afresh: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedGroup:
+    """Processes the records of a bank were measured in.
+
+    Attributes:
+        world: How many; None where records differ, or none of them says a number this machine
+            has cores for.
+        threads: Of each, likewise.
+    """
+
+    world: int | None
+    threads: int | None
+
+
+def recorded_group(
+    bank: Path | None, env: Mapping[str, str], cwd: Path, *, cores: int
+) -> RecordedGroup:
+    """Return the processes the records of a bank for this CPU were measured in.
+
+    It is known before a training runs, and so before its device is. The bank may be anybody's:
+    what its side-car says starts no more processes and threads than there are cores.
+
+    Args:
+        bank: Folder of the gradient bank; None for what `TUNE_BANK_PATH` says.
+        env: Environment variables.
+        cwd: Directory relative paths are taken from.
+        cores: Of this machine.
+
+    Raises:
+        AoebankError: the bank cannot be read.
+    """
+    soc_version = default_device().describe().soc_version
+    named = {} if bank is None else {"TUNE_BANK_PATH": str(cwd / bank)}
+    folder = gradient_bank_folder({**env, **named}, cwd, soc_version)
+    journal = BankJournal(folder, soc_version, fingerprint={}, model={}, engine_version="")
+    without_damaged(journal.bank, soc_version, may_write=False)  # the run itself tells of them
+    known = GradientBank(journal)
+    lines = [journal.last_figure(known.file, key) for key in known.modelhashes()]
+    facts = [line.fingerprint for line in lines if line is not None]
+    return RecordedGroup(
+        world=_common([one.get("world_size") for one in facts], 2, cores),
+        threads=_common([one.get("threads") for one in facts], 1, cores),
+    )
+
+
+def _common(values: Iterable[object], least: int, most: int) -> int | None:
+    """Return the whole number all values are, None if they differ or it is out of bounds."""
+    numbers = {one if type(one) is int and least <= one <= most else None for one in values}
+    return next(iter(numbers)) if len(numbers) == 1 else None
+
+
+def look_up(bench: TrainingBench) -> KnownGradients:
+    """Look a training up; about a second of it runs if the bank knows it.
+
+    Raises:
+        AoeError: a step failed; every process raises.
+        AoebankError: the bank cannot be used; every process raises.
+    """
+    training = bench.training
+    stored, failure, miss = on_first(training, lambda: _in_bank(bench))
+    if bench.settings.repeat_tune:
+        return KnownGradients(why="tuned again, as REPEAT_TUNE asks", stored=stored, is_afresh=True)
+    check, misfit = FitCheck(training), None
+    if stored is not None and was_measured_here(stored, training):
+        misfit = misfit_of(training, check, stored)
+        if misfit is None:
+            why = f"in the bank, measured in such a cluster ({stored.conditions})"
+            return KnownGradients(why=why, stored=stored, is_used=True)
+        bench.progress.step(f"in the bank, but {misfit}")
+        training.apply(None)
+    doubt = None
+    if failure is not None:
+        doubt = _doubt(bench, check, failure)
+        if doubt is None:
+            why = f"{DEFAULT_WAS_BEST} ({failure})"
+            return KnownGradients(why=why, stored=stored, is_default_best=True)
+        bench.progress.step(doubt)
+    why = doubt or miss if stored is None else f"in the bank, but {misfit or 'of another cluster'}"
+    # after a misfit, the times of the record's backward may be of another batch
+    return KnownGradients(why=why, stored=stored, is_afresh=misfit is not None)
+
+
+def was_measured_here(stored: StoredGradients, training: Training) -> bool:
+    """True if a grouping was measured with as many processes, and is of this model."""
+    return (
+        stored.segmentation is not None
+        and (stored.world_size, stored.backend) == (training.world_size, training.backend)
+        and training.order_by(stored.trace)
+    )
+
+
+def misfit_of(training: Training, check: FitCheck, stored: StoredGradients) -> str | None:
+    """Use a record's grouping and return how times differ from its own, None if they fit."""
+    assert stored.segmentation is not None
+    training.apply(stored.segmentation)
+    return check.misfit(stored.conditions, stored.segmentation, stored.trace.sizes_bytes)
+
+
+def _in_bank(
+    bench: TrainingBench,
+) -> tuple[StoredGradients | None, GradientConditions | None, str]:
+    """Return the record, where an earlier search here found the default best, and the miss."""
+    training = bench.training
+    found = bench.bank.look_up(training.model_hash, training.sizes_bytes)
+    miss = f"not in the bank: {found.miss.value}" if found.miss is not None else ""
+    if miss:
+        bench.progress.step(miss)
+    failure = bench.bank.last_failure(
+        training.model_hash, world_size=training.world_size, backend=training.backend
+    )
+    return found.stored, failure, miss
+
+
+def _doubt(bench: TrainingBench, check: FitCheck, failure: GradientConditions) -> str | None:
+    """Return the reason not to believe a search that found nothing, None if it is believed."""
+    training, limit_s = bench.training, bench.settings.tuning_time_limit_s
+    if failure.time_limit_s is not None and (limit_s is None or limit_s > failure.time_limit_s):
+        return "default was best, but in a search with less time"
+    sizes = tuple(reversed(training.sizes_bytes))  # about the order of backward
+    misfit = check.misfit(failure, training.default, sizes)
+    return None if misfit is None else f"{DEFAULT_WAS_BEST}, but {misfit}"

@@ -1,0 +1,685 @@
+"""One operator: look it up, search, settle, write the bank."""
+
+from __future__ import annotations
+
+import math
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from aoe.bank.operators import OperatorBank
+from aoe.bank.records.operator import StoredAnswer
+from aoe.bank.verdicts import BankNote, busy_members, left_open_members
+from aoe.device.compiler import KernelSource
+from aoe.errors import RunError, TurnTimeoutError
+from aoe.execute.compiling import KernelCompilers
+from aoe.execute.messages import TaskRunner
+from aoe.folders.scratch import ScratchFolder
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.host_products import with_host_products
+from aoe.kernels.registry import get_family
+from aoe.kernels.roofline import touched_elements
+from aoe.measurement import (
+    Measurement,
+    MeasurePolicy,
+    Outcome,
+    SpeedupEstimate,
+    accepts,
+    estimate_speedup,
+)
+from aoe.results.files import (
+    NOT_DECIDED,
+    NOT_TRIED_OUT,
+    NOTHING_BETTER,
+    ONLY_LOOKED_UP,
+    OUT_OF_TIME,
+    RepoOutcome,
+)
+from aoe.schedule import Schedule, schedule_to_json
+from aoe.tasks.operators.lookup import ACCEPT_SPEEDUP, OperatorLookup, look_up, settle
+from aoe.tasks.operators.operator_task import (
+    OperatorTask,
+    format_speedup,
+    measure_schedules,
+    sources_of,
+)
+from aoe.tasks.operators.operators import Operator
+from aoe.tasks.tuned_task import TunedTask
+from aoe.tuner.mode import TuneSettings
+from aoe.tuner.operator_choice import NOT_CHOSEN
+from aoe.tuner.policies import final_policy, screen_policy, screening_policy
+from aoe.tuner.progress import Progress
+from aoe.tuner.task_search import SearchResult, SearchSettings, TaskSearch
+from aoe.workload import Workload, workload_to_json
+from aoebank import AoebankError, Event
+
+_CHECK_TIMEOUT_S = 60.0
+_FLOAT_BYTES = 4
+_WARM_SHARE = 0.5
+"""Share of the budget that is enough where a similar workload has been tuned: its answer is among
+the first that are tried."""
+_WARM_TRIALS = 8
+"""More are never tried then: these come before a model of the search has a say, and what fits that
+takes a second to load."""
+_AS_PROMISED = 0.95
+"""Share of the speed-up earlier runs have found for similar workloads. Where the first candidate,
+the answer to the nearest one, brings that here too, nothing else is tried."""
+_WON = (RepoOutcome.ADD, RepoOutcome.UPDATE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedOperator(TunedTask):
+    """What became of an operator.
+
+    Attributes:
+        operator: The workload and its places in the model.
+        schedule: Strategy to use; None leaves the operator to ONNX Runtime.
+        estimate: Speed-up measured in this run, None if there was nothing to measure.
+        search: What was tried, None if nothing was.
+        formatted_us: Time of the default without what it reorders; None where the
+            strategy chooses no layout, or that was not measured.
+    """
+
+    operator: Operator
+    schedule: Schedule | None = None
+    estimate: SpeedupEstimate | None = None
+    search: SearchResult[Schedule] | None = None
+    formatted_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTools:
+    """What operators are tuned with, one after another.
+
+    Attributes:
+        settings: Options of the run.
+        runner: The measuring worker.
+        bank: Where answers come from and go to.
+        progress: Is told about trials.
+        left_s: Seconds until searching has to end.
+        bytes_touched: What one inference of the model reads and writes.
+        compilers: Compile candidates; without them the measuring worker does.
+        compilers_of: Makes what compiles for the runner of another machine.
+        trials_left: Candidates the run may still measure.
+        tell_lookup: Is told what the banks say of each operator.
+        is_chosen: Says whether an operator is to be tuned; others are looked up.
+        covering: Gives the answers of ranges of shapes that hold a workload.
+        clock: Monotonic seconds.
+    """
+
+    settings: TuneSettings
+    runner: TaskRunner
+    bank: OperatorBank
+    progress: Progress
+    left_s: Callable[[], float]
+    bytes_touched: int = 0
+    compilers: KernelCompilers | None = None
+    compilers_of: Callable[[TaskRunner], KernelCompilers] = KernelCompilers
+    trials_left: float = math.inf
+    tell_lookup: Callable[[Operator, OperatorLookup], None] = lambda operator, lookup: None
+    is_chosen: Callable[[Operator], bool] = lambda operator: True
+    covering: Callable[[Workload], Iterable[StoredAnswer]] = lambda workload: ()
+    clock: Callable[[], float] = time.monotonic
+
+
+@dataclass(slots=True, kw_only=True)
+class OperatorSearch:
+    """An operator whose search has begun; it may be interrupted for others.
+
+    Attributes:
+        operator: What is searched.
+        task: Its schedules, and what measures them.
+        stored: Its record before the run, None without one.
+        covering: What is used without a record where the search comes to nothing.
+        search: As far as it is.
+        seen: What the screening has brought, None before it.
+        is_enough: True once all was tried that the operator is worth.
+        is_again: True if noise has left open what a search like this one came to.
+        was_busy: True if the one candidate was ahead on a busy machine: where it gains nothing, a
+            later run searches again.
+        promise: Best speed-up earlier runs have found for similar workloads; the answer to the
+            nearest one is the first candidate. None if there is none.
+    """
+
+    operator: Operator
+    task: OperatorTask
+    stored: StoredAnswer | None
+    search: TaskSearch[Schedule]
+    covering: StoredAnswer | None = None
+    seen: TunedOperator | None = None
+    is_enough: bool = False
+    is_again: bool = False
+    was_busy: bool = False
+    promise: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """True if nothing is left to try, or the first candidate brings what is promised."""
+        return self.search.is_over or self._is_as_promised
+
+    @property
+    def _is_as_promised(self) -> bool:
+        if self.promise is None or self.seen is None or self.seen.outcome not in _WON:
+            return False
+        return (self.seen.speedup or 0.0) >= _AS_PROMISED * self.promise
+
+    def sources_ahead(self) -> tuple[KernelSource, ...]:
+        """Return the kernel of the first guess, so that it can be compiled before its turn."""
+        return sources_of(self.task, self.search.ahead(1))
+
+    def run_at(
+        self,
+        runner: TaskRunner,
+        tools: OperatorTools,
+        run: Callable[[OperatorTools], TunedOperator],
+    ) -> TunedOperator:
+        """Run a slice of the search with the runner of a place that measures.
+
+        At a worker kernels are compiled there; the winning one is then put into the cache of
+        kernels, for the assembly of the model.
+        """
+        if runner is tools.runner:
+            return run(tools)
+        with closing(tools.compilers_of(runner)) as compilers:
+            self.task = replace(self.task, runner=runner, compilers=compilers)
+            self.search.task = self.task
+            tuned = run(replace(tools, runner=runner, compilers=compilers))
+            if tuned.schedule is not None:
+                source = KernelSource.of(tuned.operator.workload, tuned.schedule)
+                with ScratchFolder("winner") as folder:
+                    compilers.compile([source], folder)
+        return tuned
+
+    def screen(self, tools: OperatorTools, *, goes_on: bool = False) -> TunedOperator:
+        """Return the operator after its first guess: of 20 gains, 19 show there.
+
+        Nothing is chosen by its pairs, so they prove what they show; where the gain is large, a
+        few do. Where it is too small for them, the search goes on later, if there is time. That of
+        a fused operator does not, since its parts have their turn: fresh pairs decide at once.
+
+        Args:
+            tools: What with.
+            goes_on: True if the search goes on at once, so that nothing is left undecided yet.
+        """
+        if self.task.settings.only is not None:  # which deserves all pairs
+            return self.finish(tools, 1, is_enough=True)
+        if not self._may_begin(tools):
+            return self._not_tried(tools)
+        policy = screening_policy(
+            tools.runner.target.core_num, accept_busy=tools.settings.accept_busy
+        )
+        try:
+            self._go_on(1, tools, policy)
+            found = self.search.screened()
+            if not goes_on and self._is_left_open(found):
+                policy = self._final_policy(tools)
+                found = self.search.concluded(policy)
+            self.seen = self._settled(found, tools, policy, is_last=not goes_on)
+        except TurnTimeoutError:
+            return self._not_tried(tools)
+        except Exception as error:
+            self.seen = failed_family(self.operator, self._known, error, tools.progress)
+        return self.seen
+
+    def finish(
+        self, tools: OperatorTools, trials: int, *, is_enough: bool = False
+    ) -> TunedOperator:
+        """Return the operator after further trials, at least as good as after the screening.
+
+        Args:
+            tools: What with.
+            trials: Candidates.
+            is_enough: True if these are all the operator is worth: a later run searches no more.
+        """
+        if self.promise is not None and self.seen is None and self.task.settings.only is None:
+            self.screen(tools, goes_on=True)
+            tried = len(self.search.trials)
+            trials, tools = trials - tried, replace(tools, trials_left=tools.trials_left - tried)
+            if self.seen is not None and self.seen.outcome not in _WON:
+                self.seen = None  # fresh pairs may still prove a small gain
+        if self.seen is not None and self._is_as_promised:
+            return self.seen
+        if not self._may_begin(tools):
+            return self.seen or self._not_tried(tools)
+        try:
+            return self._finished(tools, trials, is_enough=is_enough)
+        except TurnTimeoutError:  # nothing is noted: a later run has to decide
+            return self.seen or self._not_tried(tools)
+        except Exception as error:
+            return self.seen or failed_family(self.operator, self._known, error, tools.progress)
+
+    def _finished(self, tools: OperatorTools, trials: int, *, is_enough: bool) -> TunedOperator:
+        tried = len(self.search.trials)
+        self._go_on(int(min(trials, tools.trials_left)), tools)
+        self.is_enough = is_enough and len(self.search.trials) - tried >= trials
+        if self.seen is not None and len(self.search.trials) == tried:
+            if self.search.is_over:
+                self.give_up(tools)
+            return self.seen
+        final = self._final_policy(tools)
+        result = self.search.concluded(final, in_time=tools.left_s() > 0)
+        before = self.seen
+        if before is None or before.outcome not in _WON:
+            return self._settled(result, tools, final)
+        if result.answer == before.schedule:  # the pairs it was seen with have decided
+            return replace(before, search=result)
+        if result.estimate is not None and result.estimate.median <= (before.speedup or 0.0):
+            return replace(before, search=result)  # both figures are of pairs that chose nothing
+        found = self._settled(result, tools, final, is_last=False)
+        return found if found.outcome in _WON else replace(before, search=result)
+
+    def give_up(self, tools: OperatorTools) -> None:
+        """Note that what was tried is all this is worth: a later run does not begin anew.
+
+        Nothing is noted of what has won, of what a busy machine has measured, or of what could not
+        be measured at all.
+        """
+        found = self.seen.search if self.seen is not None else None
+        if self.seen is None or found is None or self.stored is not None:
+            return
+        is_busy = found.measurement is not None and not found.measurement.counts
+        if self.seen.outcome in _WON or is_busy or found.undecided:
+            return
+        self.is_enough = True
+        verdict = self._verdict(found, RepoOutcome.UNSATISFIED, tools)
+        tools.bank.note([(self.operator.workload, verdict)])
+
+    def _final_policy(self, tools: OperatorTools) -> MeasurePolicy:
+        return final_policy(
+            tools.runner.target.core_num,
+            accept_busy=tools.settings.accept_busy,
+            left_s=tools.left_s(),
+        )
+
+    def _is_left_open(self, found: SearchResult[Schedule]) -> bool:
+        """True if a fused operator seems to gain, but too few pairs show it."""
+        estimate = found.estimate
+        if estimate is None or not self.operator.regions[0].may_be_taken_apart:
+            return False
+        return estimate.median > ACCEPT_SPEEDUP and not accepts(estimate, ACCEPT_SPEEDUP)
+
+    def _may_begin(self, tools: OperatorTools) -> bool:
+        """Return False if a limit is reached, or would be before anything is measured."""
+        return tools.left_s() > self.operator.setting_up_s and tools.trials_left >= 1
+
+    def _go_on(self, most: int, tools: OperatorTools, policy: MeasurePolicy | None = None) -> None:
+        budget = min(self.task.settings.budget, len(self.search.trials) + most)
+        self.search.go_on(
+            most,
+            left_s=tools.left_s,
+            report=lambda done, best: tools.progress.trial(
+                self.operator.op_name, done, budget, best
+            ),
+            policy=policy,
+        )
+
+    def _settled(
+        self,
+        result: SearchResult[Schedule],
+        tools: OperatorTools,
+        policy: MeasurePolicy,
+        *,
+        is_last: bool = True,
+    ) -> TunedOperator:
+        """Return the operator with what a search came to; the bank is written.
+
+        Args:
+            result: Of the search.
+            tools: What with.
+            policy: For a record that is measured beside it.
+            is_last: False if a busy machine leaves nothing undecided: the search goes on, or
+                something was won before.
+        """
+        again = _stored_now(self.task, self.stored, policy)
+        for found in (result.measurement, again):
+            if found is not None and not found.counts:
+                busy = undecided(self.operator, self._known, result, found)
+                if is_last:
+                    self._note_busy(result, tools)
+                    tools.progress.warn(f"{self.operator.op_name}: {busy.reason}")
+                return busy
+        if why := result.undecided or _late(again):
+            return not_tried_out(self.operator, self._known, result, why)
+        outcome = settle(self.stored, result.estimate, _estimate_of(again))
+        verdict = self._verdict(result, outcome, tools)
+        if outcome in _WON:
+            won = _won(self.operator, result, verdict, tools.bank)
+            return replace(won, formatted_us=self._formatted_us(won, tools))
+        if self.seen is None or self.seen.outcome not in _WON:
+            tools.bank.note([(self.operator.workload, verdict)])
+        return _lost(self.operator, self.stored, result)
+
+    def _note_busy(self, result: SearchResult[Schedule], tools: OperatorTools) -> None:
+        """Note which candidate was ahead, so that a later run measures it without a search.
+
+        A first guess alone is no search.
+        """
+        if self.stored is not None or result.configuration is None or len(result.trials) < 2:
+            return
+        verdict = BankNote(
+            event=Event.UNSATISFIED,
+            op_names=self.operator.op_names,
+            search={
+                "method": tools.settings.search,
+                "seed": tools.settings.seed,
+                "trials": len(result.trials),
+                "measured": result.measured,
+                **busy_members(
+                    self.operator.workload,
+                    result.configuration,
+                    self.task.bytes_around,
+                ),
+            },
+        )
+        tools.bank.note([(self.operator.workload, verdict)])
+
+    def _verdict(
+        self, result: SearchResult[Schedule], outcome: RepoOutcome, tools: OperatorTools
+    ) -> BankNote:
+        return _verdict(
+            self.operator,
+            result,
+            outcome,
+            tools.settings,
+            is_cut=self._is_cut(tools),
+            is_again=self.is_again,
+            bytes_around=self.task.bytes_around,
+        )
+
+    def _formatted_us(self, won: TunedOperator, tools: OperatorTools) -> float | None:
+        """Return the default's time with the chosen layout alone, in us."""
+        if won.before_us is None or tools.left_s() <= 0:
+            return None
+        policy = screening_policy(
+            tools.runner.target.core_num, accept_busy=tools.settings.accept_busy
+        )
+        gain = format_speedup(self.task, policy)
+        return won.before_us / gain if gain is not None else None
+
+    def _is_cut(self, tools: OperatorTools) -> bool:
+        """Return True if a limit has kept the search from what it is worth."""
+        is_whole = (self.search.is_over or self.is_enough) and not self.was_busy
+        return not is_whole or tools.left_s() <= 0 or tools.trials_left < 1
+
+    @property
+    def _known(self) -> StoredAnswer | None:
+        """What is used where nothing was found out."""
+        return self.stored or self.covering
+
+    def _not_tried(self, tools: OperatorTools) -> TunedOperator:
+        reason = OUT_OF_TIME if tools.trials_left >= 1 else "max_tuning_count was reached"
+        return _from_bank(self.operator, self._known, reason)
+
+
+def look_up_operator(operator: Operator, tools: OperatorTools) -> TunedOperator | OperatorLookup:
+    """Return the record of an operator, or what the banks say of it where a search is due.
+
+    Raises:
+        BankFormatError: the bank file is corrupt.
+    """
+    settings, is_chosen = tools.settings, tools.is_chosen(operator)
+    lookup = look_up(
+        tools.bank,
+        operator.workload,
+        repeat_tune=settings.repeat_tune and is_chosen and not settings.lookup_only,
+        trials=settings.trials,
+        invalid_reason_of=partial(invalid_reason_of, tools.runner, operator.workload),
+        share=operator.share,
+        covering=tools.covering(operator.workload),
+    )
+    if lookup.invalid_reason:
+        tools.progress.warn(
+            f"{operator.op_name}: its record counts as a miss, {lookup.invalid_reason}"
+        )
+    tools.tell_lookup(operator, lookup)
+    if not lookup.tune and not settings.lookup_only:
+        tools.bank.adopt(operator.workload)
+    if not lookup.tune:
+        return _from_bank(operator, lookup.stored, lookup.reason)
+    if settings.lookup_only:
+        return _from_bank(operator, lookup.answer, f"{lookup.unsearched}, and {ONLY_LOOKED_UP}")
+    if not is_chosen:
+        return _from_bank(operator, lookup.answer, f"{lookup.unsearched}, and {NOT_CHOSEN}")
+    return lookup
+
+
+def begin_search(
+    operator: Operator, tools: OperatorTools, budget: int, lookup: OperatorLookup
+) -> TunedOperator | OperatorSearch:
+    """Return the search of an operator, or what is used without it where its family fails.
+
+    Args:
+        operator: What is searched.
+        tools: What with.
+        budget: Most candidates it is worth; of an operator like one in the bank, fewer.
+        lookup: What the banks say of it.
+    """
+    try:
+        nearest = tools.bank.nearest(operator.workload)
+        task = _search_task(operator, tools, budget, lookup, nearest)
+        search = TaskSearch[Schedule](task)
+    except Exception as error:
+        return failed_family(operator, lookup.answer, error, tools.progress)
+    return OperatorSearch(
+        operator=operator,
+        task=task,
+        stored=lookup.stored,
+        covering=lookup.covering,
+        search=search,
+        is_again=lookup.is_again,
+        was_busy=lookup.was_busy,
+        promise=None if lookup.has_record else _promise_of(nearest),
+    )
+
+
+def invalid_reason_of(runner: TaskRunner, workload: Workload, schedule: Schedule) -> str:
+    """Return the reason why a bank's schedule is invalid; the worker may die of it, no run does."""
+    try:
+        found: str = runner.call(
+            "check_schedule",
+            timeout_s=_CHECK_TIMEOUT_S,
+            workload=workload_to_json(workload),
+            schedule=schedule_to_json(schedule),
+        )
+        return found
+    except RunError as error:
+        return str(error).splitlines()[0]
+
+
+# ---- searching ----
+
+
+def bytes_around(tools: OperatorTools, workload: Workload) -> int:
+    """Return the bytes one inference of the model reads and writes beside a workload."""
+    return max(0, tools.bytes_touched - _FLOAT_BYTES * touched_elements(workload))
+
+
+def _earlier(nearest: Iterable[StoredAnswer]) -> Iterable[StoredAnswer]:
+    """Return the answers that are from earlier runs."""
+    return (one for one in nearest if not one.is_of_this_run)
+
+
+def _promise_of(nearest: Iterable[StoredAnswer]) -> float | None:
+    """Return the best speed-up earlier runs have found for similar workloads, None for none."""
+    return max((one.speedup for one in _earlier(nearest) if one.speedup is not None), default=None)
+
+
+def _search_task(
+    operator: Operator,
+    tools: OperatorTools,
+    budget: int,
+    lookup: OperatorLookup,
+    nearest: Sequence[StoredAnswer],
+) -> OperatorTask:
+    target, settings, only = tools.runner.target, tools.settings, lookup.left_open
+    given = lookup.covering or next(iter(_earlier(nearest)), None)
+    first = given.configuration if given is not None else None
+    warm = tuple(one.configuration for one in nearest)
+    if warm or first is not None:
+        budget = min(math.ceil(budget * _WARM_SHARE), _WARM_TRIALS)
+    return OperatorTask(
+        runner=tools.runner,
+        family=with_host_products(get_family(operator.workload.op_type), target),
+        workload=operator.workload,
+        kernel_target=KernelTarget.of(target),
+        compilers=tools.compilers,
+        first=first,
+        bytes_around=bytes_around(tools, operator.workload),
+        settings=SearchSettings(
+            method=settings.search,
+            budget=budget if only is None else 1,
+            seed=settings.seed,
+            screen=screen_policy(target.core_num),
+            batch=settings.batch,
+            warm_starts=warm,
+            refusal=partial(tools.bank.refusal, operator.workload),
+            only=only,
+        ),
+    )
+
+
+def _stored_now(
+    task: OperatorTask, stored: StoredAnswer | None, policy: MeasurePolicy
+) -> Measurement | None:
+    """Measure the record's strategy in this session, None without a record."""
+    if stored is None:
+        return None
+    return measure_schedules(task, [stored.schedule], policy)[0]
+
+
+def _late(again: Measurement | None) -> str:
+    """Return why the clock has kept a record from being measured, empty if it has not."""
+    is_late = again is not None and again.outcome is Outcome.TIMEOUT
+    return again.detail.splitlines()[0] if is_late and again is not None else ""
+
+
+def _estimate_of(again: Measurement | None) -> SpeedupEstimate | None:
+    """Return the gain of the record's strategy in this session, None if it was not measured."""
+    return estimate_speedup(again) if again is not None and again.is_correct else None
+
+
+# ---- settling ----
+
+
+def _verdict(
+    operator: Operator,
+    result: SearchResult[Schedule],
+    outcome: RepoOutcome,
+    settings: TuneSettings,
+    *,
+    is_cut: bool,
+    is_again: bool,
+    bytes_around: int,
+) -> BankNote:
+    is_cut = is_cut or result.measured < len(result.trials)
+    left_open: Mapping[str, Any] = {}
+    if outcome is RepoOutcome.UNSATISFIED and result.configuration is not None:
+        left_open = left_open_members(result.configuration, is_again=is_again)
+    return BankNote(
+        event=Event(outcome.value),
+        op_names=operator.op_names,
+        estimate=result.estimate,
+        measurement=result.measurement,
+        search={
+            "method": settings.search,
+            "seed": settings.seed,
+            # a search that a limit has cut short proves no more than it tried
+            "limit": result.measured if is_cut else settings.trials,
+            "trials": len(result.trials),
+            "measured": result.measured,
+            "bytes_around": bytes_around,
+            **left_open,
+        },
+    )
+
+
+def _from_bank(operator: Operator, stored: StoredAnswer | None, reason: str) -> TunedOperator:
+    if stored is None:
+        return TunedOperator(operator=operator, outcome=RepoOutcome.UNSATISFIED, reason=reason)
+    if stored.range_words not in reason:
+        reason = f"{reason}; {stored.range_words}"
+    return TunedOperator(
+        operator=operator,
+        outcome=RepoOutcome.RESERVED,
+        reason=reason,
+        schedule=stored.schedule,
+        speedup=stored.speedup,
+        proven_speedup=stored.speedup_low,
+        before_us=_times(stored.cost_us, stored.speedup),
+        after_us=stored.cost_us,
+    )
+
+
+def undecided(
+    operator: Operator,
+    stored: StoredAnswer | None,
+    result: SearchResult[Schedule],
+    found: Measurement,
+) -> TunedOperator:
+    """Return the operator as the bank has it; no figure of a busy machine is remembered."""
+    reason = f"{NOT_DECIDED}: {found.busy_words}"
+    return replace(_from_bank(operator, stored, reason), search=result)
+
+
+def not_tried_out(
+    operator: Operator, stored: StoredAnswer | None, result: SearchResult[Schedule] | None, why: str
+) -> TunedOperator:
+    """Return the operator as the bank has it; nothing is noted, so a later run tries again."""
+    return replace(_from_bank(operator, stored, f"{NOT_TRIED_OUT}: {why}"), search=result)
+
+
+def failed_family(
+    operator: Operator, stored: StoredAnswer | None, error: Exception, progress: Progress
+) -> TunedOperator:
+    """Return an operator whose kernel family has raised: a bug of one costs no run.
+
+    Raises:
+        AoebankError, OSError: that is what was raised: the bank or the disk cannot be used.
+    """
+    if isinstance(error, AoebankError | OSError):
+        raise error
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
+    why = f"kernel family {operator.workload.op_type}: {type(error).__name__}: {error} ({where})"
+    progress.warn(f"{operator.op_name} is left out, {why}")
+    return not_tried_out(operator, stored, None, why)
+
+
+def _lost(
+    operator: Operator, stored: StoredAnswer | None, result: SearchResult[Schedule]
+) -> TunedOperator:
+    """Return the operator as the bank has it, else with what its search came to."""
+    found = replace(_from_bank(operator, stored, NOTHING_BETTER), search=result)
+    if stored is not None:
+        return found
+    speedup = result.estimate.median if result.estimate else None
+    return replace(found, speedup=speedup, estimate=result.estimate)
+
+
+def _won(
+    operator: Operator, result: SearchResult[Schedule], verdict: BankNote, bank: OperatorBank
+) -> TunedOperator:
+    assert result.answer is not None and result.configuration is not None
+    assert result.estimate is not None and result.measurement is not None
+    bank.save(operator.workload, result.answer, result.configuration, verdict)
+    before_us = result.measurement.baseline_latency_us
+    return TunedOperator(
+        operator=operator,
+        outcome=RepoOutcome(verdict.event.value),
+        reason="better than the default",
+        schedule=result.answer,
+        speedup=result.estimate.median,
+        proven_speedup=result.estimate.low,
+        estimate=result.estimate,
+        before_us=before_us,
+        after_us=before_us / result.estimate.median,
+        search=result,
+    )
+
+
+def _times(cost_us: float | None, speedup: float | None) -> float | None:
+    return cost_us * speedup if cost_us is not None and speedup is not None else None

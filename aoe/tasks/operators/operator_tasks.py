@@ -1,0 +1,373 @@
+"""All operators of a model: one after another, or first a screening of each where time is short.
+
+A search to the end of every operator takes minutes; most of what it brings, its first guess brings.
+Where a time limit does not allow for all of them, every operator gets that first, with as many
+pairs as an interval needs, and what time is left goes on where it promises most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from aoe.device.compiler import KernelSource, kernel_name
+from aoe.execute.messages import TaskRunner
+from aoe.execute.workers.measure_pool import MeasurePool, SerialExecutor
+from aoe.graph.regions import Refusal, Region
+from aoe.tasks.operators.lookup import OperatorLookup
+from aoe.tasks.operators.operator import (
+    OperatorSearch,
+    OperatorTools,
+    TunedOperator,
+    begin_search,
+    look_up_operator,
+)
+from aoe.tasks.operators.operator_budget import OperatorBudget
+from aoe.tasks.operators.operators import FoundOperators, Operator
+from aoe.tuner.task_scheduler import BudgetSlice, FinishedSlice, TaskScheduler
+
+OperatorPool = MeasurePool[FinishedSlice[Operator, TunedOperator]]
+_COMPILED_AHEAD = 2
+"""First guesses that are compiled at once, by the compiling processes there are: kernels take
+from 0.2 to 2 s, and the last one is waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedOperators:
+    """What became of the operators of a model.
+
+    Attributes:
+        operators: By falling share of its time.
+        refusals: Nodes left alone, with the reason.
+    """
+
+    operators: tuple[TunedOperator, ...]
+    refusals: tuple[Refusal, ...]
+
+
+def tune_found(
+    found: FoundOperators,
+    *,
+    take_apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators],
+    budget: OperatorBudget,
+    tools: OperatorTools,
+    tell: Callable[[TunedOperator], None],
+    measure_pool: OperatorPool | None = None,
+    later: Sequence[Operator] = (),
+) -> TunedOperators:
+    """Tune what promises most first; parts of what was fused and is not won join the others.
+
+    Args:
+        found: The operators of a model.
+        take_apart: See `part_operators`; what is `later` may be among what it gives.
+        budget: Shares the trials and the time out.
+        tools: What operators are tuned with.
+        tell: Is told of each operator that is done, and again where more time has changed that.
+        measure_pool: Does the searches; None for this machine, one after another.
+        later: Other operators that compute nodes of these; their turn comes when all of these had
+            a first guess.
+
+    Raises:
+        BankFormatError: the bank file is corrupt.
+    """
+    operators = OperatorTasks(
+        found=found,
+        left=found,
+        take_apart=take_apart,
+        budget=budget,
+        tools=tools,
+        tell=tell,
+        measure_pool=measure_pool or SerialExecutor(),
+    )
+    budget.see(operators.untouched())
+    operators.look_up()
+    if budget.is_hurried(operators.untouched()):
+        operators.screen_all()
+        operators.later = later
+    operators.tune_all()
+    if operators.later != later:
+        operators.later = later
+        operators.tune_all()
+    operators.use_what_is_left()
+    return operators.result()
+
+
+@dataclass(slots=True, kw_only=True)
+class OperatorTasks:
+    """The operators of a run, as tasks of a scheduler.
+
+    Attributes:
+        left: Those that are not fused, with the parts of what was lost, which may be fused.
+        done: What became of each, by key.
+        open: Searches that were screened and may go on.
+        running: Searches that run now and the trials they had before, by key.
+        lost: Places of fused operators that were not won.
+        cut: Searches that have won nothing and got less than they are worth, by key.
+        looked_up: What the banks say of operators whose search has not begun, by key.
+        given_up: Searches of fused operators whose parts have had their turn instead.
+        later: What else there is, once it has its turn.
+        is_screening: True while every operator gets its first guess.
+        is_short: True once a search had to stop because the next candidate would take too long.
+    """
+
+    found: FoundOperators
+    left: FoundOperators
+    take_apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators]
+    budget: OperatorBudget
+    tools: OperatorTools
+    tell: Callable[[TunedOperator], None]
+    measure_pool: OperatorPool
+    done: dict[str, TunedOperator] = field(default_factory=dict)
+    open: dict[str, OperatorSearch] = field(default_factory=dict)
+    running: dict[str, tuple[OperatorSearch, int]] = field(default_factory=dict)
+    lost: list[Region] = field(default_factory=list)
+    cut: dict[str, OperatorSearch] = field(default_factory=dict)
+    looked_up: dict[str, OperatorLookup] = field(default_factory=dict)
+    given_up: list[OperatorSearch] = field(default_factory=list)
+    planned: int = 0
+    later: Sequence[Operator] = ()
+    is_screening: bool = False
+    is_short: bool = False
+
+    def all(self) -> tuple[Operator, ...]:
+        """Return the operators there are to tune by now."""
+        first = (*self.fused(), *self.left.operators)
+        known = {one.key for one in first}
+        return (*first, *(one for one in self.later if one.key not in known))
+
+    def fused(self) -> tuple[Operator, ...]:
+        """Return the fused operators that may be taken apart, and those made of others."""
+        return tuple({one.key: one for one in (*self.found.fused, *self.left.fused)}.values())
+
+    def untouched(self) -> list[Operator]:
+        """Return the operators that have not begun."""
+        return [one for one in self.all() if one.key not in self.done]
+
+    def look_up(self) -> None:
+        """Take what the banks know first: it tells what searches of similar operators bring."""
+        while waiting := [one for one in self.untouched() if one.key not in self.looked_up]:
+            self._plan(self.untouched())
+            for operator in waiting:
+                found = look_up_operator(operator, self._tools())
+                if isinstance(found, TunedOperator):
+                    self._take(found, 0.0)
+                else:
+                    self.looked_up[operator.key] = found
+            self._look_for_parts()
+
+    def screen_all(self) -> None:
+        """Give every operator its first guess, several being compiled at once."""
+        if self.measure_pool.places() > 1:
+            self.is_screening = True
+            self._run()
+            self.is_screening = False
+            return
+        coming: list[OperatorSearch] = []
+        while coming or self.untouched():
+            began_s = self.tools.clock()
+            searches = coming or self._next_screenings(())
+            # where there are cores for it, the next ones are compiled while these are measured
+            coming = self._next_screenings(searches) if self._is_beside() else []
+            preparing_s = (self.tools.clock() - began_s) / max(1, len(searches))
+            for search in searches:
+                began_s = self.tools.clock()
+                tuned = search.screen(self._tools())
+                if not search.is_over:
+                    self.open[search.operator.key] = search
+                self._take(tuned, self.tools.clock() - began_s + preparing_s, is_screening=True)
+            self._look_for_parts()
+
+    def _next_screenings(self, begun: Sequence[OperatorSearch]) -> list[OperatorSearch]:
+        """Begin the searches that come after others, and have their first guesses compiled."""
+        under_way = {one.operator.key for one in begun}
+        waiting = [one for one in self.untouched() if one.key not in under_way]
+        if not waiting:
+            return []
+        self._plan(self.untouched())
+        ordered = self.budget.screenings(waiting)
+        chosen = _apart(ordered, [one.operator for one in begun])[: self._compiled_at_once()]
+        searches = [search for one in chosen if (search := self._begun(one)) is not None]
+        self._compile_ahead([source for one in searches for source in one.sources_ahead()])
+        return searches
+
+    def tune_all(self) -> None:
+        """Search what is left, and go on with what was only screened."""
+        self._run()
+
+    def use_what_is_left(self) -> None:
+        """Go on with what got less than it is worth, where there is time after all.
+
+        A later run need not begin with it anew then, nor with what was given up for its parts.
+        """
+        while self.cut and self._has_time():
+            self.open, self.cut = self.cut, {}
+            self.tune_all()
+        if self._has_time() and not self.is_short:
+            for search in self.given_up:
+                search.give_up(self._tools())
+
+    def _has_time(self) -> bool:
+        return self.tools.left_s() > 0 and self.trials_left() >= 1
+
+    def _run(self) -> None:
+        TaskScheduler[Operator, TunedOperator](
+            tasks=self,
+            pool=self.measure_pool,
+            runner=self.tools.runner,
+            warn=self.tools.progress.warn,
+            clock=self.tools.clock,
+        ).run()
+
+    # ---- what the scheduler asks: see `Tasks` ----
+
+    def waiting(self) -> list[Operator]:
+        """Return the operators left to tune in the time; screened ones need no more of it."""
+        if self.is_screening or self.tools.left_s() <= 0:
+            return self.untouched()
+        return [one for one in self.all() if one.key not in self.done or one.key in self.open]
+
+    def next_slice(self, tasks: Sequence[Operator], trials_left: float) -> BudgetSlice[Operator]:
+        """Return the operator that promises most for the time; see `OperatorBudget`."""
+        self._plan(self.untouched())
+        if self.is_screening:
+            first = self.budget.screenings(tasks)[0]
+            return BudgetSlice(task=first, trials=1, is_screening=True)
+        return self.budget.next_slice(tasks)
+
+    def begin(
+        self, given: BudgetSlice[Operator], trials_left: float
+    ) -> Callable[[TaskRunner], TunedOperator] | None:
+        """Return the search of an operator for a slice, None if the bank had its answer."""
+        operator = given.task
+        search = self.open.pop(operator.key, None) or self._begun(operator)
+        if search is None:
+            self._look_for_parts()
+            return None
+        tools = replace(self.tools, trials_left=trials_left)
+        self.running[operator.key] = search, len(search.search.trials)
+
+        def run(tools: OperatorTools) -> TunedOperator:
+            if given.is_screening:
+                return search.screen(tools)
+            return search.finish(tools, given.trials, is_enough=given.is_enough)
+
+        return lambda runner: search.run_at(runner, tools, run)
+
+    def record(self, finished: FinishedSlice[Operator, TunedOperator]) -> None:
+        """Take what became of an operator; its search may go on later."""
+        given, tuned = finished.slice, finished.result
+        search, tried = self.running.pop(given.task.key)
+        is_over = search.is_over
+        has_tried = len(search.search.trials) > tried
+        is_cut = not (search.is_enough or is_over) and has_tried
+        self.is_short |= tried > 0 and not (search.is_enough or is_over or has_tried)
+        if given.is_screening and not is_over:
+            self.open[given.task.key] = search
+        elif not given.is_screening and is_cut and tuned.schedule is None:
+            search.seen = tuned  # what has won is a hit from now on
+            self.cut[given.task.key] = search
+        self._take(tuned, finished.seconds, is_screening=given.is_screening)
+        self._look_for_parts()
+
+    def trials_left(self) -> float:
+        """Return the number of candidates the run may still measure."""
+        most = self.tools.settings.max_tuning_count
+        spent = sum(len(one.search.trials) for one in self.done.values() if one.search is not None)
+        return math.inf if most is None else most - spent
+
+    # ---- the run ----
+
+    def result(self) -> TunedOperators:
+        """Return the tuned operators; places found since an operator was tuned are added."""
+        tuned = [replace(self.done[one.key], operator=one) for one in self.all()]
+        tuned.sort(key=lambda item: (-item.operator.share, item.operator.key))
+        return TunedOperators(operators=tuple(tuned), refusals=self.left.refusals)
+
+    def _begun(self, operator: Operator) -> OperatorSearch | None:
+        """Return the search of an operator, None if the bank had its answer."""
+        tools = self._tools()
+        found: TunedOperator | OperatorLookup
+        earlier = self.looked_up.pop(operator.key, None)
+        if earlier is None or self._is_known_since(operator, earlier):
+            found = look_up_operator(operator, tools)
+        else:
+            found = earlier
+        if isinstance(found, TunedOperator):
+            begun: TunedOperator | OperatorSearch = found
+        else:
+            begun = begin_search(operator, tools, self.budget.budget(operator), found)
+        if isinstance(begun, OperatorSearch):
+            return begun
+        self._take(begun, 0.0)
+        return None
+
+    def _is_known_since(self, operator: Operator, found: OperatorLookup) -> bool:
+        """True if another run has put a record of an operator into the bank since its look-up."""
+        return not found.has_record and self.tools.bank.find(operator.workload) is not None
+
+    def _take(self, tuned: TunedOperator, seconds: float, *, is_screening: bool = False) -> None:
+        key = tuned.operator.key
+        is_new = self.done.get(key) != tuned
+        self.budget.learn(tuned, seconds, is_screening=is_screening)
+        self._forget_losers(tuned)
+        self.done[key] = tuned
+        if is_new:
+            self.tell(tuned)
+
+    def _look_for_parts(self) -> None:
+        while len(lost := _lost(self.fused(), self.done)) > len(self.lost):
+            self.lost = lost
+            self.left = self.take_apart(self.found, lost)
+            places = {region.nodes for region in lost}
+            for one in self.fused():  # its parts have their turn instead
+                if any(region.nodes in places for region in one.regions):
+                    search = self.open.pop(one.key, None) or self.cut.pop(one.key, None)
+                    self.given_up += [search] if search is not None else []
+
+    def _plan(self, waiting: Sequence[Operator]) -> None:
+        if self.planned != len(self.done) + len(waiting):
+            self.planned = len(self.done) + len(waiting)
+            self.tools.progress.plan(self.planned)
+
+    def _tools(self) -> OperatorTools:
+        return replace(self.tools, trials_left=self.trials_left())
+
+    def _is_beside(self) -> bool:
+        return self.tools.compilers is not None and self.tools.compilers.is_beside
+
+    def _compiled_at_once(self) -> int:
+        compilers = self.tools.compilers
+        return _COMPILED_AHEAD * (compilers.processes if compilers is not None else 1)
+
+    def _compile_ahead(self, sources: Sequence[KernelSource]) -> None:
+        if self.tools.compilers is not None and (left_s := self.tools.left_s()) > 0:
+            self.tools.compilers.prepare(sources, left_s=left_s)
+
+    def _forget_losers(self, tuned: TunedOperator) -> None:
+        if self.tools.compilers is not None:
+            schedule = tuned.schedule
+            name = kernel_name(tuned.operator.workload, schedule) if schedule is not None else None
+            self.tools.compilers.keep_only(name)
+
+
+def _apart(ordered: Sequence[Operator], begun: Sequence[Operator]) -> list[Operator]:
+    """Return operators no two of which compute the same nodes, nor any that have begun.
+
+    What is left to save by one precision is known when the other has been seen.
+    """
+    taken = {region.nodes[-1] for one in begun for region in one.regions}
+    apart = []
+    for one in ordered:
+        ends = {region.nodes[-1] for region in one.regions}
+        if taken.isdisjoint(ends):
+            apart.append(one)
+            taken |= ends
+    return apart
+
+
+def _lost(fused: Sequence[Operator], done: Mapping[str, TunedOperator]) -> list[Region]:
+    """Return the places for which no precision of a fused operator has brought anything."""
+    places = [(region, one.key) for one in fused for region in one.regions]
+    hoped = {r.nodes for r, key in places if key not in done or done[key].schedule is not None}
+    return [region for region, _ in places if region.nodes not in hoped]

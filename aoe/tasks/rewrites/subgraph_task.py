@@ -1,0 +1,397 @@
+"""A subgraph as a search task: look up, search its strategies, decide, remember."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from aoe.bank.records.subgraph import SubgraphStrategy
+from aoe.bank.subgraphs import StoredSubgraph, SubgraphBank
+from aoe.bank.verdicts import BankNote
+from aoe.execute.messages import TaskRunner
+from aoe.graph.rewrites.protocol import RewriteRule
+from aoe.measurement import (
+    OF_THE_MACHINE,
+    Measurement,
+    MeasurePolicy,
+    Outcome,
+    SpeedupEstimate,
+    accepts,
+    estimate_speedup,
+)
+from aoe.results.files import ONLY_LOOKED_UP, OUT_OF_TIME, RepoOutcome
+from aoe.schedule import Configuration, Space
+from aoe.tasks.rewrites.experience import Experience
+from aoe.tasks.rewrites.lookup import (
+    ACCEPT_SPEEDUP,
+    FlawOf,
+    StrategyTrial,
+    SubgraphLookup,
+    TunedSubgraph,
+    from_bank,
+    look_up_subgraph,
+)
+from aoe.tasks.rewrites.space import StrategySpace, strategy_space
+from aoe.tasks.rewrites.subgraphs import DEFAULT, Subgraph, features_of
+from aoe.tuner.mode import TuneSettings
+from aoe.tuner.policies import screen_policy
+from aoe.tuner.progress import Progress
+from aoe.tuner.search.protocol import Trial
+from aoe.tuner.task_search import SearchResult, SearchSettings, TaskSearch, TrialRecord
+from aoebank import AoebankError, Event, plural
+
+HOPELESS_HERE = "the time limit is for what promises more"
+"""Why no form of a subgraph was tried."""
+SEEDED_SHARE = 0.5
+"""Of the trials, where the answer for the same operators of another shape is known."""
+_DEFAULT_TRIAL = Trial(outcome=Outcome.CORRECT, speedup=1.0)
+
+
+class StrategyMeasurer(Protocol):
+    """Measures rewrite candidates of one subgraph."""
+
+    def measure(self, strategy: SubgraphStrategy, policy: MeasurePolicy) -> Measurement:
+        """Return the measurement of a strategy; a failure of any kind is one too."""
+        ...
+
+    def close(self) -> None:
+        """Remove its files."""
+        ...
+
+
+def is_surely_faster(estimate: SpeedupEstimate) -> bool:
+    """True if a form has proven by itself what it claims."""
+    return accepts(estimate, ACCEPT_SPEEDUP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubgraphTools:
+    """What subgraphs are tuned with.
+
+    Attributes:
+        settings: Options of the run.
+        progress: Is told about trials.
+        bank: Where they are looked up and stored.
+        rules: By name.
+        runner: Measures: here, or a seat at a worker.
+        measurer: Makes what measures the strategies of a subgraph.
+        space: Says what there is to choose.
+        invalid_reason_of: Says why a record cannot be used; None for what rules say of it.
+        accepts: Says whether a speed-up is enough.
+        is_partial: True if a limit has kept some of what there is to choose from being weighed.
+        final: Policy for the winner.
+        budget: Most trials for one subgraph.
+        affordable: Most trials there is time for, None for any number; what they leave is open.
+        screens: False if the first strategy should be the best: it is measured in full at once.
+        left_s: Seconds until no more is to be searched.
+        experience: Orders what is tried.
+        tell_lookup: Is told what the banks say of a subgraph.
+    """
+
+    settings: TuneSettings
+    progress: Progress
+    bank: SubgraphBank
+    rules: Mapping[str, RewriteRule]
+    runner: TaskRunner
+    measurer: Callable[[Subgraph, TaskRunner], StrategyMeasurer]
+    final: MeasurePolicy
+    budget: int
+    affordable: int | None = None
+    screens: bool = True
+    space: Callable[[Subgraph], StrategySpace] = strategy_space
+    invalid_reason_of: FlawOf | None = None
+    accepts: Callable[[SpeedupEstimate], bool] = is_surely_faster
+    is_partial: bool = False
+    left_s: Callable[[], float] = lambda: math.inf
+    experience: Experience = field(default_factory=Experience)
+    tell_lookup: Callable[[Subgraph, SubgraphLookup], None] = lambda subgraph, lookup: None
+
+
+def looked_up(subgraph: Subgraph, tools: SubgraphTools) -> SubgraphLookup:
+    """Return the look-up of a subgraph; records of an earlier result that serve are copied.
+
+    Where only what is known counts, that is what becomes of the subgraph.
+
+    Raises:
+        AoebankError: the bank cannot be used.
+    """
+    lookup = look_up_subgraph(
+        subgraph,
+        tools.bank,
+        tools.rules,
+        repeat_tune=tools.settings.repeat_tune and not tools.settings.lookup_only,
+        invalid_reason_of=tools.invalid_reason_of,
+    )
+    tools.tell_lookup(subgraph, lookup)
+    if not tools.settings.lookup_only:
+        if not lookup.tune or lookup.stored is not None:
+            tools.bank.adopt(subgraph.graph_id)
+        return lookup
+    if not lookup.tune:
+        return lookup
+    return replace(lookup, tune=False, reason=f"{lookup.reason}, and {ONLY_LOOKED_UP}")
+
+
+def search_subgraph(
+    subgraph: Subgraph, lookup: SubgraphLookup, tools: SubgraphTools
+) -> TunedSubgraph:
+    """Return the subgraph after its search; the result is in the bank then.
+
+    bank   REPEAT_TUNE   tuned better than   -> outcome       record
+    hit    no            (not tuned)            reserved      used as it is
+    hit    yes           the record             update        replaced
+    hit    yes           -                      reserved      used as it is
+    stale  any           the default            update        replaced
+    miss   any           the default            add           written
+    miss   any           -                      unsatisfied   nothing
+
+    A stale record (its rule is gone or changed, or does not match any more) is a miss with a
+    reason; one that stays because nothing better is found is noted as unsatisfied.
+
+    Raises:
+        AoebankError: the bank cannot be used.
+    """
+    try:
+        with closing(tools.measurer(subgraph, tools.runner)) as measurer:
+            found = _search(subgraph, tools, lookup.stored, measurer)
+    except (AoebankError, OSError):  # the bank, the disk or a limit: no matter of this subgraph
+        raise
+    except Exception as error:  # a bug of one rule costs its own subgraph, never a run
+        if lookup.stored is not None:
+            return from_bank(subgraph, lookup.stored)
+        return TunedSubgraph(
+            subgraph=subgraph,
+            outcome=RepoOutcome.UNSATISFIED,
+            reason=f"{lookup.reason}; not decided, it failed: {type(error).__name__}: {error}",
+            is_undecided=True,
+        )
+    return _settled(subgraph, tools, lookup, found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteTask:
+    """A subgraph to be searched; see `SearchTask`.
+
+    Attributes:
+        choices: Its strategies.
+        measurer: Measures them.
+        settings: Method, budget, policies.
+    """
+
+    choices: StrategySpace
+    measurer: StrategyMeasurer
+    settings: SearchSettings
+
+    def space(self) -> Space | None:
+        """Return the strategies as configurations, None if there is nothing to choose."""
+        space = self.choices.space
+        return space if space.knobs and self.settings.budget > 0 else None
+
+    def answer(self, configuration: Configuration) -> SubgraphStrategy:
+        """Return the strategy a configuration stands for; several may stand for one."""
+        return self.choices.strategy(configuration)
+
+    def known(self, answer: SubgraphStrategy, trials: Sequence[TrialRecord]) -> Trial | None:
+        """Return the trial of the default, or of a strategy that was measured already."""
+        if answer.is_default:
+            return _DEFAULT_TRIAL
+        found = (one for one in trials if self.answer(one.configuration) == answer)
+        return next((Trial.of(one.measurement) for one in found), None)
+
+    def prepare(self, answers: Sequence[SubgraphStrategy]) -> None:
+        """Do nothing: strategies are models, which ONNX Runtime compiles as it loads them."""
+
+    def measure(
+        self, answers: Sequence[SubgraphStrategy], policy: MeasurePolicy, best: float | None
+    ) -> list[Measurement]:
+        """Return the speed of strategies."""
+        return [self.measurer.measure(answer, policy) for answer in answers]
+
+    def chosen(self, good: Sequence[TrialRecord]) -> TrialRecord:
+        """Return the fastest candidate."""
+        return max(good, key=lambda trial: trial.measurement.speedup)
+
+    def is_hopeless(self, trials: Sequence[TrialRecord]) -> bool:
+        """Return False: one rule says nothing about another."""
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Result of a search: its best strategy with fresh pairs."""
+
+    result: SearchResult[SubgraphStrategy]
+    trials: tuple[StrategyTrial, ...]
+    stored_now: SpeedupEstimate | None = None
+    is_cut: bool = False
+
+    @property
+    def is_broken(self) -> bool:
+        """True if what measures has failed, or the clock: that says nothing about rewrites."""
+        outcomes = {trial.measurement.outcome for trial in self.trials}
+        is_late = Outcome.TIMEOUT in outcomes
+        has_failed = self.result.failure is not None
+        return has_failed or is_late or (bool(outcomes) and outcomes <= OF_THE_MACHINE)
+
+
+def _search(
+    subgraph: Subgraph,
+    tools: SubgraphTools,
+    usable: StoredSubgraph | None,
+    measurer: StrategyMeasurer,
+) -> _Found:
+    choices = tools.experience.ordered(tools.space(subgraph))
+    alike = tools.bank.alike(features_of(subgraph.segment)) if choices.space.knobs else ()
+    seeds = [one.strategy for one in alike if one.graph_id != subgraph.graph_id]
+    choices, is_seeded = choices.seeded(seeds)
+    budget = math.ceil(tools.budget * SEEDED_SHARE) if is_seeded else tools.budget
+    task = RewriteTask(choices=choices, measurer=measurer, settings=_settings(tools, budget))
+    search = TaskSearch[SubgraphStrategy](task)
+    is_only_one = tools.affordable == 1 and not tools.screens
+    search.go_on(
+        budget if tools.affordable is None else min(budget, tools.affordable),
+        left_s=tools.left_s,
+        report=lambda done, best: tools.progress.trial(subgraph.op_name, done, budget, best),
+        policy=tools.final if is_only_one else None,
+    )
+    is_cut = tools.is_partial or tools.budget < 1 or search.has_next()
+    result = search.screened() if is_only_one else search.concluded(tools.final)
+    trials = tuple(
+        StrategyTrial(strategy=task.answer(one.configuration), measurement=one.measurement)
+        for one in search.trials
+    )
+    return _Found(
+        result=result,
+        trials=trials,
+        stored_now=_stored_now(usable, result.answer, tools, measurer),
+        is_cut=is_cut,
+    )
+
+
+def _settings(tools: SubgraphTools, budget: int) -> SearchSettings:
+    return SearchSettings(
+        method=tools.settings.search,
+        budget=budget,
+        seed=tools.settings.seed,
+        screen=screen_policy(tools.runner.target.core_num),
+        batch=1,
+        confirms_losers=False,
+    )
+
+
+def _stored_now(
+    usable: StoredSubgraph | None,
+    best: SubgraphStrategy | None,
+    tools: SubgraphTools,
+    measurer: StrategyMeasurer,
+) -> SpeedupEstimate | None:
+    """Return the present gain of the record's strategy, None if that is the best one."""
+    if usable is None or best is None or usable.strategy is None or usable.strategy == best:
+        return None
+    again = measurer.measure(usable.strategy, tools.final)
+    return estimate_speedup(again) if again.is_correct else None
+
+
+def _settled(
+    subgraph: Subgraph, tools: SubgraphTools, lookup: SubgraphLookup, found: _Found
+) -> TunedSubgraph:
+    usable, why, best = lookup.stored, lookup.reason, found.result
+    busy = best.measurement is not None and not best.measurement.counts
+    good = not busy and best.estimate is not None and tools.accepts(best.estimate)
+    if usable is not None and not (good and _beats(found, usable)):
+        return replace(from_bank(subgraph, usable), trials=found.trials)
+    if found.is_cut and not found.trials:
+        limit = OUT_OF_TIME if tools.left_s() <= 0 else "max_tuning_count was reached"
+        limit = HOPELESS_HERE if tools.affordable == 0 else limit
+        return TunedSubgraph(
+            subgraph=subgraph,
+            outcome=RepoOutcome.UNSATISFIED,
+            reason=f"{why}; {limit}",
+            is_untried=True,
+        )
+    tuned = TunedSubgraph(
+        subgraph=subgraph,
+        outcome=RepoOutcome.UNSATISFIED,
+        reason=f"{why}; {_nothing(found, busy=busy)}",
+        before_us=best.measurement.baseline_latency_us if best.measurement else None,
+        trials=found.trials,
+        is_undecided=busy or found.is_broken,
+    )
+    if not good or best.answer is None or best.estimate is None:
+        if not (busy or found.is_cut or found.is_broken):  # else a later run has to decide
+            tools.bank.note([(subgraph.graph_id, _note(subgraph, tools, found))])
+        return tuned
+    outcome = RepoOutcome.UPDATE if lookup.has_record else RepoOutcome.ADD
+    refusal = tools.bank.save(
+        subgraph.graph_id,
+        features_of(subgraph.segment),
+        best.answer,
+        replace(_note(subgraph, tools, found), event=Event(outcome.value)),
+    )
+    if refusal:
+        return replace(tuned, reason=refusal)
+    return replace(
+        tuned,
+        outcome=outcome,
+        is_undecided=False,
+        reason=str(best.answer),
+        strategy=best.answer,
+        after_us=tuned.before_us / best.estimate.median if tuned.before_us is not None else None,
+        speedup=best.estimate.median,
+        proven_speedup=max(1.0, best.estimate.low),
+    )
+
+
+def _note(subgraph: Subgraph, tools: SubgraphTools, found: _Found) -> BankNote:
+    """Return the note on a search that found nothing better."""
+    return BankNote(
+        event=Event.UNSATISFIED,
+        op_names=subgraph.segment.op_names,
+        estimate=found.result.estimate,
+        measurement=found.result.measurement,
+        search={
+            "method": tools.settings.search,
+            "seed": tools.settings.seed,
+            "trials": len(found.trials),
+            "measured": len(found.trials),
+            "options": list(subgraph.options),
+            "tried": [
+                [str(trial.strategy), round(trial.measurement.speedup, 4)]
+                for trial in found.trials
+                if trial.measurement.is_correct
+            ],
+            "strategy": str(found.result.answer or DEFAULT),
+        },
+    )
+
+
+def _beats(found: _Found, usable: StoredSubgraph) -> bool:
+    """True if what was found is another strategy, surely faster than the record's."""
+    estimate, now = found.result.estimate, found.stored_now
+    if estimate is None or found.result.answer == usable.strategy:
+        return False
+    return now is None or estimate.low > now.median * ACCEPT_SPEEDUP
+
+
+def _nothing(found: _Found, *, busy: bool) -> str:
+    """Return why nothing is done, in words."""
+    best, estimate = found.result.answer, found.result.estimate
+    if not found.trials:
+        return "nothing to try"
+    if best is None and found.is_broken:
+        first = found.trials[0].measurement.detail
+        return f"not decided, none of {plural(len(found.trials), 'form')} could be run: {first}"
+    if best is None:
+        return f"no form works: {found.trials[0].measurement.detail}"
+    if busy:
+        words = found.result.measurement.busy_words if found.result.measurement else ""
+        return ": ".join(filter(None, ("not decided, the machine was busy", words)))
+    if estimate is None:
+        return f"{best}: failed when it was measured again"
+    return (
+        f"{best} is no {ACCEPT_SPEEDUP}x: {estimate.median:.3f}x "
+        f"({estimate.low:.3f} to {estimate.high:.3f})"
+    )

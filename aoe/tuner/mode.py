@@ -1,0 +1,360 @@
+"""What a mode of tuning is: what it is given, what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+
+from aoe.errors import OptionError
+from aoe.tuner.parts import REAL_ENGINE, EngineParts
+from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings
+from aoebank import AoebankError, SpareBank
+
+if TYPE_CHECKING:
+    from aoe.entry.shape_log import ShapeLog
+    from aoe.execute.workers.pool_on_demand import PoolOnDemand
+    from aoe.gradients.compression import Compression
+    from aoe.gradients.training import TrainingProgram
+    from aoe.ort.inputs import InputSet
+    from aoe.tuner.operator_choice import OperatorChoice
+    from aoe.tuner.progress import Progress
+
+
+class CacheMode(StrEnum):
+    """What becomes of compiled kernels. Source: CANN's `ACL_OP_COMPILER_CACHE_MODE`."""
+
+    ENABLE = "enable"
+    """Taken from earlier runs and kept for later ones."""
+    DISABLE = "disable"
+    """Neither."""
+    FORCE = "force"
+    """Compiled anew and kept."""
+
+
+def parse_cache_mode(text: str, where: str = "cache_mode") -> CacheMode:
+    """Return the mode a text names.
+
+    Raises:
+        OptionError: it names none.
+    """
+    try:
+        return CacheMode(text)
+    except ValueError as error:
+        raise OptionError(
+            where, "no mode of the cache", got=repr(text), expected=" or ".join(CacheMode)
+        ) from error
+
+
+class OptimizationLevel(StrEnum):
+    """How far subgraph tuning goes. Source: AOE's `--tune_optimization_level`."""
+
+    O1 = "O1"
+    """Without the limits of AOE's classes of fusions, and with every rewrite rule."""
+    O2 = "O2"
+    """Within them, and with the rewrite rules that have won."""
+
+
+def parse_optimization_level(text: str) -> OptimizationLevel:
+    """Return the level a text names.
+
+    Raises:
+        OptionError: it names none.
+    """
+    try:
+        return OptimizationLevel(text)
+    except ValueError as error:
+        raise OptionError(
+            "tune_optimization_level",
+            "no level",
+            got=repr(text),
+            expected=" or ".join(OptimizationLevel),
+        ) from error
+
+
+class JobType(str):
+    """What is tuned, by its name; `aoe.tuner.registry` has a row for each.
+
+    Source: AOE's `--job_type`.
+
+    Attributes:
+        number: AOE's number for it.
+        subject: What it tunes, in a word.
+    """
+
+    number: int
+    subject: str
+    SGAT: ClassVar[JobType]
+    OPAT: ClassVar[JobType]
+    GDAT: ClassVar[JobType]
+
+    def __new__(cls, name: str, number: int = 0, subject: str = "") -> Self:
+        job = super().__new__(cls, name)
+        job.number, job.subject = number, subject
+        return job
+
+    @property
+    def words(self) -> str:
+        """The mode in words: some published examples swap the numbers."""
+        return f"{self.subject} tuning ({self.upper()})"
+
+    @property
+    def look_up_words(self) -> str:
+        """What the mode does where nothing is tuned."""
+        return f"looking up {self.subject}s ({self.upper()})"
+
+
+JobType.SGAT = JobType("sgat", 1, "subgraph")
+JobType.OPAT = JobType("opat", 2, "operator")
+JobType.GDAT = JobType("gdat", 4, "gradient")
+
+
+class TargetMetric(StrEnum):
+    """What is made better. Source: AOE, `target_metric` of `sgat_config.json`."""
+
+    LATENCY = "latency"
+    """Time of one run that has every core."""
+    THROUGHPUT = "throughput"
+    """Runs of the whole machine in a second, with one stream of one thread on each core."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneSettings:
+    """One tuning run.
+
+    Attributes:
+        model: Model file or a directory of several graphs, or the program whose gradients are
+            tuned.
+        framework: AOE's framework number; None for a directory or a tuned model, which say
+            themselves what they are.
+        weight: Second file, for frameworks that keep the weights apart.
+        job_types: Modes, in order.
+        job_note: Said where tuning begins: which other mode a lone number may have meant.
+        stage_limits_s: Seconds for each of them, None for no limit; empty where they share
+            `tuning_time_limit_s`.
+        input_shape: Text of `--input_shape`, or None.
+        shape_cases: Several such texts, for a model that is tuned for each of them; else none.
+        shape_log: How often the model was asked for which shapes, None where nothing says so.
+        shape_range: Text of `--input_shape` where it names a range the model is tuned for.
+        out_nodes: Results the model is cut off at, as `node:0` or by their names; none for the
+            outputs it has.
+        operators: Libraries of operators ONNX Runtime does not have.
+        inputs: Arrays the model is run on; none for made-up ones.
+        output: Directory or `.om` file for the results; None for the workspace.
+        reports: Directory of the reports and of AOE's result file; None for that of `output`.
+        reports_stay: False if their directory goes with the run.
+        bank_made_of: Results whose reports the bank was made of, for the run alone; else None.
+        soc_version: Requested target, or None for this machine.
+        core_num: Threads, or None for every usable core.
+        repeat_tune: True to tune what the bank already has (`REPEAT_TUNE`).
+        accept_busy: True to believe figures taken on a busy machine (`AOE_ACCEPT_BUSY`).
+        trials: Most candidates measured for one workload.
+        max_tuning_count: Most candidates measured in the whole run; None for no limit.
+        kernel_memory_mib: Most MiB that kernels keep of transformed weights; None for what keeps
+            a session within `PEAK_RATIO` of the untuned model's peak, or `FREE_BYTES` above.
+        search: Name of the search algorithm.
+        seed: Of inputs and of the search.
+        tuning_time_limit_s: Seconds for searching and judging; None for no limit.
+        precision: What the model may be computed in, and how accurate it has to stay.
+        nonhomo_split: True if subgraph tuning may cut batches into pieces of different size.
+        tune_optimization_level: Whether subgraph tuning keeps to AOE's limits of fusions.
+        anonymous: True to leave the name of the model out of records of subgraphs.
+        device_id: NUMA node the run is pinned to; None for the whole machine.
+        device_place: Option or variable that names the node.
+        compile_processes: Processes that compile candidates; None for one a core, at most 8.
+        batch: Candidates that are proposed and compiled at once.
+        run_loop: Least runs that figures stand on; None for what the policies say.
+        work_path: Where results go that have no other place; None for the working directory.
+        lookup_only: True to take what the bank has, and try and measure nothing.
+        cache_mode: What becomes of compiled kernels.
+        cache_dir: Where they are; None for the cache of the user.
+        workers: A number of worker processes, or the address of a Dask scheduler, operators and
+            subgraphs are tuned on; None for this process alone.
+        base_result: An earlier result; only what changed since is tuned. None without one.
+        allow_compression: What gradients may be summed in, for gradient tuning; None for all bits.
+        tune_ops: The operators that are tuned, the others are looked up; None for all.
+        target_metric: What is made better.
+        proves_settled: True to prove the gain of a settled model again, in several processes.
+    """
+
+    model: Path | TrainingProgram
+    framework: int | None = 5
+    weight: Path | None = None
+    job_types: tuple[JobType, ...] = (JobType.OPAT,)
+    job_note: str = ""
+    stage_limits_s: tuple[float | None, ...] = ()
+    input_shape: str | None = None
+    shape_cases: tuple[str, ...] = ()
+    shape_log: ShapeLog | None = None
+    shape_range: str | None = None
+    out_nodes: tuple[str, ...] = ()
+    operators: tuple[Path, ...] = ()
+    inputs: tuple[InputSet, ...] = ()
+    output: Path | None = None
+    reports: Path | None = None
+    reports_stay: bool = True
+    bank_made_of: Path | None = None
+    soc_version: str | None = None
+    core_num: int | None = None
+    repeat_tune: bool = False
+    accept_busy: bool = False
+    trials: int = 24
+    max_tuning_count: int | None = None
+    kernel_memory_mib: int | None = None
+    search: str = "bayesian"
+    seed: int = 0
+    tuning_time_limit_s: float | None = None
+    precision: PrecisionSettings = KEEP_FLOAT32
+    nonhomo_split: bool = False
+    tune_optimization_level: OptimizationLevel = OptimizationLevel.O2
+    anonymous: bool = False
+    device_id: int | None = None
+    device_place: str = "--device"
+    compile_processes: int | None = None
+    batch: int = 4
+    run_loop: int | None = None
+    work_path: Path | None = None
+    lookup_only: bool = False
+    cache_mode: CacheMode = CacheMode.ENABLE
+    cache_dir: Path | None = None
+    workers: str | None = None
+    base_result: Path | None = None
+    tune_ops: OperatorChoice | None = None
+    target_metric: TargetMetric = TargetMetric.LATENCY
+    allow_compression: Compression | None = None
+    proves_settled: bool = False
+
+
+def limits_of_part(
+    settings: TuneSettings, *, spent_s: float, number: int, parts: int
+) -> TuneSettings:
+    """Return settings with the time of one part of a run: of what is left, or of each stage.
+
+    Args:
+        settings: Of the run.
+        spent_s: Seconds the parts before took.
+        number: Of the part, from 0.
+        parts: How many there are.
+    """
+    limit_s = settings.tuning_time_limit_s
+    left_s = None if limit_s is None else max(0.0, limit_s - spent_s) / (parts - number)
+    stages = (None if one is None else one / parts for one in settings.stage_limits_s)
+    return replace(settings, tuning_time_limit_s=left_s, stage_limits_s=tuple(stages))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneOfMany:
+    """A model's place in a run that tunes several.
+
+    Attributes:
+        report: Its key in the result file of the run, `report_<timestamp>_<tid>`.
+        folder: Its own folder in the directory of the results.
+        case: Folder of one of several shapes in the directory of the model's results; empty for
+            a model that is tuned for one.
+    """
+
+    report: str
+    folder: str = ""
+    case: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeContext:
+    """What every mode is given.
+
+    Attributes:
+        settings: Options of the run.
+        env: Environment variables.
+        cwd: Directory relative paths are taken from.
+        progress: Is told what happens.
+        now: Time the run is named after.
+        engine: Runner, device, clock and what else of the engine may be replaced.
+        one_of_many: Where the model stands among those of the run; None if it is the only one.
+        earlier: What the modes before this one gave.
+        remote_pools: Keeps the workers of the run; None opens them for one mode.
+        spare: Takes what the bank of the run cannot, for all of its modes.
+    """
+
+    settings: TuneSettings
+    env: Mapping[str, str]
+    cwd: Path
+    progress: Progress
+    now: datetime
+    engine: EngineParts = REAL_ENGINE
+    one_of_many: OneOfMany | None = None
+    earlier: tuple[ModeResult, ...] = ()
+    remote_pools: PoolOnDemand | None = None
+    spare: SpareBank = field(default_factory=SpareBank)
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Monotonic seconds."""
+        return self.engine.clock
+
+
+class ModeResult(Protocol):
+    """What every mode gives back, each with more of its own."""
+
+    @property
+    def job(self) -> JobType:
+        """The mode."""
+        ...
+
+    @property
+    def tuning_name(self) -> str:
+        """Name of the tuning task."""
+        ...
+
+    @property
+    def result_file(self) -> Path:
+        """AOE's result file of the mode, `aoe_result_<mode>_<timestamp>_pid<N>.json`."""
+        ...
+
+    @property
+    def bank(self) -> Path:
+        """Root or file of the bank that was used."""
+        ...
+
+    @property
+    def speedup(self) -> float:
+        """Of what the mode tunes as a whole, over its default; 1 if that stays."""
+        ...
+
+    @property
+    def metric(self) -> TargetMetric:
+        """What that is a speed-up of."""
+        ...
+
+    @property
+    def om_file(self) -> Path | None:
+        """Tuned model, None if the mode makes none."""
+        ...
+
+    @property
+    def bank_failure(self) -> AoebankError | None:
+        """Why the bank took no more, and where the records are; None if all went into it."""
+        ...
+
+
+class Mode(Protocol):
+    """A way of tuning: the module `run.py` of a folder here, see `KINDS`."""
+
+    def check(self, context: ModeContext) -> None:
+        """Refuse what cannot be tuned in this mode, before any mode of the run begins.
+
+        Raises:
+            OptionError: the mode needs something else to work on, or an option is wrong.
+        """
+        ...
+
+    def run(self, context: ModeContext) -> ModeResult:
+        """Tune, write the bank, the results and the mode's result file.
+
+        Raises:
+            AoeError: bad input, no compiler, no place to write; see the subclasses.
+            AoebankError: the bank cannot be used.
+        """
+        ...

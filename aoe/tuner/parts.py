@@ -1,0 +1,123 @@
+"""The parts of the engine a run may replace: runner, device, compiler check, clock, rules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aoe.device.protocol import Device
+    from aoe.device.toolchain import Toolchain
+    from aoe.execute.runner import Runner
+    from aoe.execute.workers.remote_pool import OpenRemotePool, RemotePool
+    from aoe.folders.turns import Turns
+    from aoe.graph.rewrites.protocol import RewriteRule
+    from aoe.measurement import MeasurePolicy
+    from aoe.ort.profile import ModelProfile, ProfileModel
+    from aoe.target import Target
+
+
+# Each default imports what it calls when it is called: `aoe --help` loads no Halide.
+
+
+def _resolve_target(soc_version: str | None, core_num: int | None) -> tuple[Device, Target]:
+    from aoe.device.registry import resolve_target
+
+    return resolve_target(soc_version, core_num)
+
+
+def _check_toolchain(toolchain: Toolchain, target: Target) -> None:
+    from aoe.device.compiler import check_toolchain
+
+    check_toolchain(toolchain, target)
+
+
+def _open_turns(
+    folder: Path | None,
+    cores: Sequence[str],
+    tell: Callable[[str], None],
+    left_s: Callable[[], float],
+) -> Turns:
+    from aoe.folders.turns import Turns
+
+    return Turns(folder, cores, tell, left_s)
+
+
+def _open_runner(device: Device, target: Target, toolchain: Toolchain, turns: Turns) -> Runner:
+    from aoe.execute.runner import Runner
+
+    return Runner(device, target, toolchain, turns)
+
+
+def _open_remote_pool(
+    workers: str,
+    device: Device,
+    target: Target,
+    *,
+    versions: Mapping[str, str],
+    policy: MeasurePolicy,
+    tell: Callable[[str, bool], None],
+) -> AbstractContextManager[RemotePool]:
+    from aoe.execute.workers.remote_pool import open_remote_pool
+
+    return open_remote_pool(workers, device, target, versions=versions, policy=policy, tell=tell)
+
+
+def _profile_model(*model: Any, **how: Any) -> ModelProfile:
+    from aoe.ort.profile import profile_model
+
+    return profile_model(*model, **how)
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions a measurement depends on."""
+    return {
+        "aoe": version("aoebank"),
+        "halide": version("halide"),
+        "onnxruntime": version("onnxruntime"),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """What a run works with; each part is the real one unless the caller gives another.
+
+    Attributes:
+        resolve_target: Gives device and target of `--soc_version` and `--aicore_num`.
+        check_toolchain: Raises `BuildError` or `ToolchainError` if no kernel can be compiled.
+        open_turns: Makes the turns in which the runs on one machine measure.
+        open_runner: Starts the measuring worker.
+        open_remote_pool: Opens the workers of `--workers`, as `open_remote_pool` of
+            `aoe.execute.workers.remote_pool`.
+        profile_model: Times a model node by node, as `aoe.ort.profile.profile_model`.
+        versions: Gives the versions a measurement depends on.
+        clock: Monotonic seconds.
+        modes: Modes of tuning (`Mode`) by job type; None for those of `aoe.tuner.registry`.
+        rules: Rewrite rules of subgraph tuning by name; None for all of them.
+        fuses: False if subgraph tuning leaves every node a kernel of its own.
+        plain_layouts: False if subgraph tuning leaves every node in the layout of the default.
+    """
+
+    resolve_target: Callable[[str | None, int | None], tuple[Device, Target]] = _resolve_target
+    check_toolchain: Callable[[Toolchain, Target], None] = _check_toolchain
+    open_turns: Callable[
+        [Path | None, Sequence[str], Callable[[str], None], Callable[[], float]], Turns
+    ] = _open_turns
+    open_runner: Callable[[Device, Target, Toolchain, Turns], Runner] = _open_runner
+    open_remote_pool: OpenRemotePool = _open_remote_pool
+    profile_model: ProfileModel = _profile_model
+    versions: Callable[[], Mapping[str, str]] = library_versions
+    clock: Callable[[], float] = time.monotonic
+    modes: Mapping[str, Any] | None = None
+    rules: Mapping[str, RewriteRule] | None = None
+    fuses: bool = True
+    plain_layouts: bool = True
+
+
+REAL_ENGINE = EngineParts()
+"""The engine as it is installed."""

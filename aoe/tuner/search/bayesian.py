@@ -1,0 +1,157 @@
+"""Bayesian search: the default, made for a few dozen trials that cost a second each."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable
+
+import numpy as np
+
+from aoe.schedule import Configuration
+from aoe.tuner.search.book import BookedSearch
+from aoe.tuner.search.candidates import Candidates, Rows
+from aoe.tuner.search.protocol import Trial
+from aoe.tuner.search.surrogate import (
+    Floats,
+    GaussianProcess,
+    RandomForest,
+    Surrogate,
+    expected_improvement,
+    single_threaded,
+)
+
+SEEDS = 8
+"""Trials before the model has a say: first guesses, warm starts, then random ones."""
+TUNE_EVERY = 2
+"""Trials after which the model's own parameters are fitted again."""
+POLISH_SHARE = 5
+"""The last one in so many trials of the budget polish the best. Source: Helion's 468-run study."""
+POLISHED = 2
+"""Configurations whose neighbours are polished."""
+FAILURE_RATIO = 1.5
+"""A failed trial counts as this much slower than the slowest correct one."""
+FAILING_SHARE = 0.3
+"""Failures above this share make cliffs that a forest models better."""
+CONVERGED_GAIN = 0.01
+"""Expected improvement that is not worth a trial."""
+CONVERGED_TRIALS = 10
+"""Model trials in a row without a worthwhile expectation that make a search converged."""
+
+
+class BayesianSearch(BookedSearch):
+    """Expected improvement over the listed legal configurations, and a polish at the end.
+
+    Source: replays on 8 recorded kernel spaces: 0.90-0.91 of the optimum after 50 trials, where
+        a genetic search had 0.81 and random search 0.78.
+    """
+
+    def _begin(self, first: tuple[Configuration, ...], seed: int, budget: int) -> None:
+        self._seed = seed
+        self._known = Candidates(self._space, seed)
+        self._rng = random.Random(seed)
+        listed = self._known.listed
+        self._seeds = [*first, *self._rng.sample(listed, min(len(first) + SEEDS, len(listed)))]
+        self._seeds_left = max(SEEDS, len(first))
+        self._polish_trials = max(1, budget // POLISH_SHARE)
+        self._surrogate: Surrogate | None = None
+        self._tuned_at = 0
+        self._dull_trials = 0
+
+    @property
+    def is_converged(self) -> bool:
+        """True if 10 trials in a row promised less than 1 % and the best is polished."""
+        return self._dull_trials >= CONVERGED_TRIALS and not self._unpolished()
+
+    def tell(self, configuration: Configuration, trial: Trial) -> None:
+        """Report the trial of a configuration."""
+        super().tell(configuration, trial)
+        self._known.close(configuration)
+
+    def _next(self) -> Configuration | None:
+        chosen = self._chosen()
+        if chosen is not None:
+            self._known.close(chosen)
+        return chosen
+
+    def _chosen(self) -> Configuration | None:
+        while self._seeds and self._seeds_left > 0:
+            configuration = self._seeds.pop(0)
+            if self._book.is_new(configuration):
+                self._seeds_left -= 1
+                return configuration
+        if self._book.best is None:
+            return self._known.draw_open(self._rng)  # no correct trial yet: nothing to model
+        near = self._unpolished()
+        if near and (self._book.room <= self._polish_trials or self._is_dull):
+            return self._most_promising(self._known.rows(near))[0]
+        self._known.rows(near)  # in a space too large to list, the neighbours join the ranking
+        fresh = self._known.open_rows()
+        if not fresh.size:
+            return None
+        configuration, gain = self._most_promising(fresh)
+        self._dull_trials = self._dull_trials + 1 if gain < CONVERGED_GAIN else 0
+        return configuration
+
+    @property
+    def _is_dull(self) -> bool:
+        return self._dull_trials >= CONVERGED_TRIALS
+
+    def _unpolished(self) -> list[Configuration]:
+        """Return the neighbours of the best that are new."""
+        best = [trial.configuration for trial in self._book.ranked()[:POLISHED]]
+        near = dict.fromkeys(neighbour for one in best for neighbour in self._space.neighbours(one))
+        return [neighbour for neighbour in near if self._book.is_new(neighbour)]
+
+    def _most_promising(self, rows: Rows) -> tuple[Configuration, float]:
+        """Return the configuration with the largest expected improvement, and that."""
+        with single_threaded():
+            surrogate, best = self._fitted()
+            mean, deviation = surrogate.predict(self._known.features[rows])
+            gain = expected_improvement(mean, deviation, best)
+        chosen = int(np.argmax(gain))
+        return self._known.listed[int(rows[chosen])], float(gain[chosen])
+
+    def _fitted(self) -> tuple[Surrogate, float]:
+        """Return the surrogate, having learnt from all trials, and the best log time."""
+        told = self._known.rows(self._book.told)
+        features = self._known.features[told]
+        log_time = _log_times(self._book.told.values())
+        kind = self._surrogate_kind()
+        tune = not isinstance(self._surrogate, kind) or len(told) - self._tuned_at >= TUNE_EVERY
+        if not isinstance(self._surrogate, kind):
+            self._surrogate = (
+                RandomForest(seed=self._seed)
+                if kind is RandomForest
+                else GaussianProcess(dimensions=features.shape[1], seed=self._seed)
+            )
+        if tune:
+            self._tuned_at = len(told)
+        self._surrogate.fit(features, log_time, tune=tune)
+        if self._book.pending:
+            # What is being measured is taken to come out as predicted, so that configurations
+            # asked for at the same time differ.
+            waiting = self._known.features[self._known.rows(self._book.pending)]
+            believed, _ = self._surrogate.predict(waiting)
+            self._surrogate.fit(
+                np.concatenate([features, waiting]),
+                np.concatenate([log_time, believed]),
+                tune=False,
+            )
+        return self._surrogate, float(log_time.min())
+
+    def _surrogate_kind(self) -> type[GaussianProcess] | type[RandomForest]:
+        open_knobs = [knob for knob in self._space.knobs if len(knob.choices) > 1]
+        categorical = sum(not knob.is_ordinal for knob in open_knobs)
+        if self._book.failure_share() > FAILING_SHARE or 2 * categorical > len(open_knobs):
+            return RandomForest
+        return GaussianProcess
+
+
+def _log_times(trials: Iterable[Trial]) -> Floats:
+    """Return the log of each trial's time relative to the baseline; failures are slow."""
+    log_times = [
+        -math.log(trial.speedup) if trial.speedup is not None else math.nan for trial in trials
+    ]
+    found = np.array(log_times, dtype=np.float64)
+    return np.where(np.isnan(found), np.nanmax(found) + math.log(FAILURE_RATIO), found)

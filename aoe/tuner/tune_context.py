@@ -1,0 +1,543 @@
+"""What modes that tune a model file work with: everything is checked before it is opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+import onnx
+
+from aoe.bank.built_in import built_in_bank
+from aoe.bank.damage import DamagedFile, without_damaged
+from aoe.bank.journal import BankJournal, machine_fingerprint
+from aoe.bank.operators import bank_root
+from aoe.device.object_cache import ObjectCache
+from aoe.device.protocol import Device
+from aoe.device.toolchain import find_toolchain
+from aoe.entry.imported_model import ImportedModel
+from aoe.entry.input_shapes import parse_input_shape
+from aoe.entry.protocol import ModelSource
+from aoe.entry.registry import find_entry
+from aoe.errors import OptionError, OutputError
+from aoe.execute.runner import Runner
+from aoe.execute.workers.pool_on_demand import PoolOnDemand
+from aoe.execute.workers.remote_pool import RemotePool
+from aoe.folders.ownership import UnsafeFolderError, check_own_folder
+from aoe.folders.scratch import ScratchFolder, sweep_scratch
+from aoe.om.file import OperatorLibrary, digest_of
+from aoe.ort.custom_operators import try_operators
+from aoe.ort.inputs import ModelInputs
+from aoe.results.files import BANK_FOLDER, result_name, timestamp_of
+from aoe.settings import cache_limit, cache_path, lock_path, work_path
+from aoe.target import Target, unmet_cores
+from aoe.tuner.chosen_graph import ChosenGraph, chosen_before
+from aoe.tuner.live_report import PhaseTimes, Stopwatch, start_stopwatch
+from aoe.tuner.mode import CacheMode, JobType, ModeContext, TargetMetric, TuneSettings
+from aoe.tuner.parts import REAL_ENGINE, EngineParts
+from aoe.tuner.policies import final_policy
+from aoe.tuner.progress import Progress
+from aoe.tuner.reuse.earlier import EarlierResult, open_earlier
+from aoebank import Bank, BankWithSpare, SpareBank, plural, present_facts
+
+_OTHER_FILES = (
+    *(".bin", ".csv", ".gz", ".html", ".json", ".log", ".md", ".npy", ".npz", ".onnx", ".pb"),
+    *(".pt", ".py", ".so", ".tar", ".txt", ".yaml", ".yml", ".zip"),
+)
+"""What nobody calls a directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultPlaces:
+    """Where a run on a model file leaves its results.
+
+    Attributes:
+        tuning_name: Name of the run, `<model>_<timestamp>`.
+        om_file: The tuned model to write.
+        results: Directory of the reports.
+        result_file: AOE's result file of the mode.
+        bank: Root of the bank that goes with the results; None without `--output`.
+        reports_stay: False if the directory of the reports goes with the run.
+        bank_made_of: Results whose reports the bank was made of, for the run alone; else None.
+        report: Key of the model in the result file, empty if the whole file is its own.
+    """
+
+    tuning_name: str
+    om_file: Path
+    results: Path
+    result_file: Path
+    bank: Path | None = None
+    report: str = ""
+    reports_stay: bool = True
+    bank_made_of: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelToTune:
+    """The model of a run, and the graph a mode begins with.
+
+    Attributes:
+        model: The imported model.
+        inputs: Arrays it is run on.
+        calibration: Arrays its accuracy is checked on.
+        operators: Libraries of operators it needs.
+        streams: Callers the whole model is validated with at the same time, each with the threads
+            of the target; 1 where its latency is tuned.
+        chosen: The graph an earlier mode of the run has chosen, None if none did.
+    """
+
+    model: ImportedModel
+    inputs: ModelInputs
+    calibration: ModelInputs
+    operators: tuple[OperatorLibrary, ...] = ()
+    streams: int = 1
+    chosen: ChosenGraph | None = None
+
+    @property
+    def start(self) -> onnx.ModelProto:
+        """The graph this mode begins with: the imported one, if no earlier mode chose another."""
+        return self.model.proto if self.chosen is None else self.chosen.proto
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuringMachine:
+    """Where candidates are compiled and measured.
+
+    Attributes:
+        runner: The measuring process of this machine; its target is tuned for.
+        remote_pool: Workers operators are tuned on, None for this machine alone.
+        objects: Compiled kernels of earlier runs, None where none are kept.
+        versions: Of aoe, halide, onnxruntime.
+    """
+
+    runner: Runner
+    remote_pool: RemotePool | None = None
+    objects: ObjectCache | None = None
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBanks:
+    """Where answers are looked up and stored.
+
+    Attributes:
+        journal: Of the custom bank.
+        built_in: Bank looked up after the custom one, None if there is to be none.
+        base: Earlier result, of which only what has changed is tuned; None without one.
+        damaged: Bank files the run does without.
+        spare: Takes what the custom bank cannot.
+    """
+
+    journal: BankJournal
+    built_in: Bank | None = None
+    base: EarlierResult | None = None
+    damaged: tuple[DamagedFile, ...] = ()
+    spare: SpareBank = field(default_factory=SpareBank)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTime:
+    """The time of a run: `stopwatch` has its limit, `phases` what it was spent on."""
+
+    stopwatch: Stopwatch
+    phases: PhaseTimes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneContext:
+    """What one mode tunes a model with.
+
+    Attributes:
+        settings: Options of the run.
+        subject: The model.
+        machine: Where it is measured.
+        banks: Where answers are looked up and stored.
+        time: How long it may take.
+        places: Where results go.
+        scratch: Empty directory that goes with the run.
+        progress: Is told what happens.
+        engine: What of the engine the run may replace.
+    """
+
+    settings: TuneSettings
+    subject: ModelToTune
+    machine: MeasuringMachine
+    banks: RunBanks
+    time: RunTime
+    places: ResultPlaces
+    scratch: Path
+    progress: Progress
+    engine: EngineParts = REAL_ENGINE
+
+    @property
+    def threads_validated(self) -> int:
+        """Threads the whole model is validated with, those of all streams."""
+        return self.subject.streams * self.machine.runner.target.core_num
+
+    def with_chosen(self, chosen: ChosenGraph | None, scratch: Path | None = None) -> Self:
+        """Return the same run with another graph to begin with.
+
+        Args:
+            chosen: The graph, None for the imported one.
+            scratch: Its own directory, None for that of the run.
+        """
+        subject = replace(self.subject, chosen=chosen)
+        return replace(self, subject=subject, scratch=scratch or self.scratch)
+
+
+def model_path(context: ModeContext, job: JobType) -> Path:
+    """Return the model file of a run.
+
+    Raises:
+        OptionError: a training program is to be tuned.
+    """
+    model = context.settings.model
+    if not isinstance(model, Path):
+        raise OptionError(
+            "--job_type",
+            f"{job.words} needs a model file",
+            got=model.name,
+            hint=f"for a training script: --job_type={JobType.GDAT.number}",
+        )
+    return model
+
+
+@contextmanager
+def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContext]:
+    """Check what needs no measuring, then give the context of a mode.
+
+    Raises:
+        AoeError: bad input, no compiler, no place to write; see the subclasses.
+        AoebankError: the bank cannot be used.
+    """
+    settings, env, cwd, engine = context.settings, context.env, context.cwd, context.engine
+    stopwatch = start_stopwatch(context.clock, settings.tuning_time_limit_s)
+    source, progress = _source(context, job), context.progress
+    entry = find_entry(settings.framework, source)
+    device, whole = engine.resolve_target(settings.soc_version, settings.core_num)
+    target, streams = _of_a_stream(whole, settings.target_metric)
+    device = device.with_operators([cwd / library for library in settings.operators])
+    operators = _operators(settings, cwd)
+    settings.precision.check(target)
+    root = bank_root(env, cwd, writes=not settings.lookup_only)
+    built_in = built_in_bank(env, cwd)
+    toolchain = find_toolchain(env)
+    # a compiler is run, which takes as long as loading
+    with ThreadPoolExecutor(1) as beside, toolchain.ended_by_interrupt():
+        checked = beside.submit(engine.check_toolchain, toolchain, target)
+        shape_range = settings.shape_range
+        model = (
+            entry.load_with_open_extents(source, shape_range) if shape_range else entry.load(source)
+        )
+        checked.result()
+    inputs, calibration = _inputs(settings, model)
+    places = result_places(context, model.name, job)
+    words = job.look_up_words if settings.lookup_only else job.words
+    progress.step(f"{words} of {source.path.name}{settings.job_note}")
+    _tell_doubts(context, whole, model)
+    turns = engine.open_turns(lock_path(env), device.cores(), progress.warn, stopwatch.left_s)
+    versions = engine.versions()
+    _sweep(progress)
+    with (
+        ScratchFolder("base") as earlier,
+        ScratchFolder("run") as scratch,
+        engine.open_runner(device, target, toolchain, turns) as runner,
+        _remote_pool(context, job, device, target, versions) as remote_pool,
+    ):
+        bank = BankWithSpare(root, context.spare, _spare_place(places), progress.warn)
+        journal = _journal(bank, target, model, versions, _manner(settings, streams))
+        yield TuneContext(
+            settings=settings,
+            subject=ModelToTune(
+                model=model,
+                inputs=inputs,
+                calibration=calibration,
+                operators=operators,
+                streams=streams,
+                chosen=chosen_before(context.earlier),
+            ),
+            machine=MeasuringMachine(
+                runner=runner,
+                remote_pool=remote_pool,
+                objects=object_cache(settings, env, cwd, target, progress.warn),
+                versions=versions,
+            ),
+            banks=_banks(context, journal, built_in, _earlier(settings, cwd, earlier)),
+            time=RunTime(stopwatch=stopwatch, phases=PhaseTimes(stopwatch)),
+            places=places,
+            scratch=scratch,
+            progress=progress,
+            engine=engine,
+        )
+
+
+def _banks(
+    context: ModeContext, own: BankJournal, built_in: Bank | None, base: EarlierResult | None
+) -> RunBanks:
+    """Return the banks of a run and the files it does without, which are told.
+
+    Damaged files of its own bank are set aside, those of others passed over.
+    """
+    may_write = not context.settings.lookup_only
+    damaged = without_damaged(own.bank, own.soc_version, may_write=may_write)
+    for bank in (built_in, base.bank if base is not None else None):
+        if bank is not None:
+            damaged += without_damaged(bank, own.soc_version, may_write=False)
+    for one in damaged:
+        context.progress.warn(str(one))
+    return RunBanks(journal=own, built_in=built_in, base=base, damaged=damaged, spare=context.spare)
+
+
+def _sweep(progress: Progress) -> None:
+    """Remove what killed runs have left, and tell."""
+    for folder in sweep_scratch():
+        progress.step(f"removed {folder}, left by a run that was killed")
+
+
+def _inputs(settings: TuneSettings, model: ImportedModel) -> tuple[ModelInputs, ModelInputs]:
+    """Return the inputs a model is run on, and those its accuracy is checked on."""
+    inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
+    calibration = replace(inputs, sets=settings.precision.calibration or inputs.sets)
+    for given in (inputs, calibration):
+        given.check(model.proto)
+    return inputs, calibration
+
+
+def _of_a_stream(whole: Target, metric: TargetMetric) -> tuple[Target, int]:
+    """Return the target of one stream, and the number of streams at the same time.
+
+    For throughput each core has a stream of its own, of one thread.
+    """
+    if metric is TargetMetric.LATENCY:  # of one core, both are the same
+        return whole, 1
+    return replace(whole, core_num=1), whole.core_num
+
+
+def _tell_doubts(context: ModeContext, target: Target, model: ImportedModel) -> None:
+    if context.settings.target_metric is TargetMetric.THROUGHPUT:
+        context.progress.step(f"for throughput: {plural(target.core_num, 'stream')} of one thread")
+    if unmet := unmet_cores(context.settings.core_num, target.core_num):
+        context.progress.warn(unmet)
+    if target.doubt:
+        context.progress.step(f"named {target.soc_version} after its features: {target.doubt}")
+    if model.doubt:
+        context.progress.warn(model.doubt)
+
+
+def _operators(settings: TuneSettings, cwd: Path) -> tuple[OperatorLibrary, ...]:
+    """Return the libraries of operators of a run, which can be loaded.
+
+    Raises:
+        OptionError: one cannot.
+    """
+    try_operators([cwd / library for library in settings.operators])
+    return tuple(
+        OperatorLibrary(path=str(library), sha256=digest_of(cwd / library))
+        for library in settings.operators
+    )
+
+
+@contextmanager
+def _remote_pool(
+    context: ModeContext,
+    job: JobType,
+    device: Device,
+    target: Target,
+    versions: Mapping[str, str],
+) -> Iterator[RemotePool | None]:
+    """Give the workers of `--workers`, None where there are to be none."""
+    settings, progress = context.settings, context.progress
+    if settings.workers is None or settings.lookup_only:
+        yield None
+        return
+    if job is JobType.SGAT and settings.operators:
+        progress.step(f"{job.words} is on this machine alone: the operators' libraries are here")
+        yield None
+        return
+    with PoolOnDemand(context.engine.open_remote_pool) as own:
+        yield (context.remote_pools or own).remote_pool(
+            settings.workers,
+            device.with_operators(()),  # no kernel needs them, and their files are here
+            target,
+            versions=versions,
+            policy=final_policy(target.core_num, accept_busy=settings.accept_busy),
+            tell=lambda text, is_warning: (progress.warn if is_warning else progress.step)(text),
+        )
+
+
+def _earlier(settings: TuneSettings, cwd: Path, scratch: Path) -> EarlierResult | None:
+    if settings.base_result is None:
+        return None
+    return open_earlier(cwd / settings.base_result, scratch)
+
+
+def _source(context: ModeContext, job: JobType) -> ModelSource:
+    settings = context.settings
+    return ModelSource(
+        path=model_path(context, job),
+        shapes=parse_input_shape(settings.input_shape),
+        given=next(iter(settings.inputs), None),
+        weight=settings.weight,
+        output_nodes=settings.out_nodes,
+        env=context.env,
+    )
+
+
+def object_cache(
+    settings: TuneSettings,
+    env: Mapping[str, str],
+    cwd: Path,
+    target: Target,
+    warn: Callable[[str], None],
+) -> ObjectCache | None:
+    """Return the cache of compiled kernels, None for none.
+
+    Args:
+        settings: Of the run.
+        env: The process's environment.
+        cwd: Where relative paths start.
+        target: What kernels are compiled for.
+        warn: Is told of a folder that is not used, since others can write to it.
+
+    Raises:
+        OptionError: `AOE_CACHE_SIZE` is not a size.
+    """
+    root, limit_bytes = cache_path(env), cache_limit(env)
+    if settings.cache_dir is not None:
+        root = cwd / settings.cache_dir
+    if root is None or not limit_bytes or settings.cache_mode is CacheMode.DISABLE:
+        return None
+    renew = settings.cache_mode is CacheMode.FORCE
+    try:
+        check_own_folder(root / "kernels")
+    except UnsafeFolderError as error:
+        warn(f"compiled kernels are not kept in {root}: {error.strerror}; chmod go-w")
+        return None
+    except OSError:  # no folder can be made there
+        return None
+    return ObjectCache(root / "kernels", target, limit_bytes=limit_bytes, renew=renew)
+
+
+def fingerprint(target: Target, versions: Mapping[str, str]) -> dict[str, str | int]:
+    """Return the environment of a measurement, for the side-car of the bank."""
+    governor = present_facts(()).get("governor")
+    return machine_fingerprint(
+        target,
+        features="-".join(target.features),
+        onnxruntime=versions["onnxruntime"],
+        halide=versions["halide"],
+        **({"governor": governor} if governor else {}),
+    )
+
+
+def _manner(settings: TuneSettings, streams: int) -> Mapping[str, str]:
+    """The manner a model is validated in beyond the usual, as verdicts say it; see `MANNERS`."""
+    found = {"streams": str(streams) if streams > 1 else "", "shape_range": settings.shape_range}
+    return {name: value for name, value in found.items() if value}
+
+
+def _spare_place(places: ResultPlaces) -> Path:
+    """Return the root of the bank for what the bank of the run cannot take; it stays."""
+    if not places.reports_stay:
+        return places.om_file.parent / BANK_FOLDER
+    return places.bank or places.results / BANK_FOLDER
+
+
+def _journal(
+    bank: Bank,
+    target: Target,
+    model: ImportedModel,
+    versions: Mapping[str, str],
+    manner: Mapping[str, str],
+) -> BankJournal:
+    return BankJournal(
+        bank,
+        target.soc_version,
+        fingerprint=fingerprint(target, versions),
+        model={"name": model.name, "sha256": model.sha256, **manner},
+        engine_version=versions["aoe"],
+    )
+
+
+def result_places(context: ModeContext, model_name: str, job: JobType) -> ResultPlaces:
+    """Return AOE's workspace, or what `--output` says; it can be written afterwards.
+
+    Raises:
+        OptionError: the output is neither a directory nor an `.om` file.
+        OutputError: the directory cannot be made or written to.
+    """
+    output, stamp = context.settings.output, timestamp_of(context.now)
+    here = context.cwd / (context.settings.work_path or "")
+    among = context.one_of_many
+    name, bank = f"{model_name}_{stamp}", None
+    if output is None:
+        log = work_path(context.env, here)
+        results = log / "aoe_workspace" / name / "tunespace" / "result"
+        om_file = results / f"{name}_tune.om"
+    else:
+        output = context.cwd / output
+        is_file = output.suffix == ".om"
+        if not is_file and output.suffix.lower() in _OTHER_FILES and not output.is_dir():
+            raise OptionError(
+                "--output",
+                "neither a directory nor an .om file",
+                got=context.settings.output,
+                expected="a directory, which is made, or the name of the tuned model",
+                hint=f"--output={output.with_suffix('.om').name}",
+            )
+        results = output.parent if is_file else output
+        if context.settings.reports is None:
+            log = work_path(context.env, context.cwd, results)
+        else:
+            _writable(results)  # the tuned model goes there
+            log = results = context.cwd / context.settings.reports
+        bank = results / BANK_FOLDER
+        if among is not None:
+            results = results / among.folder
+        om_file = output if is_file else results / f"{model_name}_tune.om"
+    if among is not None and among.case:
+        results = results / among.case
+        om_file = results / om_file.name
+    return ResultPlaces(
+        tuning_name=name,
+        om_file=om_file,
+        results=_writable(results, make=output is not None),
+        result_file=log / result_name(job, stamp, os.getpid()),
+        bank=bank,
+        report=among.report if among is not None else "",
+        reports_stay=context.settings.reports_stay,
+        bank_made_of=context.settings.bank_made_of,
+    )
+
+
+def _writable(directory: Path, *, make: bool = True) -> Path:
+    """Return a directory that can be written to.
+
+    Args:
+        directory: Made where it is missing.
+        make: False to leave that to the first file in it: a run that is killed leaves no empty
+            folder in the workspace.
+    """
+    place = directory
+    try:
+        if make:
+            directory.mkdir(parents=True, exist_ok=True)
+        while not place.exists():
+            place = place.parent
+    except OSError as error:
+        raise OutputError(
+            str(directory),
+            f"cannot be created: {error.strerror}",
+            hint="give a directory you may write to with --output",
+        ) from error
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise OutputError(
+            str(directory),
+            "no permission to write there",
+            hint="give a directory you may write to with --output",
+        )
+    return directory

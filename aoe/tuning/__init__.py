@@ -1,1 +1,0 @@
-"""The tuning modes and the search they share."""

@@ -1,1 +1,0 @@
-"""What a run works with, and tests replace."""

@@ -1,1 +1,0 @@
-"""Operator tuning (OPAT)."""

@@ -1,1 +1,0 @@
-"""What runs would do, without doing it."""

@@ -1,1 +1,0 @@
-"""What the modes of a run leave together."""

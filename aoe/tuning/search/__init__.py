@@ -1,6 +1,0 @@
-"""Search: proposes configurations and learns from their trials; it never measures."""
-
-from aoe.tuning.search.protocol import BestTrial, Search, Trial
-from aoe.tuning.search.registry import SEARCHES, make_search
-
-__all__ = ["SEARCHES", "BestTrial", "Search", "Trial", "make_search"]

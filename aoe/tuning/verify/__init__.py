@@ -1,1 +1,0 @@
-"""`aoe verify`: whether the records of a bank still hold on this machine."""

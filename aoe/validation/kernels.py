@@ -1,0 +1,399 @@
+"""Kernels in the whole model: which of those that won alone stay, and with what gain.
+
+kernels that won alone -> one library -> accuracy of the model -> without those that slow it down
+-> proof of the gain over the untuned model -> notes for later runs
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from aoe.bank.operators import OperatorBank
+from aoe.bank.verdicts import BankNote
+from aoe.graph.weights import bytes_of
+from aoe.kernels.roofline import kept_bytes, multiply_adds
+from aoe.tasks.operators.chosen_kernel import ChosenKernel, kernels_of, lowest_precision
+from aoe.tasks.operators.operator import TunedOperator
+from aoe.tuner.live_report import Phase
+from aoe.tuner.policies import final_policy, variant_policy
+from aoe.tuner.tune_context import TuneContext
+from aoe.validation.accuracy import HeldAccuracy
+from aoe.validation.candidates import Drop
+from aoe.validation.comparing import ModelComparer, TimeIsUpError
+from aoe.validation.kernel_accuracy import AccuracyChecker
+from aoe.validation.kernel_assembly import Assembly
+from aoe.validation.memory_pruning import PEAK_RATIO, within_memory
+from aoe.validation.model_validator import (
+    OF_ALL,
+    OVER_PEAK,
+    ModelValidator,
+    ValidationResult,
+    decide_candidates,
+)
+from aoe.validation.prior_result import prior_result_of
+from aoe.validation.time_reserve import HURRIED_PROCESSES, NO_COSTS, ModelCosts
+from aoe.workload import Workload
+from aoebank import Event, plural
+
+
+def check_accuracy(tuning: TuneContext, assembly: Assembly) -> None:
+    """Refuse a metric that fails, or a bound out of reach, before time is spent on tuning.
+
+    Raises:
+        AccuracyError: the metric fails on the untuned model, or misses its bound there.
+        RunError: the untuned model cannot be run.
+    """
+    constraint = tuning.settings.precision.accuracy
+    if constraint is not None:
+        AccuracyChecker(
+            assembly,
+            tuning.machine.runner,
+            constraint=constraint,
+            inputs=tuning.subject.calibration,
+        ).check()
+
+
+Verdicts = Sequence[tuple[Workload, BankNote]]
+"""What a model made of kernels, to be kept in the bank."""
+
+
+def validate_model(
+    tuning: TuneContext,
+    bank: OperatorBank,
+    assembly: Assembly,
+    tuned: Sequence[TunedOperator],
+    costs: ModelCosts = NO_COSTS,
+) -> ValidationResult[ChosenKernel]:
+    """Return the kernels that stay in the whole model, and note the decision in the bank.
+
+    See `validate_kernels`; the figures are those over the imported model.
+    """
+    validation, verdicts = validate_kernels(tuning, bank, assembly, tuned, costs)
+    if verdicts:
+        bank.note(verdicts)
+    return with_figures(tuning, assembly, validation, costs)
+
+
+def validate_kernels(
+    tuning: TuneContext,
+    bank: OperatorBank,
+    assembly: Assembly,
+    tuned: Sequence[TunedOperator],
+    costs: ModelCosts = NO_COSTS,
+    *,
+    is_proven_anew: bool = False,
+) -> tuple[ValidationResult[ChosenKernel], Verdicts]:
+    """Return the kernels that stay in the run's graph; the library of just these is built.
+
+    What cannot be judged within the time limit is not used, and a later run judges it. What an
+    earlier run settled is believed; where all of it is, nothing is chosen again. What the model of
+    `--base_result` has dropped between the same nodes stays out. With `REPEAT_TUNE` nothing is
+    settled.
+
+    Args:
+        tuning: The model.
+        bank: Knows what earlier runs settled.
+        assembly: Puts the model together.
+        tuned: Its operators.
+        costs: What things take with this model.
+        is_proven_anew: True to measure in full even where all kernels are settled.
+
+    Returns:
+        The judgement, and what of it is to be kept.
+    """
+    tuning.time.phases.begin(Phase.VALIDATE)
+    earlier = {t.operator.key: earlier_verdict(tuning, bank, t.operator.workload) for t in tuned}
+    lookup_only = tuning.settings.lookup_only
+    candidates = kernels_of(tuned)
+    dropped = _dropped_in_base(
+        tuning, bank, assembly, [k for k in candidates if not earlier[k.key]]
+    )
+    earlier |= dict.fromkeys((one.key for one, _ in dropped), Event.DROPPED)
+    left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
+    checker = _accuracy_checker(tuning, assembly, candidates, left_s, costs)
+    if checker is None:  # else what was dropped counts too, or a second run would trade otherwise
+        candidates = [kernel for kernel in candidates if earlier[kernel.key] is not Event.DROPPED]
+    candidates = kernels_within_memory(tuning, candidates)
+    # one library for every model that is compared: a kernel that is left out stays in it
+    comparer = model_comparer(tuning, assembly, costs)
+    in_library, lost = compiled(tuning, assembly, candidates, comparer)
+    # accuracy before time: a kernel that has to go for it must not count in a gain
+    accuracy = _held(tuning, checker, in_library) if checker is not None else None
+    held = accuracy.kernels if accuracy is not None else in_library
+    kernels = [kernel for kernel in held if earlier[kernel.key] is not Event.DROPPED]
+    settled = () if is_proven_anew else kernels
+    own = frozenset(one.name for one in settled if earlier[one.key] is Event.KEPT)
+    validator = model_validator(tuning, comparer)
+    validation, news = decide_candidates(
+        validator,
+        kernels,
+        own=own,
+        prior=lambda: prior_result_of(
+            kernels,
+            own,
+            lambda one: bank.kept_in_base(one.source.workload),
+            assembly.surroundings,
+            repeat_tune=tuning.settings.repeat_tune,
+            usual_share=bank.usual_kept_share(one.source.workload.op_type for one in kernels),
+        ),
+        lookup_only=lookup_only,
+        progress=tuning.progress,
+    )
+    noted = [
+        (one.source.workload, validation.verdict(one, one.op_names, assembly.surroundings(one)))
+        for one in news
+    ]
+    noted += [(one.source.workload, note) for one, note in dropped]
+    if checker is not None and accuracy is not None:
+        validation = _still_accurate(checker, accuracy, validator, validation)
+    if len(validation.kept) < len(in_library):
+        assembly.build(validation.kept)  # the library a second run will build
+    as_before = {
+        one.name: Drop(reason=f"as in the earlier model: {note.search['reason']}")
+        for one, note in dropped
+    }
+    validation = replace(validation, drops={**validation.drops, **lost, **as_before})
+    return validation, () if lookup_only else noted
+
+
+def _dropped_in_base(
+    tuning: TuneContext,
+    bank: OperatorBank,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+) -> list[tuple[ChosenKernel, BankNote]]:
+    """Return the kernels the earlier model has dropped where they stand here, with that verdict.
+
+    What was dropped because of that whole model, see `OF_ALL`, is tried again.
+    """
+    if tuning.settings.repeat_tune:
+        return []
+    found = []
+    for one in kernels:
+        verdict = bank.dropped_in_base(one.source.workload, OF_ALL)
+        here = assembly.surroundings(one) if verdict is not None else frozenset()
+        if verdict is None or not here or not here <= verdict.surroundings:
+            continue
+        tuning.progress.step(f"left out {one.name}, as in the earlier model: {verdict.reason}")
+        note = BankNote.of_model(
+            Event.DROPPED,
+            one.op_names,
+            reason=verdict.reason,
+            estimate=None,
+            surroundings=here,
+        )
+        found.append((one, note))
+    return found
+
+
+def model_validator(
+    tuning: TuneContext, comparer: ModelComparer[ChosenKernel]
+) -> ModelValidator[ChosenKernel]:
+    """Return the validator of a model, with its bound on memory: `--memory`, else the peak.
+
+    What is settled in a graph an earlier mode has chosen is proven by `with_figures`.
+    """
+    weights = tuning.subject.model.proto.graph.initializer
+    return ModelValidator(
+        comparer,
+        tuning.progress.step,
+        bytes_kept_beside,
+        math.inf if is_memory_given(tuning) else PEAK_RATIO,
+        mapped_bytes=math.fsum(map(bytes_of, weights)),
+        proves_settled=tuning.settings.proves_settled and tuning.subject.chosen is None,
+    )
+
+
+def with_figures(
+    tuning: TuneContext,
+    assembly: Assembly,
+    validation: ValidationResult[ChosenKernel],
+    costs: ModelCosts = NO_COSTS,
+) -> ValidationResult[ChosenKernel]:
+    """Return the judgement with the figures that count: over the imported model.
+
+    Kernels were judged in the graph an earlier mode has chosen, for that one's gain is not theirs.
+    """
+    if tuning.subject.chosen is None:
+        return validation
+    if tuning.settings.lookup_only:
+        return replace(validation, graph_chosen=True)
+    comparer = model_comparer(tuning, assembly, costs)
+    tuning.progress.step("measuring the whole model against the imported one")
+    try:
+        gain = comparer.for_the_record(validation.kept, assembly.imported)
+    except TimeIsUpError:
+        tuning.progress.warn("the time limit left no time to measure it: no gain is claimed")
+        gain = comparer.unmeasured(validation.kept)
+    return replace(
+        validation,
+        comparison=gain.comparison,
+        estimate=gain.estimate,
+        surely=gain.surely,
+        processes=len(gain.processes),
+        graph_chosen=True,
+    )
+
+
+def _accuracy_checker(
+    tuning: TuneContext,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+    left_s: Callable[[], float],
+    costs: ModelCosts,
+) -> AccuracyChecker | None:
+    """Return the accuracy checker of the model, None where nothing has to be held."""
+    precision = tuning.settings.precision
+    asked, is_lower = precision.accuracy is not None, lowest_precision(kernels).is_lower
+    if precision.mode.lowest.is_lower and not is_lower:
+        lower = " or ".join(one.value for one in precision.mode.lowered)
+        tuning.progress.warn(f"no kernel in {lower} was proven faster than float32")
+    constraint = precision.constraint
+    if constraint is None or not (asked or is_lower):
+        return None
+    proof = costs.hurried(final_policy(tuning.threads_validated, left_s=left_s()))
+    return AccuracyChecker(
+        assembly,
+        tuning.machine.runner,
+        constraint=constraint,
+        inputs=tuning.subject.calibration,
+        left_s=left_s,
+        run_s=costs.load_s + costs.run_s,
+        following_s=HURRIED_PROCESSES * costs.comparison_s(proof),
+    )
+
+
+def kernels_within_memory(
+    tuning: TuneContext, kernels: Sequence[ChosenKernel]
+) -> list[ChosenKernel]:
+    """Return the kernels that keep no more than the user allows; a later run may allow others."""
+    limit = tuning.settings.kernel_memory_mib
+    if limit is None:
+        return list(kernels)
+    kept, left_out = within_memory(kernels, bytes_kept_beside, _work_of, limit << 20)
+    for name, reason in left_out.items():
+        tuning.progress.step(f"left out {name}: {reason}")
+    return kept
+
+
+def bytes_kept_beside(kernel: ChosenKernel) -> float:
+    """Return the bytes a kernel keeps besides the weights of the model, all places together.
+
+    Blocks of a kernel for any number of rows share the weights their algorithms have in common.
+    """
+    workload = kernel.source.workload
+    algorithms = {part.schedule.algorithm for part in kernel.source.parts}
+    kept = sum(kept_bytes(workload, algorithm) for algorithm in sorted(algorithms))
+    return len(kernel.regions) * (kept - kept_bytes(workload, ""))
+
+
+def _work_of(kernel: ChosenKernel) -> float:
+    return float(len(kernel.regions) * multiply_adds(kernel.source.workload))
+
+
+def _held(
+    tuning: TuneContext, checker: AccuracyChecker, kernels: Sequence[ChosenKernel]
+) -> HeldAccuracy[ChosenKernel]:
+    tuning.progress.step("checking the accuracy of the whole model")
+    held = checker.hold(kernels)
+    if held.made_up and held.weighed:
+        tuning.progress.warn(
+            "accuracy is checked on made-up inputs, which say little: give real ones with "
+            "--calibration or --inputs"
+        )
+    if not held.trade.holds:
+        tuning.progress.warn(f"{held.constraint} does not hold, not even in float32")
+    if held.weighed and not held.trade.in_time:
+        tuning.progress.warn("the time limit left no time to find out which kernels are accurate")
+    else:
+        for name in held.trade.roll_back:
+            tuning.progress.step(f"{name} goes back: the model is not accurate enough with it")
+    return held
+
+
+def _still_accurate(
+    checker: AccuracyChecker,
+    held: HeldAccuracy[ChosenKernel],
+    validator: ModelValidator[ChosenKernel],
+    validation: ValidationResult[ChosenKernel],
+) -> ValidationResult[ChosenKernel]:
+    """Return the judgement with its accuracy: errors may add up anew where kernels were dropped."""
+    if {k.source.name for k in validation.kept} == {k.source.name for k in held.kernels}:
+        return replace(validation, accuracy=held)
+    again = checker.hold(validation.kept)
+    if not again.trade.in_time:
+        return validator.undecided(validation.kept)
+    if again.trade.roll_back:
+        validation = validator.confirm(again.kernels)
+    return replace(validation, accuracy=held.followed_by(again))
+
+
+def model_comparer(
+    tuning: TuneContext, assembly: Assembly, costs: ModelCosts, **points: Any
+) -> ModelComparer[ChosenKernel]:
+    """Return the comparer of models with kernels, within the time limit.
+
+    Args:
+        tuning: The run.
+        assembly: Puts the model together.
+        costs: What things take with this model.
+        points: `elsewhere` and `weight` of a `ModelComparer`.
+    """
+    threads, settings = tuning.threads_validated, tuning.settings
+    left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
+    return ModelComparer(
+        assembly,
+        tuning.machine.runner,
+        screen=variant_policy(threads, accept_busy=settings.accept_busy, left_s=left_s()),
+        final=final_policy(
+            threads,
+            accept_busy=settings.accept_busy,
+            run_loop=settings.run_loop,
+            left_s=left_s(),
+        ),
+        inputs=tuning.subject.inputs,
+        left_s=left_s,
+        costs=costs,
+        streams=tuning.subject.streams,
+        **points,
+    )
+
+
+def earlier_verdict(tuning: TuneContext, bank: OperatorBank, workload: Workload) -> Event | None:
+    """Return the settled verdict of this model on a kernel, None where validation decides again.
+
+    Kernels that were dropped for the model's peak memory are decided again under `--memory`.
+    """
+    if tuning.settings.repeat_tune:
+        return None
+    ignored = OVER_PEAK if is_memory_given(tuning) else None
+    return bank.model_verdict(workload, ignored=ignored)
+
+
+def is_memory_given(tuning: TuneContext) -> bool:
+    """True if `--memory` bounds the kernels; else the peak of a session does."""
+    return tuning.settings.kernel_memory_mib is not None
+
+
+def compiled(
+    tuning: TuneContext,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+    comparer: ModelComparer[ChosenKernel],
+) -> tuple[list[ChosenKernel], dict[str, Drop]]:
+    """Build the library of a model; return the kernels that are in it, and why others are not.
+
+    All of them were compiled before: what fails now says nothing of a kernel.
+    """
+    tuning.progress.step(f"compiling {plural(len(kernels), 'kernel')} for the model")
+    errors = assembly.build(kernels, left_s=comparer.left_s() - comparer.least_s)
+    for name, error in errors.items():
+        tuning.progress.warn(f"kernel {name} left out: {error}")
+    lost = {
+        name: Drop(reason=f"not decided, its kernel could not be compiled: {error}", is_final=False)
+        for name, error in errors.items()
+    }
+    return [kernel for kernel in kernels if kernel.source.name not in errors], lost

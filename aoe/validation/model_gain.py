@@ -1,0 +1,209 @@
+"""Gain of a tuned model from comparisons: its interval, and the mean over the points of a range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from aoe.execute.tasks import ModelComparison, joined_comparison
+from aoe.measurement import (
+    Measurement,
+    Scatter,
+    SpeedupEstimate,
+    estimate_speedup,
+    mean_estimate,
+)
+from aoe.measurement.memory import median_memory
+from aoe.validation.intervals import ACCEPTING, PRINTED, ProcessGain, ProcessRatio, looks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointComparison:
+    """A tuned model against the untuned one at one point of a range: pairs, and what they say.
+
+    Attributes:
+        number: Of the point, in their order.
+        measurement: All pairs.
+        estimate: Speed-up with its 95 % interval.
+        at_most: Upper end of the 99 % interval: a model surely loses where it lies below 1. Of five
+            points at which nothing changes, one would lose by 95 % in every eighth run.
+        standard_error: Of the logarithm of the speed-up; 0 where only its interval is known.
+    """
+
+    number: int
+    measurement: Measurement
+    estimate: SpeedupEstimate
+    at_most: float
+    standard_error: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelGain:
+    """The untuned model against a tuned one.
+
+    Attributes:
+        comparison: All pairs, and the worst deviation.
+        estimate: Speed-up with its 95 % interval.
+        surely: Lower end of the 99 % interval; where it has to exceed 1, a model that is no
+            faster passes once in 200, with the second look of `for_the_record` at most twice.
+        processes: Speed-up in each process; none where one process chose among variants.
+        scatter: How far its processes lie apart, with what was known of that; None where they
+            cannot tell.
+        standard_error: Of the logarithm of the speed-up; 0 where only its interval is known.
+        is_open: True if a few hurried processes do not say whether it is faster or not.
+        points: Of a range, the gain at each point where it was measured, in their order.
+    """
+
+    comparison: ModelComparison
+    estimate: SpeedupEstimate
+    surely: float
+    processes: tuple[float, ...] = ()
+    scatter: Scatter | None = None
+    standard_error: float = 0.0
+    is_open: bool = False
+    points: tuple[PointComparison, ...] = ()
+
+
+class PointMean:
+    """Geometric mean over the points at which two models are compared; of one point, its gain.
+
+    Args:
+        weights: Of each point; 0 where only results are compared.
+    """
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        self._shares = [one / sum(weights) for one in weights]
+        self._timed = [number for number, one in enumerate(weights) if one > 0]
+
+    def of_one(self, found: ModelComparison) -> ModelGain:
+        """Return the gain of a comparison in a single process, from the intervals of its pairs."""
+        estimates = {number: estimate_speedup(found.points[number]) for number in self._timed}
+        shares = [self._shares[number] for number in estimates]
+        estimate = mean_estimate([*estimates.values()], shares)
+        return ModelGain(
+            comparison=found,
+            estimate=estimate,
+            surely=estimate.low,
+            points=self._points(found, {n: (one, one.high, 0.0) for n, one in estimates.items()}),
+        )
+
+    def is_clear(
+        self,
+        found: Sequence[ModelComparison],
+        known: Scatter | None,
+        expected_us: float | None = None,
+    ) -> bool:
+        """True if processes prove a gain before all have run, on a machine that was quiet."""
+        if len(found) not in looks(known):
+            return False
+        if not all(one.deviation.acceptable and one.counts for one in found):
+            return False
+        if not self._together(found, in_turns=False, known=known).is_sure:
+            return False
+        if known is None:
+            return True
+        gain = self.gain(found, in_turns=False, known=known)
+        return _is_larger_than_wide(gain.estimate) or (
+            expected_us is not None and saves_as_expected(gain, expected_us)
+        )
+
+    def gain(
+        self, found: Sequence[ModelComparison], *, in_turns: bool, known: Scatter | None = None
+    ) -> ModelGain:
+        """Return the gain of comparisons, one per process; see `ProcessGain`."""
+        gain = self._together(found, in_turns=in_turns, known=known)
+        joined = joined_comparison(found, median_memory)
+        estimates = {}
+        for number in self._timed:
+            ratios = tuple(ProcessRatio.of(one.points[number]) for one in found)
+            at_point = ProcessGain(processes=ratios, in_turns=in_turns, known=known)
+            estimate = _estimate(at_point, len(joined.points[number].tuned_us))
+            most = math.exp(at_point.middle + at_point.half_width(ACCEPTING))
+            estimates[number] = estimate, most, at_point.standard_error
+        return ModelGain(
+            comparison=joined,
+            estimate=_estimate(gain, sum(one.pairs for one, *_ in estimates.values())),
+            surely=math.exp(gain.middle - gain.half_width(ACCEPTING)),
+            processes=tuple(math.exp(process.log) for process in gain.processes),
+            scatter=gain.scatter,
+            standard_error=gain.standard_error,
+            points=self._points(joined, estimates),
+        )
+
+    def _together(
+        self, found: Sequence[ModelComparison], *, in_turns: bool, known: Scatter | None
+    ) -> ProcessGain:
+        processes = tuple(ProcessRatio.mean(one.points, self._shares) for one in found)
+        return ProcessGain(processes=processes, in_turns=in_turns, known=known)
+
+    def _points(
+        self, found: ModelComparison, estimates: Mapping[int, tuple[SpeedupEstimate, float, float]]
+    ) -> tuple[PointComparison, ...]:
+        """Return the gains at the points of a range, none without one."""
+        if len(self._shares) < 2:
+            return ()
+        return tuple(
+            PointComparison(
+                number=number,
+                measurement=found.points[number],
+                estimate=estimate,
+                at_most=most,
+                standard_error=error,
+            )
+            for number, (estimate, most, error) in estimates.items()
+        )
+
+
+class MeasuredGain(Protocol):
+    """A gain with what tells how sure it is: of processes, or as a validation keeps it."""
+
+    @property
+    def comparison(self) -> ModelComparison:
+        """All pairs, at the point of a range that takes most."""
+        ...
+
+    @property
+    def estimate(self) -> SpeedupEstimate:
+        """Speed-up of the model."""
+        ...
+
+    @property
+    def standard_error(self) -> float:
+        """Of the logarithm of the speed-up."""
+        ...
+
+    @property
+    def points(self) -> tuple[PointComparison, ...]:
+        """Of a range, the gains, that at the largest point last."""
+        ...
+
+
+def saves_as_expected(gain: MeasuredGain, expected_us: float) -> bool:
+    """True unless a model saves less than expected by more than one standard error.
+
+    Args:
+        gain: Of the model. Of a range, its largest point counts: there kernels save what they
+            promise.
+        expected_us: Time it is expected to save.
+    """
+    here = gain.points[-1] if gain.points else gain
+    speedup = here.estimate.median * math.exp(here.standard_error)
+    return (speedup - 1) * gain.comparison.measurement.latency_us >= expected_us
+
+
+def _is_larger_than_wide(estimate: SpeedupEstimate) -> bool:
+    """Return True if the least gain there is in an interval is more than it is wide."""
+    return estimate.low - 1 > estimate.high - estimate.low
+
+
+def _estimate(gain: ProcessGain, pairs: int) -> SpeedupEstimate:
+    printed = gain.half_width(PRINTED)
+    return SpeedupEstimate(
+        median=math.exp(gain.middle),
+        low=math.exp(gain.middle - printed),
+        high=math.exp(gain.middle + printed),
+        pairs=pairs,
+        coverage=PRINTED,
+    )

@@ -1,0 +1,201 @@
+"""Time reserve: seconds of a limit kept for validation and writing, estimated from the run so far.
+
+Everything behind the search loads the whole model anew, which takes seconds for a large one. What
+it took to load and to run it once is known from the first profile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from aoe.execute.tasks import PAIRS_OF_TWO_ROUNDS
+from aoe.measurement import MeasurePolicy
+from aoe.ort.profile import ModelProfile, profile_runs
+from aoe.tuner.live_report import Stopwatch
+from aoe.tuner.policies import final_policy, single_run_policy, variant_policy
+
+PROCESSES = 5
+"""Worker processes the final comparison is spread over."""
+HURRIED_PROCESSES, LEAST_PROCESSES = 4, 2
+"""The same where time is short, each loading both models once, every other one the tuned one first.
+With two, a gain of 14 % can be proven, with one of 26 %; what one does not prove is not decided."""
+_PROCESS_S = 1.0
+"""A worker ends, and another one starts, on a quiet machine."""
+_LEAST_SHARE_GIVEN = 0.2
+"""Beside more neighbours than that no limit of time holds; it is not all kept for them."""
+_LINK_S = 1.0
+_RUNS_BEFORE = 3
+"""Of each session, before the first pair: results, calibration of the samples."""
+_HURRIED_PAIRS, _LEAST_PAIRS = 4, 2
+"""Pairs of a process in a hurry. The second number is for a range, if four at the point that takes
+most cost more than beginning the process. Each other point has as many as cost no more than those,
+fewer than `PAIRS_OF_TWO_ROUNDS`."""
+_PAIRS_SHARE = 0.25
+"""What pairs may cost beyond those, as a share of what beginning a process with its models does."""
+_PAIRS_KNOWN = 6
+"""Pairs an interval needs; a measurement that takes long ends with them."""
+_SHARE, _HURRIED_SHARE, _LEAST_SHARE = 0.25, 0.5, 0.75
+"""Most of the time left that is kept for a thorough judgement, for a hurried one, and for one by
+the least processes: what is not judged is not used, and was found in vain."""
+_FINISHING_WRITES = 2.5
+"""Times the weights are written once: they are hashed, packed with what kernels read, synced."""
+_GROUP_TESTS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCosts:
+    """Seconds that sessions, runs and comparisons of this model take.
+
+    Attributes:
+        load_s: Loading it into a session.
+        run_s: One run, untuned; with inputs of several shapes, of those that take most.
+        elsewhere_s: The same at each other point of a range.
+        write_s: Writing its weights once.
+        process_s: Ending a worker and starting another one, which takes CPU time.
+    """
+
+    load_s: float = 0.0
+    run_s: float = 0.0
+    elsewhere_s: tuple[float, ...] = ()
+    write_s: float = 0.0
+    process_s: float = _PROCESS_S
+
+    @classmethod
+    def of(cls, profile: ModelProfile, *, write_s: float) -> ModelCosts:
+        """Return the costs of the later phases, from the first profile."""
+        run_s = profile.model_us / 1e6
+        return cls(
+            load_s=max(0.0, profile.load_s - run_s),
+            run_s=run_s,
+            write_s=write_s,
+            process_s=_PROCESS_S / max(_LEAST_SHARE_GIVEN, profile.given_share),
+        )
+
+    @classmethod
+    def of_comparison(cls, seconds: float, model_us: float) -> ModelCosts:
+        """Return the costs from a hurried comparison of a model with itself, in a new process."""
+        run_s, sessions = model_us / 1e6, _sessions(_HURRIED_PAIRS)
+        runs_s = sessions * (_RUNS_BEFORE + _HURRIED_PAIRS) * run_s
+        return cls(load_s=max(0.0, seconds - _PROCESS_S - runs_s) / sessions, run_s=run_s)
+
+    def comparison_s(
+        self, policy: MeasurePolicy, elsewhere: Sequence[MeasurePolicy] | None = None
+    ) -> float:
+        """Return the most a comparison in a process of its own should take, at all points.
+
+        Args:
+            policy: Of the comparison.
+            elsewhere: Policies at the other points; None for those that suit them.
+        """
+        sessions = _sessions(policy.pairs_max)
+        points_s = _point_s(policy, self.run_s, sessions)
+        policies = self.elsewhere(policy) if elsewhere is None else elsewhere
+        for run_s, other in zip(self.elsewhere_s, policies, strict=True):
+            points_s += _point_s(other, run_s, sessions)
+        return self.process_s + sessions * self.load_s + points_s
+
+    def elsewhere(self, policy: MeasurePolicy) -> tuple[MeasurePolicy, ...]:
+        """Return the policies of a comparison at the other points: short calls have more pairs."""
+        pairs = policy.pairs_max
+        if pairs > policy.pairs_min or pairs < _LEAST_PAIRS:  # what is enough, the policy says
+            return (policy,) * len(self.elsewhere_s)
+        most = max(pairs, PAIRS_OF_TWO_ROUNDS - 2)
+        affordable = (
+            2 * int(pairs * self.run_s / (2 * run_s)) if run_s > 0 else most
+            for run_s in self.elsewhere_s
+        )
+        counts = (max(pairs, min(most, count)) for count in affordable)
+        return tuple(replace(policy, pairs_min=count, pairs_max=count) for count in counts)
+
+    def at_points(self, points_s: Sequence[float]) -> ModelCosts:
+        """Return the costs of a model that is run at several points, by the seconds of a run."""
+        return replace(self, run_s=points_s[-1], elsewhere_s=tuple(points_s[:-1]))
+
+    def at_each(self) -> tuple[ModelCosts, ...]:
+        """Return the costs at each of the other points alone."""
+        return tuple(replace(self, run_s=one, elsewhere_s=()) for one in self.elsewhere_s)
+
+    @property
+    def finishing_s(self) -> float:
+        """What follows in any case: parts are hashed, packed and synced, reports written."""
+        return 0.5 + _FINISHING_WRITES * self.write_s
+
+    def profiling_s(self, runs: int) -> float:
+        """Return the seconds of a profile of so many runs that count."""
+        return self.load_s + profile_runs(runs) * self.run_s
+
+    def hurried(self, policy: MeasurePolicy) -> MeasurePolicy:
+        """Return a policy that takes as little time as one process of several may.
+
+        What a session runs for its results and to calibrate its samples has warmed it up. There
+        are four pairs, and more where they cost little beside loading, in one round all of them.
+        """
+        pairs, most = _HURRIED_PAIRS, PAIRS_OF_TWO_ROUNDS - 2
+        if self.run_s > 0:
+            begun_s = self.process_s + _sessions(_HURRIED_PAIRS) * self.load_s
+            if self.elsewhere_s and 2 * _HURRIED_PAIRS * self.run_s > begun_s:
+                pairs = _LEAST_PAIRS
+            pairs = max(pairs, min(most, 2 * int(_PAIRS_SHARE * begun_s / (4 * self.run_s))))
+        return replace(policy, pairs_min=pairs, pairs_max=pairs, warmup=0, tries=1)
+
+    def validation_s(
+        self, left_s: float, screen: MeasurePolicy, final: MeasurePolicy, finals: int = 1
+    ) -> float:
+        """Return the seconds that are kept for all that follows the search.
+
+        Args:
+            left_s: Seconds until the time limit.
+            screen: Policy of a comparison while kernels are chosen.
+            final: Policy of one process of the final comparison.
+            finals: Comparisons of that kind.
+        """
+        free_s = max(0.0, left_s - self.finishing_s)
+        wanted_s = finals * PROCESSES * self.comparison_s(final)
+        wanted_s += _GROUP_TESTS * self.comparison_s(screen)
+        one_s = finals * self.comparison_s(self.hurried(final))
+        memory_s = finals * self.comparison_s(single_run_policy(final.threads))
+        kept_s = max(
+            min(_SHARE * free_s, _LINK_S + wanted_s),
+            min(_HURRIED_SHARE * free_s, _LINK_S + memory_s + HURRIED_PROCESSES * one_s),
+            # one more: now and then one takes twice as long
+            min(_LEAST_SHARE * free_s, _LINK_S + (LEAST_PROCESSES + 1) * one_s),
+        )
+        return min(left_s, self.finishing_s + kept_s)
+
+
+NO_COSTS = ModelCosts()
+"""Where there is no time limit, nothing has to be reckoned."""
+
+
+def _point_s(policy: MeasurePolicy, run_s: float, sessions: int) -> float:
+    """Return the seconds of a comparison at one point, from the first run on."""
+    least_s = max(policy.enough_s, 2 * _PAIRS_KNOWN * run_s)
+    pairs_s = min(2 * policy.pairs_max * run_s, 2 * least_s)
+    return sessions * (_RUNS_BEFORE + policy.warmup) * run_s + pairs_s
+
+
+def _sessions(most_pairs: int) -> int:
+    """Return the number of times models are loaded for one comparison: both in each round."""
+    return 4 if most_pairs >= PAIRS_OF_TWO_ROUNDS else 2
+
+
+def one_process_of(final: MeasurePolicy) -> MeasurePolicy:
+    """Return the share of the final comparison's pairs that one process takes."""
+    return replace(
+        final,
+        pairs_min=math.ceil(final.pairs_min / PROCESSES),
+        pairs_max=math.ceil(final.pairs_max / PROCESSES),
+    )
+
+
+def searching_time(
+    stopwatch: Stopwatch, costs: ModelCosts, threads: int, finals: int = 1
+) -> Stopwatch:
+    """Return the time of a run but for what follows its search: so many final comparisons."""
+    if stopwatch.limit_s is None:
+        return stopwatch
+    left_s = stopwatch.left_s()
+    screen, final = variant_policy(threads, left_s=left_s), final_policy(threads, left_s=left_s)
+    return stopwatch.keeping(costs.validation_s(left_s, screen, one_process_of(final), finals))

@@ -1,0 +1,375 @@
+"""The time limit of a run holds over all its phases, whichever of them takes long.
+
+Nothing is measured: a clock that only the phases move on says what each has taken.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from support.engine.environments import run_environment
+from support.engine.fakes import RecordingProgress, ScriptedClock, ScriptedRunner
+from support.engine.models import conv_net, save_model
+from support.engine.scripted_runs import ScriptedCpu
+from support.tiers import chosen_every_day, few_every_day
+
+from aoe.device.forks import NO_TIME
+from aoe.errors import RunTimeoutError, TurnTimeoutError
+from aoe.execute.runner import MEASURING_TASKS
+from aoe.folders.turns import Turns
+from aoe.graph.weights import WeightStore
+from aoe.om.file import MODEL, unpack
+from aoe.ort import profile
+from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_runs
+from aoe.runs.operators import run as opat_run
+from aoe.runs.operators.result import OpatResult
+from aoe.tuner import tuned_model
+from aoe.tuner.mode import ModeContext, TuneSettings
+from aoe.tuner.parts import EngineParts
+from aoe.tuner.precision.settings import parse_precision
+
+_SLACK = 0.05
+_NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@dataclass
+class Costs:
+    """Seconds each thing takes.
+
+    Attributes:
+        load_s: Loading the model into a session.
+        run_s: One run of it.
+        trial_s: A candidate of the search, its policy aside.
+        compile_s: One kernel.
+        link_s: A library.
+        write_s: The weights of the model, once.
+        process_s: A worker, until it can be asked.
+        optimize_s: ONNX Runtime's optimised graph.
+    """
+
+    load_s: float = 0.1
+    run_s: float = 0.01
+    trial_s: float = 0.2
+    compile_s: float = 0.3
+    link_s: float = 1.0
+    write_s: float = 0.05
+    process_s: float = 1.5
+    optimize_s: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class TimedRunner(ScriptedRunner):
+    """A scripted runner whose answers take their time."""
+
+    clock: ScriptedClock
+    costs: Costs
+    is_fresh: bool = True
+
+    def restart(self, following: int = 0) -> None:
+        ScriptedRunner.restart(self, following)
+        self.is_fresh = True
+
+    def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        with self.turns.measuring() if task in MEASURING_TASKS else nullcontext():
+            return self._called(task, timeout_s, arguments)
+
+    def _called(self, task: str, timeout_s: float, arguments: dict[str, Any]) -> Any:
+        needed_s = self._cost_s(task, arguments) + self.costs.process_s * self.is_fresh
+        self.is_fresh = False
+        self.clock.advance(task, min(needed_s, timeout_s))
+        if needed_s > timeout_s:
+            raise RunTimeoutError(task, "no answer from the worker", got=f"over {timeout_s} s")
+        found = ScriptedRunner.call(self, task, timeout_s=timeout_s, **arguments)
+        if task == "compile_kernels" and arguments["all_s"] < self._compiling_s(arguments):
+            return dict.fromkeys(found, NO_TIME)
+        return found
+
+    def _compiling_s(self, arguments: dict[str, Any]) -> float:
+        return self.costs.compile_s * math.ceil(len(arguments["kernels"]) / arguments["at_once"])
+
+    def _cost_s(self, task: str, arguments: dict[str, Any]) -> float:
+        costs = self.costs
+        if task == "measure_candidates":
+            policy = arguments["policy"]
+            pairs_s = min(policy.enough_s, 2 * policy.pairs_max * costs.run_s / 10)
+            return len(arguments["schedules"]) * (costs.trial_s + pairs_s)
+        if task == "compare_models":
+            policy = arguments["policy"]
+            rounds = 2 if policy.pairs_max >= 12 else 1
+            runs = 2 * rounds * (4 + policy.warmup) + 2 * policy.pairs_max
+            return 2 * rounds * costs.load_s + runs * costs.run_s
+        if task == "run_model":
+            return costs.load_s + costs.run_s
+        if task == "compile_kernels":
+            return min(arguments["all_s"], self._compiling_s(arguments))
+        return 1.0 if task == "machine_rates" else 0.02
+
+
+class _WaitingTurns(Turns):
+    """Turns of a run; before one of them another run measures."""
+
+    def __init__(self, run: TimedRun, left_s: Callable[[], float]) -> None:
+        Turns.__init__(self, None, ())
+        self._run, self._left = run, left_s
+        self._depth = self._count = 0
+
+    @contextmanager
+    def measuring(self, should_stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        if self._depth == 0:
+            self._count += 1
+            if self._count == self._run.turns_before + 1:
+                self._wait()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    def _wait(self) -> None:
+        left_s = self._left()
+        self._run.clock.advance("waiting", min(left_s, self._run.waiting_s))
+        if self._run.waiting_s > left_s:
+            raise TurnTimeoutError("time limit", "it was over before the cores were free")
+
+
+@dataclass
+class TimedRun:
+    """A whole run of operator tuning on that clock."""
+
+    root: Path
+    clock: ScriptedClock
+    progress: RecordingProgress
+    costs: Costs
+    waiting_s: float = 0.0
+    turns_before: int = 0
+    parts: dict[str, Any] = field(default_factory=dict)
+
+    def _turns(self, *given: Any) -> Turns:
+        """Return turns before one of which another run has the cores for a while."""
+        return _WaitingTurns(self, given[3])
+
+    def tune(self, limit_s: float | None, **settings: Any) -> OpatResult:
+        bank = self.root / "bank"
+        bank.mkdir(exist_ok=True)
+        context = ModeContext(
+            settings=TuneSettings(
+                model=save_model(conv_net(), self.root / "net.onnx"),
+                output=self.root / "out",
+                tuning_time_limit_s=limit_s,
+                **settings,
+            ),
+            env=run_environment(bank),
+            cwd=self.root,
+            progress=self.progress,
+            now=_NOW,
+            engine=EngineParts(clock=self.clock, open_turns=self._turns, **self.parts),
+        )
+        return opat_run.run(context)
+
+
+@pytest.fixture
+def costs() -> Costs:
+    """Return what things take; a test changes it before it tunes."""
+    return Costs()
+
+
+@pytest.fixture
+def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iterator[TimedRun]:
+    """Return a run each phase of which costs what `costs` say."""
+    clock = ScriptedClock()
+
+    def runner(device: Any, target: Any, toolchain: Any, turns: Turns) -> TimedRunner:
+        return TimedRunner(
+            clock=clock,
+            turns=turns,
+            costs=costs,
+            device=device,
+            target=target,
+            jitter=0.0005,
+            drift=0.0,
+            model=lambda baseline, tuned: 1.5,
+            results=lambda part: [np.ones(3, np.float32)],
+        )
+
+    def profiled(model: Any, *_: Any, most_s: float = math.inf, **__: Any) -> ModelProfile:
+        runs = max(LEAST_RUNS, min(10, int(most_s / costs.run_s) if most_s < 1e6 else 10))
+        clock.advance("profile", costs.load_s + profile_runs(runs) * costs.run_s)
+        proto = (
+            onnx.load(str(model), load_external_data=False) if isinstance(model, Path) else model
+        )
+        each_us = costs.run_s * 1e6 / len(proto.graph.node)
+        return ModelProfile(
+            node_us={node.name: each_us for node in proto.graph.node},
+            model_us=costs.run_s * 1e6,
+            runs=runs,
+            load_s=costs.load_s + costs.run_s,
+        )
+
+    class TimedCpu(ScriptedCpu):
+        def build_library(self, *_: object, file: Path, **__: object) -> Path:
+            clock.advance("link", costs.link_s)
+            file.write_bytes(b"library")
+            return file
+
+        def optimize(self, *arguments: Any, **how: Any) -> onnx.ModelProto:
+            clock.advance("optimize", costs.optimize_s)
+            return ScriptedCpu.optimize(self, *arguments, **how)
+
+    written = WeightStore.externalize
+
+    def externalize(store: WeightStore, proto: onnx.ModelProto) -> onnx.ModelProto:
+        if "weights" not in clock.spent_s:
+            clock.advance("weights", costs.write_s)
+        return written(store, proto)
+
+    packed = tuned_model.write_offline_model
+
+    def write_offline_model(*arguments: Any) -> None:
+        clock.advance("pack", 3 * costs.write_s)
+        packed(*arguments)
+
+    monkeypatch.setattr(tuned_model, "write_offline_model", write_offline_model)
+    monkeypatch.setattr(WeightStore, "externalize", externalize)
+    yield TimedRun(
+        root=tmp_path,
+        clock=clock,
+        progress=RecordingProgress(),
+        costs=costs,
+        parts={
+            "resolve_target": lambda soc, cores: (TimedCpu(), TimedCpu().describe(cores)),
+            "check_toolchain": lambda *_: None,
+            "open_runner": runner,
+            "profile_model": profiled,
+        },
+    )
+    assert profile.profile_runs(10) == 13
+
+
+SLOW = {
+    "all quick": {},
+    "loading": {"load_s": 2.5, "run_s": 0.1},
+    "running": {"run_s": 0.5},
+    "candidates": {"trial_s": 3.0},
+    "compiling": {"compile_s": 8.0},
+    "linking": {"link_s": 4.0},
+    "writing": {"write_s": 2.0},
+    "starting": {"process_s": 6.0},
+    "everything": {"load_s": 1.5, "run_s": 0.3, "trial_s": 2.0, "compile_s": 2.0, "write_s": 1.0},
+}
+
+
+_EVERYDAY = {("loading", 45.0), ("compiling", 45.0), ("everything", 90.0)}
+
+
+@pytest.mark.parametrize(
+    ("slow", "limit_s"),
+    chosen_every_day(((slow, s) for slow in SLOW for s in (45.0, 90.0, 300.0)), _EVERYDAY),
+)
+def test_limit_holds_whichever_phase_is_slow(
+    timed: TimedRun, costs: Costs, slow: str, limit_s: float
+) -> None:
+    vars(costs).update(SLOW[slow])
+    result = timed.tune(limit_s)
+    trial_s = costs.trial_s + costs.compile_s + 4.0
+    assert timed.clock.now_s <= limit_s * (1 + _SLACK) + trial_s, timed.clock.spent_s
+    unpack(result.om_file, timed.root / "unpacked")
+    nodes = onnx.load(str(timed.root / "unpacked" / MODEL), load_external_data=False).graph.node
+    assert any(node.domain == "aoe" for node in nodes) == bool(result.validation.kept)
+    if not result.validation.kept:
+        assert result.speedup == 1.0
+        assert "time limit" in " ".join(timed.progress.texts("warn")), timed.clock.spent_s
+
+
+@pytest.mark.parametrize("limit_s", [45.0, 90.0])
+def test_limit_holds_where_accuracy_is_traded(
+    timed: TimedRun, costs: Costs, limit_s: float
+) -> None:
+    costs.load_s = 3.0
+    timed.tune(limit_s, precision=parse_precision(None, accuracy="cosine>=0.99"))
+    assert timed.clock.spent_s["run_model"] > 0
+    assert timed.clock.now_s <= limit_s * (1 + _SLACK) + 5.0, timed.clock.spent_s
+
+
+def test_gain_is_kept_where_the_time_allows_for_a_proof(timed: TimedRun) -> None:
+    result = timed.tune(90.0)
+    assert result.validation.kept and result.speedup == pytest.approx(1.5, rel=0.01)
+    assert timed.progress.texts("warn") == []
+
+
+def test_large_model_keeps_what_it_gains_within_45_seconds(timed: TimedRun, costs: Costs) -> None:
+    # VGG-19 and GPT-2 on 2 cores: 17 s until the operators are known, 0.4 s to load a session
+    costs.optimize_s, costs.load_s, costs.run_s = 15.0, 0.4, 0.11
+    costs.write_s, costs.process_s, costs.compile_s, costs.trial_s = 0.85, 0.75, 0.8, 0.8
+    result = timed.tune(45.0)
+    assert result.validation.kept, timed.clock.spent_s
+    assert result.validation.estimate.low > 1
+    assert timed.clock.spent_s["measure_candidates"] > 5.0  # half a dozen first guesses
+    assert timed.clock.now_s <= 45.0 * (1 + _SLACK)
+
+
+def test_without_a_limit_nothing_is_cut_short(timed: TimedRun, costs: Costs) -> None:
+    costs.load_s, costs.run_s = 2.0, 0.2
+    result = timed.tune(None)
+    assert result.validation.kept
+    assert result.tuned_profile.runs == 10
+
+
+def test_what_there_was_no_time_to_judge_is_judged_by_the_next_run(
+    timed: TimedRun, costs: Costs
+) -> None:
+    usual = replace(costs)
+    costs.load_s = 25.0  # not even one process fits
+    first = timed.tune(60.0)
+    assert first.validation.kept == () and "time limit" in first.validation.undecided
+    assert "--lookup_only takes it unmeasured" in " ".join(timed.progress.texts("warn"))
+    costs.load_s = usual.load_s
+    second = timed.tune(600.0)
+    assert second.validation.kept
+
+
+@pytest.mark.parametrize(("link_s", "is_told"), [(1.0, False), (200.0, True)])
+def test_run_beyond_its_limit_says_what_took_the_time(
+    timed: TimedRun, costs: Costs, link_s: float, is_told: bool
+) -> None:
+    costs.link_s = link_s  # a linker is not interrupted
+    timed.tune(90.0)
+    told = [text for text in timed.progress.texts("warn") if "time limit of 90 s" in text]
+    assert bool(told) is is_told
+    if told:
+        assert re.match(r"took \d{3} s with a time limit of 90 s: 2\d\d s judge, ", told[0])
+
+
+# ---- beside another run ----
+
+
+@pytest.mark.parametrize("turns_before", [0, 1])
+def test_run_that_has_no_turn_before_its_limit_ends_with_a_word(
+    timed: TimedRun, turns_before: int
+) -> None:
+    timed.waiting_s, timed.turns_before = 500.0, turns_before
+    with pytest.raises(TurnTimeoutError, match="over before the cores were free"):
+        timed.tune(60.0)
+    assert timed.clock.now_s <= 60.0 * (1 + _SLACK)
+
+
+@pytest.mark.parametrize("turns_before", few_every_day([2, 3, 4, 6, 8, 10], 3))
+@pytest.mark.parametrize("waiting_s", [20.0, 500.0])
+def test_limit_holds_wherever_another_run_is_waited_for(
+    timed: TimedRun, turns_before: int, waiting_s: float
+) -> None:
+    timed.waiting_s, timed.turns_before = waiting_s, turns_before
+    timed.tune(60.0)
+    assert timed.clock.now_s <= 60.0 * (1 + _SLACK) + 5.0, timed.clock.spent_s
+    timed.waiting_s = 0.0
+    again = timed.tune(600.0)  # nothing that was not measured is remembered
+    assert again.validation.kept

@@ -1,0 +1,308 @@
+"""The final comparison where time is short: fewer loads of the models, an honest interval."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from support.engine.fakes import ScriptedRunner
+from support.engine.tuning import make_kernel
+from support.engine.validating import SCREEN, FakeAssembly
+
+from aoe.execute.messages import ModelPart
+from aoe.execute.tasks import WHOLE_MODELS, ComparisonTerms
+from aoe.measurement import MeasurePolicy, Outcome, Scatter
+from aoe.ort.inputs import MADE_UP
+from aoe.validation.comparing import ModelComparer, TimeIsUpError
+from aoe.validation.model_validator import ModelValidator
+from aoe.validation.time_reserve import HURRIED_PROCESSES, PROCESSES, ModelCosts
+
+_COSTS = ModelCosts(load_s=2.0, run_s=0.1)
+_FINAL = MeasurePolicy(pairs_min=60, pairs_max=60, warmup=0)
+_HURRIED_PAIRS = _COSTS.hurried(_FINAL).pairs_max
+
+
+@dataclass(slots=True, kw_only=True)
+class _OrderedRunner(ScriptedRunner):
+    """A machine where the model loaded first is faster, on whose clock comparisons take time.
+
+    Attributes:
+        speedup: True one of the tuned model.
+        first: By how much the model loaded first is faster, in processes of one round.
+        fresh: The same of the first round, in processes of two.
+        noise: Standard deviation of what a process does to the figures.
+        left_s: Seconds until the time limit.
+        each_s: Seconds of a comparison.
+        busy: Comparisons during which the machine is busy and the tuned model slow, from 0.
+        slow: Comparisons in which the tuned model is slow, without a load that tells why.
+    """
+
+    rng: random.Random
+    speedup: float = 1.5
+    first: float = 1.0
+    fresh: float = 1.0
+    noise: float = 0.0
+    left_s: float = math.inf
+    each_s: float = 8.0
+    is_wrong: bool = False
+    busy: tuple[int, ...] = ()
+    slow: tuple[int, ...] = ()
+
+    def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        if task == "compare_unusual":  # runs alone: next to nothing beside a comparison
+            return ScriptedRunner.call(self, task, timeout_s=timeout_s, **arguments)
+        terms: ComparisonTerms = arguments.get("terms", WHOLE_MODELS)
+        effect = self.first if len(terms.orders) == 1 else self.fresh
+        order = effect if terms.orders[0] else 1 / effect
+        ratio = self.speedup * order * math.exp(self.rng.gauss(0.0, self.noise))
+        number = len(self.asked("compare_models"))
+        is_busy, ratio = number in self.busy, ratio / (1.35 if number in self.slow else 1)
+        if self.busy:
+            self.given_share, ratio = (0.5, ratio / 3) if is_busy else (1.0, ratio)
+
+        def model(baseline: ModelPart, tuned: ModelPart) -> float | Outcome:
+            return Outcome.CORRECTNESS if self.is_wrong else ratio
+
+        self.model = model
+        self.left_s -= self.each_s
+        return ScriptedRunner.call(self, task, timeout_s=timeout_s, **arguments)
+
+    def orders(self) -> list[tuple[bool, ...]]:
+        """Return which model is loaded first in the rounds of each comparison."""
+        return [call.arguments["terms"].orders for call in self.asked("compare_models")]
+
+
+_BOTH = [(False, True), (True, False)]
+"""Rounds of two processes that load both models in either order."""
+_LONE = [(False,), (True,)]
+"""Rounds of two processes of a short time limit."""
+
+
+def _runner(seed: int = 0, **facts: Any) -> _OrderedRunner:
+    return _OrderedRunner(rng=random.Random(seed), seed=1000 * seed, drift=0.0, **facts)
+
+
+def _comparer(runner: _OrderedRunner) -> ModelComparer[Any]:
+    return ModelComparer(
+        FakeAssembly(),
+        runner,  # type: ignore[arg-type]
+        screen=SCREEN,
+        final=_FINAL,
+        inputs=MADE_UP,
+        left_s=lambda: runner.left_s,
+        costs=_COSTS,
+    )
+
+
+def test_with_time_enough_every_process_loads_both_orders_in_turns() -> None:
+    runner = _runner(speedup=1.05, noise=0.01)
+    found = _comparer(runner).for_the_record([make_kernel(1)])
+    assert runner.orders() == (_BOTH * PROCESSES)[:PROCESSES]
+    assert found.estimate.median == pytest.approx(1.05, rel=0.02)
+
+
+def test_comparisons_that_take_longer_than_reckoned_make_the_last_ones_hurried() -> None:
+    runner = _runner(left_s=200.0, each_s=40.0)
+    comparer = _comparer(runner)
+    assert not comparer.is_hurried
+    comparer.without([make_kernel(1)], [make_kernel(1)])
+    assert comparer.is_hurried  # 160 s are enough for what is reckoned, not at that pace
+
+
+@pytest.mark.parametrize(("noise", "fewest", "most"), [(0.0, 3, 3), (0.006, 3, 5), (0.03, 5, 5)])
+def test_gain_far_beyond_the_scatter_takes_fewer_processes(
+    noise: float, fewest: int, most: int
+) -> None:
+    counts = set()
+    for seed in range(40):
+        runner = _runner(seed, speedup=1.16, noise=noise)
+        assert _comparer(runner).for_the_record([make_kernel(1)]).surely > 1
+        counts.add(len(runner.orders()))
+    assert min(counts) <= fewest and max(counts) <= max(most, PROCESSES)
+    assert noise > 0 or counts == {fewest}
+
+
+@pytest.mark.parametrize(
+    ("noise", "known", "counts"),
+    [
+        (0.0, 0.012, {1}),  # 16 % are far beyond what such processes may scatter
+        (0.006, 0.012, {1, 2}),
+        (0.012, 0.03, {2, 3, PROCESSES}),
+        (0.03, 0.001, {1, 2, 3, PROCESSES}),
+    ],
+)
+def test_scatter_known_from_a_model_like_it_spares_processes(
+    noise: float, known: float, counts: set[int]
+) -> None:
+    found = set()
+    for seed in range(30):
+        runner = _runner(seed, speedup=1.16, noise=noise)
+        scatter = Scatter(deviation=known, processes=PROCESSES)
+        gain = _comparer(runner).for_the_record([make_kernel(1)], known=scatter)
+        found.add(len(runner.orders()))
+        assert gain.surely > 1
+        assert gain.scatter is not None and gain.scatter.processes >= PROCESSES
+        assert gain.estimate.low < 1.16 < gain.estimate.high or noise > 0
+    assert found <= counts
+
+
+def test_early_end_is_one_a_later_run_believes() -> None:
+    """What is sure may still be known so badly that the next run would judge it again."""
+    scatter = Scatter(deviation=0.02, processes=PROCESSES)
+    for seed in range(40):
+        runner = _runner(seed, speedup=1.13, noise=0.02)
+        gain = _comparer(runner).for_the_record([make_kernel(1)], known=scatter)
+        ends_early = len(runner.orders()) < PROCESSES
+        estimate = gain.estimate
+        assert not ends_early or estimate.low - 1 > estimate.high - estimate.low
+
+
+def test_scatter_of_few_processes_is_none() -> None:
+    runner = _runner(left_s=17.0)
+    assert _comparer(runner).for_the_record([make_kernel(1)]).scatter is None  # in turns
+    many = _comparer(_runner(speedup=1.05, noise=0.02)).for_the_record([make_kernel(1)])
+    assert many.scatter is not None and 0.005 < many.scatter.deviation < 0.06
+
+
+def test_wrong_or_busy_processes_are_no_early_proof() -> None:
+    runner = _runner(speedup=1.5, is_wrong=True)
+    _comparer(runner).for_the_record([make_kernel(1)])
+    assert len(runner.orders()) >= PROCESSES
+    runner = _runner(speedup=1.5, given_share=0.5)
+    _comparer(runner).for_the_record([make_kernel(1)])
+    assert len(runner.orders()) >= PROCESSES
+
+
+def test_session_that_is_slower_in_a_fresh_process_is_no_gain_of_the_other() -> None:
+    runner = _runner(speedup=1.0, fresh=1 / 1.002, noise=0.0004)
+    found = _comparer(runner).for_the_record([make_kernel(1)])
+    assert found.surely < 1 and found.estimate.low < 1 < found.estimate.high
+
+
+@pytest.mark.parametrize("left_s", [math.inf, 45.0])
+def test_what_was_taken_on_a_busy_machine_is_taken_again(left_s: float) -> None:
+    runner = _runner(speedup=1.5, busy=(0, 2), left_s=left_s)
+    found = _comparer(runner).for_the_record([make_kernel(1)])
+    assert found.estimate.median == pytest.approx(1.5, rel=0.01) and found.surely > 1
+    assert found.comparison.measurement.counts
+    orders = runner.orders()
+    if left_s < math.inf:  # the order of loading is the one that is missing
+        assert [order[0] for order in orders] == [False, False, True, True, False]
+    else:
+        assert len(orders) == 5
+
+
+def test_what_was_taken_on_a_busy_machine_counts_where_there_is_nothing_else() -> None:
+    runner = _runner(speedup=1.5, busy=tuple(range(100)))
+    found = _comparer(runner).for_the_record([make_kernel(1)])
+    assert not found.comparison.measurement.counts
+    assert len(runner.orders()) <= 2 * (PROCESSES + 1)
+
+
+def test_wrong_result_on_a_busy_machine_is_wrong() -> None:
+    runner = _runner(speedup=1.5, busy=tuple(range(100)), is_wrong=True)
+    found = _comparer(runner).for_the_record([make_kernel(1)])
+    assert not found.comparison.deviation.acceptable
+
+
+@pytest.mark.parametrize(
+    ("speedup", "noise", "left_s", "processes"),
+    [
+        (1.05, 0.04, math.inf, 2 * PROCESSES),  # shown, not proven
+        (1.05, 0.04, 80.0, 9),
+        (1.05, 0.008, math.inf, PROCESSES),  # proven
+        (1.05, 0.0001, math.inf, 3),  # proven by far
+        (0.9, 0.04, math.inf, PROCESSES),  # not even shown
+    ],
+)
+def test_gain_that_is_shown_and_not_proven_is_looked_at_once_more(
+    speedup: float, noise: float, left_s: float, processes: int
+) -> None:
+    runner = _runner(2, speedup=speedup, noise=noise, left_s=left_s)
+    _comparer(runner).for_the_record([make_kernel(1)])
+    assert runner.orders() == (_BOTH * processes)[:processes]
+
+
+@pytest.mark.slow
+def test_second_look_finds_gains_of_small_models_and_hardly_more_that_are_none() -> None:
+    """Each look accepts a two-hundredth of models that are no faster: both together a hundredth."""
+    accepted = {1.0: 0, 1.1: 0}
+    for seed, speedup in itertools.product(range(300), accepted):
+        runner = _runner(seed, speedup=speedup, noise=0.05, jitter=0.002)
+        accepted[speedup] += _comparer(runner).for_the_record([make_kernel(1)]).surely > 1
+    assert accepted[1.0] <= 8
+    assert accepted[1.1] >= 240  # by one look it is 140 or so
+
+
+@pytest.mark.parametrize(("left_s", "processes"), [(45.0, 4), (33.0, 4), (29.0, 3), (20.0, 2)])
+def test_in_a_hurry_processes_load_the_one_first_and_the_other_in_turns(
+    left_s: float, processes: int
+) -> None:
+    runner = _runner(left_s=left_s, first=1.04)
+    comparer = _comparer(runner)
+    assert comparer.is_hurried
+    found = comparer.for_the_record([make_kernel(1)])
+    assert runner.orders() == (_LONE * 2)[:processes]
+    assert found.estimate.pairs == _HURRIED_PAIRS * processes
+    assert len(found.processes) == processes
+    assert found.estimate.median == pytest.approx(1.5, rel=0.005)  # the order cancels
+
+
+def test_time_for_one_process_proves_a_large_gain_and_decides_nothing_else() -> None:
+    found = _comparer(_runner(left_s=12.0, speedup=1.5)).for_the_record([make_kernel(1)])
+    assert found.surely > 1 and len(found.processes) == 1
+    for speedup in (1.15, 0.8):
+        with pytest.raises(TimeIsUpError):
+            _comparer(_runner(left_s=12.0, speedup=speedup)).for_the_record([make_kernel(1)])
+
+
+def test_time_for_no_process_proves_nothing() -> None:
+    with pytest.raises(TimeIsUpError):
+        _comparer(_runner(left_s=5.0)).for_the_record([make_kernel(1)])
+
+
+@pytest.mark.parametrize(
+    ("processes", "speedup", "least"), [(4, 1.5, 1.46), (2, 1.5, 1.29), (2, 1.05, 0.0)]
+)
+def test_what_the_order_does_is_noise_with_two_processes_and_known_with_four(
+    processes: int, speedup: float, least: float
+) -> None:
+    runner = _runner(left_s=1.0 + 8 * processes, speedup=speedup, first=1.02, noise=0.001)
+    found = _comparer(runner).for_the_record([make_kernel(1)])
+    assert least < found.surely < speedup if least else found.surely < 1
+    assert found.is_open == (not least)
+
+
+def test_gain_that_few_processes_show_and_do_not_prove_gets_two_more_where_there_is_time() -> None:
+    """Two of four processes in a bad moment: not accepted, and not refused for ever either."""
+    runner = _runner(left_s=33.0, slow=(1, 2), speedup=1.35)
+    validation = ModelValidator(_comparer(runner), lambda text: None).validate([make_kernel(1)])
+    assert runner.orders() == _LONE * 2
+    assert validation.kept == () and not validation.is_decided(make_kernel(1))
+    assert "too few comparisons of the whole model: 0." in validation.undecided
+    runner = _runner(left_s=44.0, each_s=7.0, slow=(1, 2), speedup=1.35)
+    assert _comparer(runner).for_the_record([make_kernel(1)]).surely > 1
+    assert runner.orders() == _LONE * 3
+
+
+def test_few_processes_that_show_no_gain_at_all_decide() -> None:
+    runner = _runner(left_s=44.0, speedup=0.7)
+    assert _comparer(runner).for_the_record([make_kernel(1)]).estimate.high < 1
+    assert len(runner.orders()) == HURRIED_PROCESSES
+
+
+def test_hurried_judgement_loads_nothing_but_for_the_proof() -> None:
+    runner = _runner(left_s=45.0)
+    validation = ModelValidator(_comparer(runner), lambda text: None).validate([make_kernel(1)])
+    assert validation.kept and len(runner.asked("compare_models")) == HURRIED_PROCESSES
+
+
+def test_wrong_result_that_only_the_proof_has_shown_is_looked_at_by_the_next_run() -> None:
+    runner = _runner(left_s=45.0, is_wrong=True)
+    validation = ModelValidator(_comparer(runner), lambda text: None).validate([make_kernel(1)])
+    assert validation.kept == ()
+    assert "computes something else" in validation.undecided
