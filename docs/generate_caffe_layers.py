@@ -1,4 +1,4 @@
-"""Writes the table of layers in docs/caffe.md from `LAYERS`.
+"""Writes the table of layers in docs/frameworks.md from `LAYERS`.
 
 python docs/generate_caffe_layers.py
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parent / "caffe.md"
+PAGE = Path(__file__).resolve().parent / "frameworks.md"
 _HEAD = "| Layer | Parameters | Notes |\n|---|---|---|\n"
 _TABLE = re.compile(re.escape(_HEAD) + r"(?:\|.*\n|<!-- layers -->\n)*")
 

@@ -15,8 +15,10 @@ from aoe.errors import AoeError
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 FIRST_PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "changes/README.md")
-PAGES = [*(ROOT / name for name in FIRST_PAGES), *sorted(DOCS.glob("*.md"))]
+PAGES = [*(ROOT / name for name in FIRST_PAGES), *sorted(DOCS.rglob("*.md"))]
 SOURCES = [*(ROOT / "aoe").rglob("*.py"), *(ROOT / "aoebank").rglob("*.py")]
+SOURCE_PATH = re.compile(r"`{1,2}((?:[\w-]+/)+[\w-]+\.(?:py|c|h|toml|sh))`")
+MODULE = re.compile(r"`{1,2}((?:aoe|aoebank)(?:\.\w+){2,})`")
 VARIABLE = re.compile(r"""(?:env\.get\(|env\[|variables?=\(?)\s*["']([A-Z][A-Z_]+)["']""")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
@@ -88,3 +90,41 @@ def test_table_of_settings_is_that_of_the_program() -> None:
     generator = _generator("generate_settings_table")
     assert generator.page_with_table() == (DOCS / "environment.md").read_text()
     assert generator.settings_table() in generator.page_with_table()
+
+
+def test_paths_and_modules_in_backticks_exist() -> None:
+    """A path may leave out its first folders: `validation/kernels.py` is in `aoe/`."""
+    known = [
+        f"/{path.relative_to(ROOT).as_posix()}"
+        for top in ("aoe", "aoebank", "tests", "docs", "benchmarks", "findings")
+        for path in (ROOT / top).rglob("*.*")
+    ]
+    texts = {path: path.read_text(encoding="utf-8") for path in [*PAGES, *SOURCES]}
+    texts.pop(ROOT / "CHANGELOG.md")  # tells of what was
+    stale = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, text in texts.items()
+        for name in SOURCE_PATH.findall(text)
+        if not any(file.endswith(f"/{name}") for file in known)
+    ]
+    stale += [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, text in texts.items()
+        for name in MODULE.findall(text)
+        if not _is_name(name)
+    ]
+    assert not stale, "\n".join(stale)
+
+
+def _is_name(name: str) -> bool:
+    """True if a dotted name is a module, or a name a module mentions."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        place = ROOT.joinpath(*parts[:length])
+        files = [
+            file for file in (place.with_suffix(".py"), place / "__init__.py") if file.exists()
+        ]
+        if files:
+            text = files[0].read_text(encoding="utf-8")
+            return all(part in text for part in parts[length : length + 1])
+    return False

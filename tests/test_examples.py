@@ -33,7 +33,10 @@ NOT_RUN = re.compile(r"# not run by the tests: \S.*")
 # the first line of a program: how it is started, if not as `python FILE`
 WITH_TORCH = re.compile(r"# needs (?:PyTorch|onnxscript)(?:; (torchrun .*))?\n")
 LIMIT_S = 300
-TUNING_PAGES = ("online.md", "tune-your-model.md")  # their examples tune for half a minute
+TUNING_PAGES = (
+    "run-tuned-models.md",
+    "tune-your-model.md",
+)  # their examples tune for half a minute
 PROGRAMS = {
     name: typer.main.get_command(app) for name, app in (("aoe", aoe_app), ("aoebank", aoebank_app))
 }

@@ -1,6 +1,6 @@
 """Pages that are one story are run as they stand, in an empty folder, and show what they say.
 
-docs/walk-through.md tunes; docs/ascend-team.md needs git and the sample banks only.
+The first story of docs/walk-through.md tunes; the second one needs git and the sample banks only.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # a block, and what is shown of its output
 BLOCK = re.compile(r"^```sh\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
-PAGES = ["ascend-team.md", pytest.param("walk-through.md", marks=pytest.mark.slow)]
+STORIES = [pytest.param(1, id="team"), pytest.param(0, id="tune", marks=pytest.mark.slow)]
 LIMIT_S = 600
 _MARK = "=== step"
 
 
-def _steps(page: str) -> list[tuple[str, str]]:
-    """Return the blocks of a page, each with what is shown of its output."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+def _steps(story: int) -> list[tuple[str, str]]:
+    """Return the blocks of a story, each with what is shown of its output."""
+    page = (ROOT / "docs" / "walk-through.md").read_text(encoding="utf-8")
+    text = re.split(r"^## (?!#)", page, flags=re.MULTILINE)[1 + story]
     return [(script, shown or "") for script, shown in BLOCK.findall(text)]
 
 
@@ -43,14 +44,14 @@ def _programs(folder: Path) -> Path:
     return folder
 
 
-def _outputs(page: str, root: Path) -> list[str]:
+def _outputs(story: int, root: Path) -> list[str]:
     """Return what each block wrote; the first that fails ends the story."""
     home, work = root / "home", root / "work"
     home.mkdir()
     work.mkdir()
     shutil.copytree(ROOT / "sample_banks", work / "sample_banks")
     (home / ".gitconfig").write_text("[user]\n  name = Ann\n  email = ann@example.org\n")
-    script = "".join(f"echo '{_MARK}'\n{block}" for block, _ in _steps(page))
+    script = "".join(f"echo '{_MARK}'\n{block}" for block, _ in _steps(story))
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=work,
@@ -72,11 +73,11 @@ def _outputs(page: str, root: Path) -> list[str]:
     return done.stdout.split(f"{_MARK}\n")[1:]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("story", STORIES)
 def test_every_block_of_a_story_ends_well_and_writes_what_is_shown(
-    page: str, tmp_path: Path
+    story: int, tmp_path: Path
 ) -> None:
-    steps, outputs = _steps(page), _outputs(page, tmp_path)
+    steps, outputs = _steps(story), _outputs(story, tmp_path)
     assert len(outputs) == len(steps) > 5
     missing = [
         f"{line}\nis not in\n{output}"

@@ -37,7 +37,7 @@ class ProfileReport(ReportWithFiles):
     schema: str = SCHEMA
 
     def document(self) -> Mapping[str, object]:
-        """Return every figure; see `docs/profile.md`."""
+        """Return every figure; see `docs/advise.md`."""
         return {**profile_to_json(self.profile), "written": self.files}
 
     def write(self, text: Text) -> None:

@@ -93,7 +93,7 @@ def test_every_public_name_has_a_docstring_of_its_own(name: str) -> None:
 
 
 def test_every_public_function_is_documented() -> None:
-    page = (ROOT / "docs/library.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/bank.md").read_text(encoding="utf-8")
     verbs = [name for name in aoebank.__all__ if f"aoebank.{name}" in page]
     for name in aoebank.__all__:
         home = getattr(getattr(aoebank, name), "__module__", "")

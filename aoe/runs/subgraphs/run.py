@@ -3,7 +3,7 @@
 import -> cut into subgraphs -> find what rules match -> for each distinct subgraph:
     look it up -> search among forms -> settle -> bank     (the bank is written each time)
 -> put the forms that won into the model -> judge the whole model
--> in ONNX Runtime's graph of that: which nodes become one kernel (`groups/run.py`)
+-> in ONNX Runtime's graph of that: which nodes become one kernel (`subgraphs/fusion_groups.py`)
 -> write it and the reports
 
 The page to read first: `_tune_model` is the chart. If operator tuning follows in the run, it makes

@@ -1,4 +1,4 @@
-"""When a workload is tuned, and when its record is written (D9, as AOE does it).
+"""When a workload is tuned, and when its record is written, as AOE does it.
 
 bank   REPEAT_TUNE   tuned better than      -> outcome       record
 hit    no            (not tuned)               reserved      used as it is

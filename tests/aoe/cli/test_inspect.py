@@ -188,7 +188,7 @@ def test_sizes_have_units(size: int, text: str) -> None:
 
 
 def test_page_of_the_manual_shows_the_real_output() -> None:
-    manual = Path(__file__).resolve().parents[3] / "docs" / "gradients_simulation.md"
+    manual = Path(__file__).resolve().parents[3] / "docs" / "gradients.md"
     shown = golden_harness.read_case("aoe", "inspect/text").expected.stdout
     assert shown in manual.read_text(encoding="utf-8")
 

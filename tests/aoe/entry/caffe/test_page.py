@@ -1,4 +1,4 @@
-"""docs/caffe.md lists the layers there are."""
+"""docs/frameworks.md lists the layers there are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aoe.entry.caffe.layers.registry import LAYERS, WAYS_OUT
 
 
 def test_table_of_layers_is_up_to_date() -> None:
-    text = (ROOT / "docs" / "caffe.md").read_text()
+    text = (ROOT / "docs" / "frameworks.md").read_text()
     assert load_script("docs/generate_caffe_layers.py").page() == text, (
         "run python docs/generate_caffe_layers.py"
     )
