@@ -48,8 +48,8 @@ test (`tests/test_for_aoe_users.py`); the last column says where AOE's behaviour
   is tuned, and nothing tuned is loaded while they train: no backward kernels, no sessions of
   TensorFlow 1. "Train again with the bank" and `op_compiler_cache_mode=force` change nothing in
   training; serve the `.om`, or `optimize` the trained module
-  ([frameworks.md](frameworks.md#tensorflow), [pytorch.md](pytorch.md)). Gradient tuning groups the all-reduces of DDP
-  ([gradients.md](gradients.md)).
+  ([frameworks.md](frameworks.md#tensorflow), [pytorch.md](pytorch.md)). Gradient tuning
+  groups the all-reduces of DDP ([gradients.md](gradients.md)).
 - **`set_aoe` comes before the steps it collects**, not behind ten of them: what ran before is not
   remembered ([pytorch.md](pytorch.md#collect-what-a-script-computes)).
 - **`ACL_OP_COMPILER_CACHE_MODE` turns tuning off**, also with `enable`: `aoe.torch.set_option`
