@@ -34,19 +34,17 @@ from aoe.kernels.halide.tiling import (
     vector_steps,
 )
 from aoe.kernels.math.functions import LOWEST, at_least, constant, largest, strict
-from aoe.kernels.movement.loops import result_loops
+from aoe.kernels.movement.access_maps import result_loops
 from aoe.kernels.movement.reading import (
+    SplitAround,
+    WindowReads,
     image_extent,
     neighbour,
     read_arguments,
-    window_pipeline,
-)
-from aoe.kernels.movement.windows import (
-    SplitAround,
-    WindowReads,
     read_neighbours,
     split_around,
     tap,
+    window_pipeline,
 )
 from aoe.operators import number, op_key
 from aoe.operators.element_types import LEVELS

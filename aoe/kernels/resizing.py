@@ -36,21 +36,18 @@ from aoe.kernels.halide.tiling import (
     vector_choices,
 )
 from aoe.kernels.math.functions import at_least, constant, strict
-from aoe.kernels.movement.access_maps import CutLoop, NoPlaceError
-from aoe.kernels.movement.loops import result_loops
-from aoe.kernels.movement.nearest import nearest_elements
+from aoe.kernels.movement.access_maps import CutLoop, NoPlaceError, result_loops
+from aoe.kernels.movement.moves import nearest_elements
 from aoe.kernels.movement.reading import (
+    SplitAround,
+    WindowReads,
     image_extent,
     neighbour,
     read_arguments,
-    window_pipeline,
-)
-from aoe.kernels.movement.windows import (
-    SplitAround,
-    WindowReads,
     read_neighbours,
     split_around,
     tap,
+    window_pipeline,
 )
 from aoe.operators import number, op_key
 from aoe.operators.movement import RESIZES, interpolates, resize_scales

@@ -16,8 +16,7 @@ from math import prod
 from aoe.kernels.family import BufferView, Pipeline, Support
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.movement.access_maps import CutLoop, NoPlaceError, Variables, variable
-from aoe.kernels.movement.moves import Read, Tracer
-from aoe.kernels.movement.plan import moves_of
+from aoe.kernels.movement.moves import Read, Tracer, moves_of
 from aoe.operators import OperatorKind, Shape, facts_of, op_key
 from aoe.operators.movement import permutation
 from aoe.workload import Operation, TensorSpec, Workload
