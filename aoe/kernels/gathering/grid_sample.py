@@ -37,6 +37,12 @@ OUTSIDE = -(1 << 29)
 _FARTHEST = 2.0**63
 _CUBIC_A = -0.75
 """Source: ONNX, GridSample."""
+_TAP = "tap"
+_PLACE, _WEIGHT = "place", "weight"
+_GATHER_CYCLES = 24
+_GRID_CYCLES = 60
+_RANKS = (4, 5)
+_FEW_CHANNELS = 8
 
 
 class Border(StrEnum):
@@ -130,14 +136,6 @@ class GridDimension:
         from_low, from_high = strict(constant(low) + rest), strict(constant(high) - rest)
         outside = hl.select(is_below == is_even, from_low, from_high)
         return hl.select(is_below | is_above, outside, element)
-
-
-_TAP = "tap"
-_PLACE, _WEIGHT = "place", "weight"
-_GATHER_CYCLES = 24
-_GRID_CYCLES = 60
-_RANKS = (4, 5)
-_FEW_CHANNELS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,19 +10,32 @@ from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES, estimate_cycles
 from aoe.kernels.halide.tiling import TASK
-from aoe.kernels.matmul.bfloat16_pairs import ROUNDED, ROUNDED_DEPTH
-from aoe.kernels.matmul.int4 import FOURS, HALVES, PARTS, PARTS_UPDATE
-from aoe.kernels.matmul.quantising import (
+from aoe.kernels.matmul.panels import ROUNDED, ROUNDED_DEPTH
+from aoe.kernels.matmul.quantised import (
     EXTREMES,
     EXTREMES_UPDATE,
+    FOURS,
+    HALVES,
     LEVELS,
+    PARTS,
+    PARTS_UPDATE,
     QUANTISED,
     QUANTISED_DEPTH,
     SUMMED_BY_ONE,
     extreme_lanes,
 )
-from aoe.kernels.matmul.result import BLOCK, FINISHED, LANE, PACKED, PANEL, SUMMED, SUMS, panels_of
-from aoe.kernels.matmul.shape import FEW_ROWS, MatrixProduct
+from aoe.kernels.matmul.shape import (
+    BLOCK,
+    FEW_ROWS,
+    FINISHED,
+    LANE,
+    PACKED,
+    PANEL,
+    SUMMED,
+    SUMS,
+    MatrixProduct,
+    panels_of,
+)
 from aoe.kernels.tiled_products import cheapest_first, combinations, register_steps
 from aoe.schedule import Choice, Knob, Space, Step, Values
 from aoe.workload import Precision

@@ -10,8 +10,7 @@ from aoe.kernels.algorithms import KNOB, known_algorithm
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.tiling import LANE, TASK, guided_space
-from aoe.kernels.recurrent.cells import CELLS
-from aoe.kernels.recurrent.shape import PANEL, Recurrence, read_recurrence
+from aoe.kernels.recurrent.shape import CELLS, PANEL, Recurrence, read_recurrence
 from aoe.kernels.recurrent.stages import (
     DEPTH,
     DIRECTION,
