@@ -26,7 +26,7 @@ from math import prod
 import halide as hl
 
 from aoe import schedule as sch
-from aoe.kernels.conv_nchwc import depthwise, register_tiles
+from aoe.kernels.conv_nchwc import depthwise, direct
 from aoe.kernels.conv_nchwc.direct import (
     FINISHED,
     PADDED,
@@ -36,18 +36,21 @@ from aoe.kernels.conv_nchwc.direct import (
     SUMMED,
     depth_extents,
     direct_sums,
+    has_few,
     pair_extents,
     pair_packing,
+    registers_of,
 )
-from aoe.kernels.conv_nchwc.register_tiles import has_few, registers_of
-from aoe.kernels.conv_nchwc.result import (
+from aoe.kernels.conv_nchwc.shape import (
+    WEIGHTS,
+    ConvolutionShape,
     KernelArguments,
+    X,
     buffers_of,
     finished_pipeline,
     finished_result,
     finished_sum,
 )
-from aoe.kernels.conv_nchwc.shape import WEIGHTS, ConvolutionShape, X
 from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.loops import v
@@ -75,7 +78,7 @@ from aoe.schedule import Choice, Knob, Schedule, Space, Step, Values
 from aoe.workload import Precision, Workload
 
 COPY = "padded"
-"""Whether the image between is copied with the zeros around it (keep), or they are made where it is
+"""The intermediate image is copied with the zeros around it (keep), or they are made where it is
 read (again)."""
 _BLOCKS, _BLOCKS_OF_FEW, _GROUPS = (1, 2, 4), (1, 2, 3, 4, 5), (1, 4, 7, 14, 28)
 _MADE_ROWS = (1, 2)
@@ -83,7 +86,7 @@ _MADE_ROWS = (1, 2)
 two, 2 columns of 2 rows none."""
 _ACROSS = range(1, 29)
 _NEAR_BYTES_PER_CYCLE, _FAR_BYTES_PER_CYCLE = 32, 12
-"""What a core reads or writes of its second-level cache, and beyond it. Assumed: 100 and 40 GB/s at
+"""Traffic of a core with its second-level cache, and beyond it. Assumed: 100 and 40 GB/s at
 3 GHz."""
 _WAITED = 0.3
 """Share of reading the image that products do not hide. Assumed."""
@@ -95,12 +98,12 @@ longer. With AVX2 tiles of 3x4 take 0.93 of the time of 2x4, and these 0.89 of t
 channels of 56x56 and 192 of 28x28, filter and all (one thread of a Zen 4 with other work, CPU time,
 2026-11-28)."""
 _ZEROS_MADE = 1.3
-"""How much longer filters of stride 1 take that make the zeros where they read. Both together, in
-float32 and with a copy: 144 channels of 56 x 56 204 and 214 us, 192 of 28 x 28 57 and 63, 384 of
+"""Time, relative to a copy, of filters of stride 1 that make zeros where they read. Both together,
+in float32 and with a copy: 144 channels of 56 x 56 204 and 214 us, 192 of 28 x 28 57 and 63, 384 of
 14 x 14 46 and 48, in groups of rows of 56 x 56 222 and 202 (one thread of a Zen 5 with other work,
 CPU time, 2026-11-23)."""
 _ROUNDING_CYCLES = 3
-"""Of a vector of the image that is read. Source: `aoe.kernels.conv_nchwc.register_tiles`."""
+"""Of a vector of the image that is read. Source: `aoe.kernels.conv_nchwc.direct`."""
 _L2_SHARE = 0.7
 """Of the second-level cache that what is made between may take: the image read is there, too."""
 ROUNDED, MADE, MADE_SUMS, MADE_FINISHED = "rounded", "made", "made_sums", "made_finished"
@@ -219,7 +222,7 @@ def _result_tiles(shape: ConvolutionShape, target: KernelTarget) -> tuple[tuple[
     """Return columns and rows of the best register tiles of results, best first."""
     if shape.is_depthwise:
         return depthwise.best_tiles(shape, target.registers)
-    found = register_tiles.best_tiles(shape, target.registers)
+    found = direct.best_tiles(shape, target.registers)
     return tuple((wide, high) for blocks, wide, high in found if blocks == 1)
 
 
@@ -313,7 +316,7 @@ def _result_cycles(tile: tuple[int, int], shape: ConvolutionShape, target: Kerne
     taps = prod(shape.kernel)
     if shape.is_depthwise:
         return 0.5 * taps * depthwise.tile_cost(tile, shape, target.registers)
-    return taps * shape.block * register_tiles.tile_cost((1, *tile), shape)
+    return taps * shape.block * direct.tile_cost((1, *tile), shape)
 
 
 def _steps(values: Values, expansion: BottleneckShape, target: KernelTarget) -> Iterator[Step]:
@@ -387,7 +390,7 @@ def _product_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]
     if shape.is_depthwise:
         yield from depthwise.product_steps(alone, shape, is_heavy=is_heavy)
     else:
-        yield from register_tiles.product_steps(alone, shape, Precision.FLOAT32, is_heavy=is_heavy)
+        yield from direct.product_steps(alone, shape, Precision.FLOAT32, is_heavy=is_heavy)
 
 
 def expansion_pipeline(expansion: BottleneckShape) -> Pipeline:
