@@ -37,7 +37,7 @@ def _accept(operation: Operation) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementwiseOp:
-    """How one operator is computed.
+    """The expression of one operator.
 
     Attributes:
         build: Expression of the result from inputs, attributes and operator version.

@@ -59,7 +59,7 @@ _WRITTEN_OUT_MAX = 81
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pooling:
-    """What a kernel of this family does.
+    """A pooling in loops.
 
     Attributes:
         split: The pooling, and the chain behind it.
@@ -299,7 +299,7 @@ def _count(
 
 
 def _elements(window: Window, extent: int | hl.Expr, at: hl.Expr, *, counts: bool) -> hl.Expr:
-    """Return the number of elements in a window, those of the padding too if that counts."""
+    """Return the number of elements in a window, padding included if that counts."""
     first, end = (-window.before, extent + window.behind) if counts else (0, extent)
     start = at * window.stride - window.before
     inside = [

@@ -98,7 +98,7 @@ class Taps:
 
     @property
     def factor(self) -> int:
-        """How often the same weights come again, if every element makes that many; else 0."""
+        """Results after which weights repeat, if every element makes that many; else 0."""
         whole = self.made // self.extent
         regular = (
             self.is_nearest
@@ -148,7 +148,7 @@ class Taps:
 
     @property
     def _before(self) -> int:
-        """Where the first element is, from the one at or below the coordinate."""
+        """Distance of the first element from the one at or below the coordinate."""
         return 0 if self.cubic is None else -1
 
     def _coordinate(self, at: hl.Expr, extent: Extent) -> hl.Expr:
@@ -236,7 +236,7 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resizing:
-    """What a kernel of this family does.
+    """An interpolation in loops.
 
     Attributes:
         split: The operation that interpolates, and the chain behind it.

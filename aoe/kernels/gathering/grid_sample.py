@@ -46,7 +46,7 @@ _FEW_CHANNELS = 8
 
 
 class Border(StrEnum):
-    """What lies outside of the tensor: `padding_mode`."""
+    """Elements outside of the tensor: `padding_mode`."""
 
     ZEROS = "zeros"
     EDGE = "border"
@@ -113,7 +113,7 @@ class GridDimension:
 
     @property
     def _low(self) -> float:
-        """Where the tensor begins."""
+        """Coordinate of the first end of the tensor."""
         return 0.0 if self.corners else -0.5
 
     @property
@@ -140,7 +140,7 @@ class GridDimension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GridPlan:
-    """What a kernel of this family does.
+    """A GridSample in loops.
 
     Attributes:
         nest: The operator, the chain behind it, and their loops: images, channels, pixels.

@@ -217,7 +217,7 @@ _CHECKS: Mapping[Precision, Callable[[MatrixProduct], Support]] = {
     Precision.INT8: check_quantising,
     Precision.INT4: check_few_bits,
 }
-"""What integers cannot compute."""
+"""Refusals of products in integers."""
 
 
 class MatMul(PlannedFamily[MatrixProduct]):

@@ -53,7 +53,7 @@ from aoe.kernels.matmul.shape import (
 EXTREMES, LEVELS, QUANTISED, QUANTISED_DEPTH = "extremes", "levels", "quantised", "k"
 EXTREMES_UPDATE = f"{EXTREMES}{UPDATE}"
 DISTANCE, ZERO = 0, 1
-"""What there is of the levels of a row: distance, and level of zero. Also in `column_levels`, where
+"""Numbers kept of the levels of a row: distance, and level of zero. Also in `column_levels`, where
 levels are symmetric: distance, and sum of the column."""
 SUMMED_BY_ONE = 4
 """Products one instruction sums up."""

@@ -277,7 +277,7 @@ def panels_of(product: MatrixProduct) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductArguments:
-    """What a kernel reads.
+    """Buffers a kernel reads.
 
     Attributes:
         operands: Of the chain, and the loops of the result.

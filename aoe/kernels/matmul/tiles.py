@@ -1,4 +1,4 @@
-"""How a matrix product is scheduled: register tile, order of the tiles, tasks."""
+"""Schedules of matrix products: register tile, order of the tiles, tasks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from aoe.workload import Precision
 
 BLOCKS, ROWS, WALK = "blocks", "rows", "walk"
 COLUMNS_FIRST, ROWS_FIRST = "columns", "rows"
-"""What a task is: a panel of columns with all rows, or some rows with all columns.
+"""Kinds of tasks: a panel of columns with all rows, or some rows with all columns.
 
 Either way a register tile of columns is walked down the rows of the task: the weights of a tile
 are what stays in the caches, and the rows of a task come from the second level.
@@ -56,7 +56,7 @@ _STREAMS = 4
 where 8 read 35 and 16 read 34, in pairs of bfloat16 37 where those read 33 and 32 (one thread of a
 Zen 5 with other work, minima, 2026-11-23)."""
 _STREAM_SHARE = 0.1
-"""What twice or half as many cost, as a share."""
+"""Cost of twice or half as many, as a share."""
 _FEW_BITS_BLOCKS = 8
 """Blocks of a tile at most, of weights of 4 bits, and half of them is enough: each sums up in a
 register of its own first. 4 to 8 read 4096 x 4096 in 320 to 355 us, 2 in 405, 12 in 425 (one thread
@@ -64,7 +64,7 @@ of a Zen 5, 2026-11-23)."""
 _GUESSES = 4
 _TASKS_PER_THREAD = 4
 BROADCAST = 1.5
-"""What a value broadcast to a register costs, in loads: 6 blocks times 4 rows reach 118 GF/s where
+"""Cost of a value broadcast to a register, in loads: 6 blocks times 4 rows reach 118 GF/s where
 2 times 12 reach 107. Measured on a Xeon with AVX-512 (model 167), 2026-11-22."""
 _PAGE_BYTES = 4096
 _MEMORY_BYTES = 10

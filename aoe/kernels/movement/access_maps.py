@@ -32,12 +32,12 @@ class CutLoop(Exception):
 
 
 class NoPlaceError(ValueError):
-    """What is read has no place of this form; the message says why."""
+    """An element that is read has no place of this form; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where something is: `offset` + sum of coefficients times variables.
+    """A place: `offset` + sum of coefficients times variables.
 
     Attributes:
         offset: The place where all variables are 0.
@@ -100,7 +100,7 @@ def linear(index: Sequence[Position], shape: Shape) -> Position:
 
 
 class Bound(StrEnum):
-    """What becomes of a place that is outside of a dimension."""
+    """Treatment of a place that is outside of a dimension."""
 
     CLAMP = "clamp"
     """The nearest element inside."""
@@ -138,7 +138,7 @@ Made = KeptInside | Part
 
 @dataclass(slots=True)
 class Variables:
-    """What places are made of.
+    """Variables of places: loops, and what is made of loops.
 
     Attributes:
         extents: Values each takes, from 0 on: loops, and what is made of them.

@@ -98,7 +98,7 @@ _MOVE_CYCLES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Movement:
-    """What a kernel of this family does.
+    """Moves and a chain in the loops of the result.
 
     Attributes:
         workload: All of it.

@@ -1,4 +1,4 @@
-"""Where an element of a moved tensor comes from, operator by operator, without Halide."""
+"""Sources of the elements of a moved tensor, operator by operator, without Halide."""
 
 from __future__ import annotations
 

@@ -38,19 +38,19 @@ from aoe.workload import Workload
 PANELS_IN_STEPS, ROUNDED_PANELS = "panels", "panels_bf16"
 ROWS, PHASES, SHARED = "rows", "phases", "shared"
 LOOP, WRITTEN_OUT = "loop", "written_out"
-"""What the phases of a step are."""
+"""Forms of the phases of a step."""
 _WRITTEN_OUT_MAX = 24
 """Phases up to which all may be written out: more do not stay in the cache of instructions."""
 _ROWS_MAX = 12
 _LANES, _ROW_OF_TASK, _PANEL_OF_TASK = "r$i", "row", "r$v"
 _PRODUCTS_PER_US = 50_000
-"""What one thread multiplies and adds where its factors are at hand, roughly."""
+"""Products one thread sums up where its factors are at hand, roughly."""
 _SHARED_LEAST_US = 20.0
 """Work of all threads below which handing out its parts costs more than it saves."""
 
 
 class Shared(StrEnum):
-    """What threads share."""
+    """Work that threads share."""
 
     NOTHING = "nothing"
     SEQUENCES = "sequences"

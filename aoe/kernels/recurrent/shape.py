@@ -20,7 +20,7 @@ from aoe.workload import Operation, Precision, Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellValues:
-    """What is known of one element of the states once its sums are complete.
+    """Values of one element of the states once its sums are complete.
 
     All of them are plain values: what is made of them is computed strictly where it has to be.
 

@@ -238,7 +238,7 @@ def recurrent_pipeline(of: Recurrence, *, rounded: bool) -> Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RecurrentArguments:
-    """What a kernel reads: buffers and extents in the order of the inputs, and parts of them."""
+    """Buffers and extents of a kernel in the order of the inputs, and the packed weights."""
 
     buffers: Sequence[hl.ImageParam]
     extents: Sequence[tuple[int, ...]]

@@ -250,9 +250,7 @@ def test_gelu_tanh_is_its_formula() -> None:
     assert np.max(np.abs(evaluate(functions.gelu_tanh, x) - exact)) < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("function", "exact"), [(functions.sin, np.sin), (functions.cos, np.cos)]
-)
+@pytest.mark.parametrize(("function", "exact"), [(functions.sin, np.sin), (functions.cos, np.cos)])
 @pytest.mark.parametrize(
     "points", [grid(-10, 10), grid(1e4, 1e5), magnitudes(1e-30, 3e38)], ids=["10", "1e5", "any"]
 )
