@@ -1,4 +1,4 @@
-"""What the name of an algorithm says about its numbers, and the part of a space that is allowed.
+"""Precision by an algorithm's name, and the part of a space that a precision allows.
 
 `winograd` anywhere in a name: inputs and weights are transformed, which spreads rounding errors,
 infinities and NaN over a tile; `streamed` too, the weights are where they are used, and else once.

@@ -34,7 +34,7 @@ Candidate = tuple[hl.Expr, hl.Expr]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ArgPlan:
-    """What a kernel of this family does.
+    """An ArgMax or ArgMin in loops: rows, the axis, columns.
 
     Attributes:
         rows: Elements around the axis.

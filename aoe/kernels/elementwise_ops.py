@@ -15,7 +15,7 @@ from functools import reduce
 import halide as hl
 
 from aoe.kernels.math import functions
-from aoe.kernels.math.functions import at_least, at_most, clamp, constant, is_nan, strict
+from aoe.kernels.math.functions import at_least, at_most, clamp, constant, cos, is_nan, sin, strict
 from aoe.kernels.math.normalization import (
     batch_normalization,
     channel_scale,
@@ -23,7 +23,6 @@ from aoe.kernels.math.normalization import (
     refuse_channel_scale,
 )
 from aoe.kernels.math.powers import power
-from aoe.kernels.math.trigonometry import cos, sin
 from aoe.operators import MICROSOFT_DOMAIN, Attributes, OperatorKey, number
 from aoe.workload import NCHWC_DOMAIN, Operation
 
@@ -38,7 +37,7 @@ def _accept(operation: Operation) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementwiseOp:
-    """How one operator is computed.
+    """The expression of one operator.
 
     Attributes:
         build: Expression of the result from inputs, attributes and operator version.

@@ -1,4 +1,4 @@
-"""What a kernel family is: the seam between the tuner and the files beside this one."""
+"""The interface of a kernel family: the seam between the tuner and the files beside this one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UPDATE = ".update"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTarget:
-    """What a family has to know about the CPU.
+    """Facts about the CPU that a family schedules by.
 
     Attributes:
         vector_lanes: float32 elements of one vector register (16 with AVX-512, 8 with AVX2,
@@ -68,7 +68,7 @@ class KernelTarget:
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """Whether a family computes a workload; when it does not, why.
+    """Answer of a family to a workload: it computes it, or the reason why it does not.
 
     Attributes:
         reason: Empty if the workload is supported.
@@ -101,7 +101,7 @@ def supported(workload: Workload, found: Found | Support) -> Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedInput:
-    """How a constant input is rearranged once, when the kernel is created.
+    """Rearrangement of a constant input, made once when the kernel is created.
 
     Attributes:
         output: Function of the packed values, scheduled.
@@ -119,7 +119,7 @@ class PackedInput:
 
 
 class Role(StrEnum):
-    """What a dimension of a tensor counts, for kernels of open extents.
+    """Meaning of a dimension of a tensor, for kernels of open extents.
 
     By the number of rows the block of a kernel is chosen. Batches, and what is summed up to make a
     result, may be any number for each block.
@@ -133,7 +133,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenExtents:
-    """How a family computes open extents.
+    """Interface of a family whose kernels read extents at run time.
 
     Attributes:
         rows: Of the workloads blocks are searched for, the largest first.
@@ -167,7 +167,7 @@ class OpenDimension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferView:
-    """Where the elements of a buffer lie in a tensor that is stored in another order.
+    """Strides of a buffer in a tensor that is stored in another order.
 
     Attributes:
         tensor: Number of the input; that behind the last one is the result.

@@ -29,10 +29,10 @@ from aoe.kernels.normalization.batch_normalization import BatchNormalization
 from aoe.kernels.normalization.instance_normalization import InstanceNormalization
 from aoe.kernels.normalization.layer_normalization import LayerNormalization
 from aoe.kernels.normalization.lrn import Lrn
-from aoe.kernels.pooling.family import PoolingFamily
+from aoe.kernels.pooling import PoolingFamily
 from aoe.kernels.recurrent.family import Recurrent
 from aoe.kernels.reductions import Reductions
-from aoe.kernels.resizing.family import ResizingFamily
+from aoe.kernels.resizing import ResizingFamily
 from aoe.kernels.softmax.columns import Softmax
 from aoe.kernels.softmax.rows import RowSoftmax
 from aoe.operators import OperatorKey, op_key

@@ -1,4 +1,4 @@
-"""How fast a workload can be computed at most: what tuning has room for.
+"""Least time a workload can take: the room tuning has.
 
 Roofline model: a computation lasts at least as long as its multiply-adds take in the units, and
 as long as its tensors take on the way from the caches.
@@ -37,17 +37,17 @@ _RATES = (
 holds, where its weights are at hand. Source: measured on networks, docs/benchmarks.md; the
 transforms of Winograd's take part of the 4 and 2.25 they save, of 2.5 and 2.8 with 5 and 7 taps."""
 _MADE_IN_EVERY_RUN = 1.6
-"""What filters cost that are transformed where they are used, in the time of reading the plain ones
+"""Cost of filters that are transformed where they are used, in the time of reading the plain ones
 from memory. Source: CPU time with weights in no cache, 64 to 512 channels of 56 x 56 to 7 x 7, one
 thread of a Zen 5, 2026-11-23."""
 _FAR = 5.0
-"""How much longer reading from memory takes one thread than from the caches: 13 to 20 GB/s and 90.
+"""Time of one thread to read from memory, relative to the caches: 13 to 20 GB/s and 90.
 Source: as above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineRates:
-    """What the machine does at its best with the threads of a run.
+    """Best rates of the machine with the threads of a run.
 
     Attributes:
         multiply_adds_per_us: Of float32, in large matrix products.

@@ -27,7 +27,7 @@ Tile = tuple[int, int, int]
 """Blocks of channels, columns and rows of results."""
 BLOCKS, ACROSS, DOWN, TILE_ROWS, SCOPE = "blocks", "across", "down", "tile_rows", "scope"
 GROUP, IMAGE = "group", "image"
-"""Where what is made of the image lives: for one group of rows of tiles, or for all of it."""
+"""Scope of the copied image: one group of rows of tiles, or the whole image."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ def tiled_space(
     """Return the space of several algorithms: register tile, groups of rows, and what a task is.
 
     Args:
-        algorithms: Those that compute `plan`, by name, the best first.
+        algorithms: Algorithms that compute `plan`, by name, the best first.
         plan: What is computed.
         target: Registers, caches and threads.
         guesses: First guesses.

@@ -1,4 +1,4 @@
-"""What the engine knows about operators: one row each, whoever asks.
+"""Facts about operators: one row each, for every part of the engine.
 
 The rows say what ONNX and ONNX Runtime define. How an operator is computed is written in the
 kernel families, keyed by the same names.

@@ -1,4 +1,4 @@
-"""Which element types operators read and make.
+"""Element types that operators read and make.
 
 Kernels compute in float32. What is float16 is rounded to it where an operator makes it, so that it
 is what an operator of float16 would have made of the same values.
@@ -23,7 +23,7 @@ FLOAT32, FLOAT16, BOOLEAN = "float32", "float16", "bool"
 LEVELS = frozenset({"int8", "uint8"})
 """Integers that stand for numbers: see QuantizeLinear."""
 _CHOOSING = frozenset({OperatorKind.MOVEMENT, OperatorKind.REORDER, OperatorKind.WINDOW})
-"""What copies elements if it rounds none: moves, and the largest of a window."""
+"""Operators that copy elements if they round none: moves, and the largest of a window."""
 _CLIP_INPUTS = 3
 _CAST_TO = {1: FLOAT32, 10: FLOAT16}
 _QUANTIZED_TO = {0: "uint8", 2: "uint8", 3: "int8"}
@@ -50,7 +50,7 @@ def read_types(operation: Operation, known: Mapping[str, str]) -> tuple[str, ...
 
 
 def result_type(operation: Operation, given: Sequence[str]) -> str:
-    """Return the type of a result, given those of the inputs; empty if kernels make none such."""
+    """Return the type of a result by the types of the inputs; empty if no kernel makes it."""
     signature = facts_of(operation).signature
     if signature.makes_boolean:
         return BOOLEAN

@@ -1,4 +1,4 @@
-"""What there is to know about an operator: the row, and the words its fields are written in."""
+"""The row of an operator in the table, and the words its fields are written in."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def op_key(operator: Named) -> OperatorKey:
 
 
 class OperatorKind(StrEnum):
-    """Which elements of its inputs one result of an operator depends on."""
+    """Elements of the inputs that one result of an operator depends on."""
 
     ELEMENTWISE = "elementwise"
     """One of each; a convolution counts as far as it is depthwise and 1x1."""
@@ -63,7 +63,7 @@ class OperatorKind(StrEnum):
 
 
 class Signature(StrEnum):
-    """Which inputs and which result of an operator are booleans; the others are numbers."""
+    """Inputs and result of an operator that are booleans; the others are numbers."""
 
     NUMBERS = "numbers"
     COMPARISON = "comparison"
@@ -92,7 +92,7 @@ class Signature(StrEnum):
 
 
 class Rounding(StrEnum):
-    """How far two right implementations of an operator may be apart."""
+    """Distance allowed between two right implementations of an operator."""
 
     EXACT = "exact"
     """Not at all: results are chosen or copied, never rounded."""
@@ -104,7 +104,7 @@ class Rounding(StrEnum):
 
 
 class Specials(StrEnum):
-    """Which special values an operator can be compared on."""
+    """Special values that an operator can be compared on."""
 
     ANY = "any"
     """All of them, everywhere."""

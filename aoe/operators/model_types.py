@@ -22,7 +22,7 @@ _TAKEN_APART: Mapping[str, tuple[str, ...]] = {
 """Operators only ONNX Runtime has. Source: its contrib operators, domain com.microsoft."""
 _ACTIVATION = "activation"
 _KINDS = (OperatorKind.PRODUCT, OperatorKind.AXIS)
-"""What names an operator, before what it is fused with."""
+"""The operator that names a workload, before the operators fused with it."""
 
 
 def model_types(operations: Iterable[Operation]) -> tuple[str, ...]:

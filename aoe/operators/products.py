@@ -133,7 +133,7 @@ PLAIN_CONVOLUTION = OperatorFacts(
     rounding=Rounding.SCALE,
     summed=_filter_size,
 )
-"""What ONNX Runtime leaves outside its blocked layout."""
+"""Convolutions that ONNX Runtime leaves outside its blocked layout."""
 
 _MATRIX_PRODUCT = OperatorFacts(
     kind=OperatorKind.PRODUCT,

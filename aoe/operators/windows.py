@@ -58,7 +58,7 @@ class Window:
 
     @property
     def end(self) -> int:
-        """Where the last window ends, counted from the first element there is."""
+        """End of the last window, counted from the first element there is."""
         return (self.made - 1) * self.stride - self.before + self.reach
 
 

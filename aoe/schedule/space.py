@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Choice = int | str
 """Value a knob can take."""
 Values = Mapping[str, Choice]
-"""What is chosen for the knobs, by their names; `Configuration` is the immutable form."""
+"""Choices for the knobs, by their names; `Configuration` is the immutable form."""
 
 ENUMERATED_MAX = 20_000
 """Legal configurations up to which a space is listed in full."""
@@ -51,7 +51,7 @@ class Knob:
 
 
 class Configuration(Mapping[str, Choice]):
-    """What a candidate chose for each knob: immutable, hashable, equal whatever the order."""
+    """Choices of a candidate, one for each knob: immutable, hashable, equal whatever the order."""
 
     __slots__ = ("_values",)
 

@@ -10,7 +10,7 @@ from aoebank import plural
 
 
 class Tail(StrEnum):
-    """What a split does with the iterations left over when the factor does not divide."""
+    """Treatment of the iterations a split leaves over when the factor does not divide."""
 
     GUARD = "guard"
     SHIFT_INWARDS = "shift_inwards"
@@ -20,7 +20,7 @@ class Tail(StrEnum):
 
 
 class Memory(StrEnum):
-    """Where the values of a stage live."""
+    """Memory of the values of a stage."""
 
     STACK = "stack"
     HEAP = "heap"

@@ -14,8 +14,7 @@ from dataclasses import replace
 
 from aoe import schedule as sch
 from aoe.kernels.attention.shape import Attention, read_attention
-from aoe.kernels.attention.stages import GROWN, PEAK, SCORES, TOTAL, rows_around
-from aoe.kernels.attention.tiles import INNER
+from aoe.kernels.attention.tiles import GROWN, INNER, PEAK, SCORES, TOTAL, rows_around
 from aoe.kernels.family import OpenDimension, Pipeline, Role, Support, supported
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.reductions import fold_steps

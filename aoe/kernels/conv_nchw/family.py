@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from aoe.kernels.algorithms import STREAMED, is_allowed, known_algorithm
-from aoe.kernels.conv_nchw import tiles
-from aoe.kernels.conv_nchw.result import check_plain_arguments
-from aoe.kernels.conv_nchw.shape import ConvNchwPlan, read_plain
+from aoe.kernels.conv_nchw import direct
+from aoe.kernels.conv_nchw.shape import ConvNchwPlan, check_plain_arguments, read_plain
 from aoe.kernels.conv_nchw.winograd import RowWinograd, check_row_winograd
 from aoe.kernels.conv_nchw.winograd_groups import GroupWinograd, check_group_winograd
 from aoe.kernels.conv_nchw.winograd_line import LineWinograd, check_line_winograd, is_long_enough
@@ -20,7 +19,7 @@ from aoe.workload import Workload
 
 WINOGRAD, LINE = ("winograd_rows_4", "winograd_rows_2"), "winograd_line_4"
 GROUPS = (f"winograd_4x4_groups_{STREAMED}", f"winograd_2x2_groups_{STREAMED}")
-_DIRECT = (tiles.ROWS, tiles.CHANNELS, tiles.ROWS_IN_PAIRS, tiles.CHANNELS_IN_PAIRS)
+_DIRECT = (direct.ROWS, direct.CHANNELS, direct.ROWS_IN_PAIRS, direct.CHANNELS_IN_PAIRS)
 _DIRECT_GUESSES = 3
 """First guesses of the first of the direct algorithms; together they are six at most."""
 _MOST_GUESSES = 6
@@ -31,7 +30,7 @@ the caches more than on anything that is counted: 32 to 16 channels of 64x64x64 
 other work, CPU time, 2026-11-23)."""
 
 ALGORITHMS: Mapping[str, TiledAlgorithm[ConvNchwPlan]] = {
-    **{name: tiles.Direct(name=name, guesses=1) for name in _DIRECT},
+    **{name: direct.Direct(name=name, guesses=1) for name in _DIRECT},
     WINOGRAD[0]: RowWinograd(results=4, guesses=2),
     WINOGRAD[1]: RowWinograd(results=2, guesses=1),
     LINE: LineWinograd(guesses=2),
@@ -76,15 +75,15 @@ class ConvNchw(PlannedFamily[ConvNchwPlan]):
 
 def _algorithms_of(plan: ConvNchwPlan) -> tuple[str, ...]:
     """Return the algorithms for a convolution in the precision of its workload."""
-    direct, shape = tiles.direct_algorithms(plan), plan.shape
+    always, shape = direct.direct_algorithms(plan), plan.shape
     if shape.is_open or not is_allowed(LINE, plan.workload.precision):
-        return direct
+        return always
     if check_group_winograd(shape):
-        return (*direct, *GROUPS)
-    if shape.result[0] >= tiles.VECTOR and check_row_winograd(shape):
-        return (*direct, *WINOGRAD)
+        return (*always, *GROUPS)
+    if shape.result[0] >= direct.VECTOR and check_row_winograd(shape):
+        return (*always, *WINOGRAD)
     is_line = check_line_winograd(shape) and is_long_enough(shape)
-    return (*direct, LINE) if is_line else direct
+    return (*always, LINE) if is_line else always
 
 
 def _first_guesses(plan: ConvNchwPlan, target: KernelTarget) -> tuple[dict[str, Choice], ...]:

@@ -1,4 +1,4 @@
-"""What a convolution of plain tensors computes, in numbers; a transposed one is another.
+"""A convolution of plain tensors, transposed or not, in numbers; its buffers and results.
 
 All are written as images of three axes, the missing ones of extent 1, and every tuple over the
 axes starts with the innermost: width, height, depth.
@@ -6,13 +6,22 @@ axes starts with the innermost: width, height, depth.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from aoe.kernels.conv_nchwc.pointwise import in_long_rows
+import halide as hl
+
+from aoe.kernels.conv_nchwc.normal_form import in_long_rows
+from aoe.kernels.conv_nchwc.shape import (
+    KernelArguments,
+    buffers_of,
+    check_read_alike,
+    finished_sum,
+)
 from aoe.kernels.family import Support
 from aoe.kernels.halide.epilogue import Epilogue, split_at_product
+from aoe.kernels.math.functions import constant
 from aoe.kernels.math.normalization import refuse_activation
 from aoe.operators import integers, number, op_key
 from aoe.operators.products import PLAIN_CONVOLUTIONS, TRANSPOSED_CONVOLUTION
@@ -246,3 +255,69 @@ def _refusal(operation: Operation, workload: Workload) -> str:
 
 def _is_like(spec: TensorSpec, output: TensorSpec) -> bool:
     return (spec.shape, spec.layout) == (output.shape, output.layout)
+
+
+def plain_arguments(plan: ConvNchwPlan, weights: tuple[int, ...], kind: hl.Type) -> KernelArguments:
+    """Return the buffers of a convolution and its chain.
+
+    Args:
+        plan: What is computed.
+        weights: Extents of the packed weights, innermost first.
+        kind: Their type.
+    """
+    known = plan.epilogue.argument_extents() | _operator_extents(plan, weights)
+    return buffers_of(known, plan.inputs, kind)
+
+
+def check_plain_arguments(plan: ConvNchwPlan) -> Support:
+    """Check that the chain reads an input of the convolution in the same way as it does."""
+    chained = [plan.epilogue.argument_extents()]
+    return check_read_alike(_operator_extents(plan, ()), chained, plan.inputs)
+
+
+def pixel(shape: ConvNchwShape, axes: Sequence[hl.Expr], *outer: hl.Expr) -> tuple[hl.Expr, ...]:
+    """Return an index of a buffer from three axes, those that are missing left out."""
+    return *axes[: shape.rank], *outer
+
+
+def image_with_zeros(
+    x: hl.ImageParam, shape: ConvNchwShape, axes: Sequence[hl.Expr], channel: hl.Expr, n: hl.Expr
+) -> hl.Expr:
+    """Return an element of the image, counted from the first zero in front of it."""
+    extents = [
+        x.dim(at).extent() if at in shape.open_axes else extent
+        for at, extent in enumerate(shape.image_extents)
+    ]
+    exterior = hl.BoundaryConditions.constant_exterior(
+        x, constant(0.0), [(0, extent) for extent in extents]
+    )
+    moved = [axis - before for axis, before in zip(axes, shape.before, strict=True)]
+    value: hl.Expr = exterior[pixel(shape, moved, channel, n)]
+    return value
+
+
+def finished_value(
+    plan: ConvNchwPlan, arguments: KernelArguments, summed: hl.Expr, place: Sequence[hl.Var]
+) -> hl.Expr:
+    """Return one result: bias and the tensor added come before the activation, as in the host.
+
+    Args:
+        plan: What is computed.
+        arguments: What it is computed from.
+        summed: The sum of products at `place`.
+        place: Index into the result, innermost first.
+    """
+    channel = (place[plan.shape.rank],)
+    return finished_sum(plan.epilogue, arguments, summed, place, channel)
+
+
+def _operator_extents(plan: ConvNchwPlan, weights: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
+    """Return the extents of the buffers the operator reads, by number."""
+    shape = plan.shape
+    of_input = {
+        X: shape.image_extents,
+        WEIGHTS: weights,
+        BIAS: (shape.groups * shape.channels_out,),
+        SUM: shape.result_extents,
+    }
+    return {number: of_input[at] for at, number in plan.inputs.items()}

@@ -24,11 +24,19 @@ from math import prod
 import halide as hl
 
 from aoe import schedule as sch
-from aoe.kernels.conv_nchw.result import finished_value, image_with_zeros, pixel, plain_arguments
-from aoe.kernels.conv_nchw.shape import WEIGHTS, ConvNchwPlan, ConvNchwShape, X
-from aoe.kernels.conv_nchw.tiles import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
+from aoe.kernels.conv_nchw.direct import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
+from aoe.kernels.conv_nchw.shape import (
+    WEIGHTS,
+    ConvNchwPlan,
+    ConvNchwShape,
+    X,
+    finished_value,
+    image_with_zeros,
+    pixel,
+    plain_arguments,
+)
 from aoe.kernels.conv_nchwc.direct import PADDED, PRODUCTS, SUMMED
-from aoe.kernels.conv_nchwc.result import finished_pipeline
+from aoe.kernels.conv_nchwc.shape import finished_pipeline
 from aoe.kernels.conv_nchwc.winograd.transforms import F2, F4, SAME, Transforms, select_row
 from aoe.kernels.family import SUPPORTED, KernelTarget, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
@@ -59,7 +67,7 @@ of 64x64x64 on AVX-512, where copying waits for memory."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowTransforms:
-    """What is transformed along the height and along the depth."""
+    """Transforms along the height and along the depth."""
 
     high: Transforms
     deep: Transforms

@@ -1,6 +1,6 @@
 """Winograd's minimal filtering in groups of channels that fill no vector: groups woven together.
 
-A vector of 16 channels holds those of several groups in turn: of groups of 24, channel 0 of the
+A vector of 16 channels holds channels of several groups in turn: of groups of 24, channel 0 of the
 first, 0 of the second, 1 of the first. A value of each group, side by side in memory, is one
 broadcast then, and meets only weights of its own group: no product is made with a zero. Groups
 that fill whole vectors together are a bundle: two groups of 24 are three vectors.
@@ -33,20 +33,29 @@ from math import gcd
 import halide as hl
 
 from aoe import schedule as sch
-from aoe.kernels.conv_nchw.result import finished_value, pixel, plain_arguments
-from aoe.kernels.conv_nchw.shape import WEIGHTS, ConvNchwPlan, ConvNchwShape, X
-from aoe.kernels.conv_nchw.tiles import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
+from aoe.kernels.conv_nchw.direct import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
+from aoe.kernels.conv_nchw.shape import (
+    WEIGHTS,
+    ConvNchwPlan,
+    ConvNchwShape,
+    X,
+    finished_value,
+    pixel,
+    plain_arguments,
+)
 from aoe.kernels.conv_nchw.winograd import FILTER_SIDE
 from aoe.kernels.conv_nchwc.direct import PADDED, PRODUCTS, SUMMED
-from aoe.kernels.conv_nchwc.result import finished_pipeline
-from aoe.kernels.conv_nchwc.winograd.stages import (
+from aoe.kernels.conv_nchwc.shape import finished_pipeline
+from aoe.kernels.conv_nchwc.winograd.tiles import (
     COLUMNS,
     DATA,
     GATHERED,
     ROWS,
     TILE,
     back_transformed,
+    product_steps,
     stored_extents,
+    transformed_tiles,
 )
 from aoe.kernels.conv_nchwc.winograd.transforms import Transforms, select_row, square
 from aoe.kernels.family import SUPPORTED, KernelTarget, PackedInput, Pipeline, Support
@@ -87,7 +96,7 @@ long as `direct_rows` (one thread of a Zen 4 with other work, CPU time, 2026-11-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundles:
-    """How groups share vectors.
+    """Groups of channels in vectors they share.
 
     Attributes:
         groups: All of them.
@@ -208,18 +217,12 @@ def tiles_of(shape: ConvNchwShape, transforms: Transforms) -> tuple[int, int]:
 def _transformed(
     x: hl.ImageParam, shape: ConvNchwShape, transforms: Transforms
 ) -> dict[str, hl.Func]:
-    size, step = transforms.products, transforms.results
-    padded, square, woven = hl.Func(PADDED), hl.Func(SQUARE), hl.Func(WOVEN)
-    rows, data = hl.Func(ROWS), hl.Func(DATA)
+    padded, pixels, woven = hl.Func(PADDED), hl.Func(SQUARE), hl.Func(WOVEN)
     channel = bundles_of(shape).channel_of(v.c, v.b)
-    square[v.w, v.c, v.h, v.b, v.n] = x[v.w, v.h, channel, v.n]
-    woven[v.c, v.w, v.h, v.b, v.n] = square[v.w, v.c, v.h, v.b, v.n]
+    pixels[v.w, v.c, v.h, v.b, v.n] = x[v.w, v.h, channel, v.n]
+    woven[v.c, v.w, v.h, v.b, v.n] = pixels[v.w, v.c, v.h, v.b, v.n]
     padded[v.c, v.w, v.h, v.b, v.n] = _with_zeros(woven, shape)
-    column = [padded[v.c, v.tx * step + v.j, v.ty * step + at, v.b, v.n] for at in range(size)]
-    rows[v.c, v.j, v.i, v.tx, v.ty, v.b, v.n] = select_row(v.i, transforms.data, column)
-    row = [rows[v.c, at, v.e // size, v.tx, v.ty, v.b, v.n] for at in range(size)]
-    data[v.c, v.tx, v.ty, v.b, v.e, v.n] = select_row(v.e % size, transforms.data, row)
-    return {SQUARE: square, WOVEN: woven, PADDED: padded, ROWS: rows, DATA: data}
+    return {SQUARE: pixels, WOVEN: woven, **transformed_tiles(padded, square(transforms))}
 
 
 def _with_zeros(woven: hl.Func, shape: ConvNchwShape) -> hl.Expr:
@@ -232,7 +235,7 @@ def _with_zeros(woven: hl.Func, shape: ConvNchwShape) -> hl.Expr:
 
 
 def _filters(weights: hl.ImageParam, transforms: Transforms) -> hl.Func:
-    """Return the transformed weights, those of one value of a tile behind one another."""
+    """Return the transformed weights; one value of a tile has its weights side by side."""
     size, sides, filters = transforms.products, range(FILTER_SIDE), hl.Func(FILTERS)
     columns = [
         [weights[v.o, FILTER_SIDE * row + column, v.b, v.c, v.p] for row in sides]
@@ -259,7 +262,7 @@ def _summed(filters: hl.Func, data: hl.Func, bundles: Bundles) -> dict[str, hl.F
 
 
 def _packing(shape: ConvNchwShape) -> PackedInput:
-    """Return the weights by lanes, those of groups that are not there being any."""
+    """Return the weights by lanes; lanes without a group hold any weights."""
     bundles = bundles_of(shape)
     o, t, b, c, p = (hl.Var(name) for name in ("o", "t", "b", "c", "p"))
     weights = hl.ImageParam(hl.Float(32), shape.rank + 2, "weights")
@@ -327,7 +330,7 @@ class GroupWinograd(TiledAlgorithm[ConvNchwPlan]):
         yield from _result_steps(values, plan, self.transforms)
         yield from _data_steps(plan.shape, self.transforms)
         yield from _filter_steps(self.transforms)
-        yield from _product_steps(values, bundles_of(plan.shape))
+        yield from product_steps(values, VECTOR, is_grouped=True)
 
 
 def _tile_cost(tile: Tile, across: int, down: int) -> float:
@@ -395,19 +398,3 @@ def _filter_steps(transforms: Transforms) -> Iterator[Step]:
     yield sch.ComputeAt(FILTERS, RESULT, "bundle")  # for all groups of its tiles
     yield sch.Reorder(FILTERS, ("o", "e", "b", "c", "p"))
     yield from register_steps((FILTERS,), ("o", VECTOR), {"e": transforms.products**2})
-
-
-def _product_steps(values: Values, bundles: Bundles) -> Iterator[Step]:
-    blocks, wide, high = tile_of(values)
-    yield sch.ComputeAt(GATHERED, RESULT, "group")
-    yield sch.Split(GATHERED, "b", "b", "in_b", blocks, sch.Tail.GUARD)
-    yield sch.Split(GATHERED, "tx", "tx", "in_x", wide, sch.Tail.SHIFT_INWARDS)
-    yield sch.Split(GATHERED, "ty", "ty", "in_y", high, sch.Tail.SHIFT_INWARDS)
-    # one value of all tiles before the next: its weights are walked while they are near
-    yield sch.Reorder(GATHERED, ("o", "in_x", "in_y", "in_b", "tx", "ty", "b", "e", "n"))
-    tile = {"in_x": wide, "in_y": high, "in_b": blocks}
-    yield from register_steps((GATHERED,), ("o", VECTOR), tile)
-    yield sch.ComputeAt(PRODUCTS, GATHERED, "tx")
-    yield sch.Reorder(SUMMED, ("o", "b", "tx", "ty", "r$x", "r$y", "e", "n"))
-    summed = {"b": blocks, "tx": wide, "ty": high}
-    yield from register_steps((PRODUCTS, SUMMED), ("o", VECTOR), summed)

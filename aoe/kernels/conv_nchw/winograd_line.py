@@ -22,12 +22,20 @@ from itertools import product
 import halide as hl
 
 from aoe import schedule as sch
-from aoe.kernels.conv_nchw.result import finished_value, image_with_zeros, pixel, plain_arguments
-from aoe.kernels.conv_nchw.shape import WEIGHTS, ConvNchwPlan, ConvNchwShape, X
-from aoe.kernels.conv_nchw.tiles import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
+from aoe.kernels.conv_nchw.direct import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
+from aoe.kernels.conv_nchw.shape import (
+    WEIGHTS,
+    ConvNchwPlan,
+    ConvNchwShape,
+    X,
+    finished_value,
+    image_with_zeros,
+    pixel,
+    plain_arguments,
+)
 from aoe.kernels.conv_nchw.winograd import DATA, FILTER_SIDE, GATHERED, PANEL, TILE
 from aoe.kernels.conv_nchwc.direct import PADDED, PRODUCTS, SUMMED
-from aoe.kernels.conv_nchwc.result import finished_pipeline
+from aoe.kernels.conv_nchwc.shape import finished_pipeline
 from aoe.kernels.conv_nchwc.winograd.transforms import F4, select_row
 from aoe.kernels.family import SUPPORTED, KernelTarget, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT

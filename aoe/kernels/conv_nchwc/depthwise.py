@@ -1,4 +1,4 @@
-"""How a depthwise convolution is scheduled: register tile of pixels, groups of rows, tasks.
+"""Schedules of depthwise convolutions: register tile of pixels, groups of rows, tasks.
 
 The algorithm is the direct one (`direct`); what a vector holds are channels, so every product
 reads a vector of pixels of its own. A block of channels is copied into scratch with its zeros
@@ -22,8 +22,8 @@ from aoe.kernels.conv_nchwc.direct import (
     SUMMED,
     depth_extents,
     direct_pipeline,
+    finished_steps,
 )
-from aoe.kernels.conv_nchwc.register_tiles import finished_steps
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT

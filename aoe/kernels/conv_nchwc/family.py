@@ -3,19 +3,64 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from aoe.kernels.algorithms import STREAMED, is_allowed, known_algorithm
-from aoe.kernels.conv_nchwc.algorithms import ALGORITHMS, TILES
-from aoe.kernels.conv_nchwc.result import check_arguments
-from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape, read_convolution
-from aoe.kernels.conv_nchwc.winograd.transforms import F4
+from aoe.kernels.conv_nchwc.depthwise import Depthwise
+from aoe.kernels.conv_nchwc.direct import Direct
+from aoe.kernels.conv_nchwc.matrix_tiles import MatrixTiles
+from aoe.kernels.conv_nchwc.shape import (
+    ConvolutionPlan,
+    ConvolutionShape,
+    check_arguments,
+    read_convolution,
+)
+from aoe.kernels.conv_nchwc.winograd.streamed import StreamedWinograd
+from aoe.kernels.conv_nchwc.winograd.tiles import Winograd
+from aoe.kernels.conv_nchwc.winograd.transforms import (
+    F2,
+    F2_STRIDE_2,
+    F3,
+    F4,
+    F4_STRIDE_2,
+    F4_TAPS_5,
+    F4_TAPS_7,
+    single_column,
+    single_row,
+    square,
+)
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, PlannedFamily, Support
-from aoe.kernels.tiled_products import SCOPE, tiled_schedule, tiled_space
+from aoe.kernels.tiled_products import SCOPE, TiledAlgorithm, tiled_schedule, tiled_space
 from aoe.operators import BLOCKED_CONVOLUTION
 from aoe.schedule import Choice, Schedule, Space, Values
-from aoe.workload import Workload
+from aoe.workload import Precision, Workload
+
+TILES = "direct_tiles"
+"""The algorithm that, on CPUs which have it, leaves other sums of bfloat16 nothing to win."""
+
+ALGORITHMS: Mapping[str, TiledAlgorithm[ConvolutionPlan]] = {
+    "winograd_4x4": Winograd(transforms=square(F4), guesses=2),
+    "winograd_2x2": Winograd(transforms=square(F2), guesses=1),
+    "winograd_3x3": Winograd(transforms=square(F3), guesses=1, is_for_phases=True, pools=False),
+    "winograd_4x4_stride_2": Winograd(transforms=square(F4_STRIDE_2), guesses=2),
+    "winograd_2x2_stride_2": Winograd(transforms=square(F2_STRIDE_2), guesses=1),
+    f"winograd_4x4_{STREAMED}": StreamedWinograd(transforms=square(F4), guesses=1),
+    f"winograd_2x2_{STREAMED}": StreamedWinograd(transforms=square(F2), guesses=1),
+    "winograd_4x4_taps_5": Winograd(transforms=square(F4_TAPS_5), guesses=2),
+    "winograd_1x4": Winograd(transforms=single_row(F4), guesses=2, pools=False),
+    "winograd_4x1": Winograd(transforms=single_column(F4), guesses=2, pools=False),
+    "winograd_1x4_taps_5": Winograd(transforms=single_row(F4_TAPS_5), guesses=2, pools=False),
+    "winograd_4x1_taps_5": Winograd(transforms=single_column(F4_TAPS_5), guesses=2, pools=False),
+    "winograd_1x4_taps_7": Winograd(transforms=single_row(F4_TAPS_7), guesses=2, pools=False),
+    "winograd_4x1_taps_7": Winograd(transforms=single_column(F4_TAPS_7), guesses=2, pools=False),
+    "direct": Direct(precision=Precision.FLOAT32, guesses=2),
+    "depthwise": Depthwise(guesses=4),
+    "direct_bf16": Direct(precision=Precision.BFLOAT16, guesses=3),
+    TILES: MatrixTiles(guesses=4),
+}
+"""By the name a schedule has; the first that computes a workload is its default."""
+
 
 _FEW_PIXELS = 1024
 """Results of a filter up to which transformed filters do not pay for being read from memory:

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 import halide as hl
 
 from aoe import schedule as sch
-from aoe.kernels.conv_nchwc.result import (
+from aoe.kernels.conv_nchwc.shape import (
+    WEIGHTS,
+    ConvolutionPlan,
+    ConvolutionShape,
     finished_result,
     kernel_arguments,
     padded_image,
 )
-from aoe.kernels.conv_nchwc.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape
 from aoe.kernels.family import SUPPORTED, KernelTarget, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.tile_sums import BYTES_PER_US, OPERATIONS_PER_US, REDUCED, tile_sums

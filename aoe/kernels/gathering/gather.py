@@ -28,7 +28,7 @@ _GATHER_CYCLES = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GatherPlan:
-    """What a kernel of this family does.
+    """A GatherElements in loops.
 
     Attributes:
         nest: The operator, the chain behind it, and their loops.

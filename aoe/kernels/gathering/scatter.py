@@ -46,7 +46,7 @@ _REDUCTIONS: Mapping[str, Callable[[hl.Expr, hl.Expr], hl.Expr]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ScatterPlan:
-    """What a kernel of this family does.
+    """A ScatterElements in loops: rows, the axis, columns.
 
     Attributes:
         workload: What is computed.

@@ -52,7 +52,7 @@ class AnchoredNest:
 
     @property
     def workload(self) -> Workload:
-        """What is computed."""
+        """The whole workload."""
         return self.parts.workload
 
     @property

@@ -170,7 +170,7 @@ def estimate_cycles(operations: Iterable[Operation]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operands:
-    """What a kernel reads.
+    """Buffers a kernel reads, and the values of references made of their elements.
 
     Attributes:
         iteration: The loop nest of the result.

@@ -274,7 +274,7 @@ class RowKernel:
 
     @property
     def element(self) -> hl.Expr:
-        """What is walked, at the loop variables."""
+        """The walked element at the loop variables."""
         return self._source[self.variables]
 
     def along(self, function: hl.Func, at: hl.Expr) -> hl.Expr:

@@ -22,7 +22,7 @@ LANE = "lane"
 TASK = "task"
 FLAT, ROW = "flat", "row"
 KEEP, AGAIN = "keep", "again"
-"""What a stage makes is kept in scratch memory, or computed again where it is read."""
+"""The values of a stage are kept in scratch memory, or computed again where they are read."""
 _ROW_BYTES_MAX = 64 << 10
 """Of a row that is kept on the stack of a thread."""
 GUESSES_MAX = 6

@@ -1,5 +1,16 @@
 """A convolution in groups with the pointwise one in front of it, as one kernel.
 
+    rounded        the image that is read, rounded to bfloat16, where factors are
+    made sums      sums over the channels of the image that is read, in registers
+    made finished  the same put down, for chains too long to be written out for each of them
+    made           bias, activation, the chain between: the image of the second convolution
+    padded         that image with the zeros around it, where there are any
+    products, finished, y   as in `aoe.kernels.conv_nchwc.direct`
+
+The intermediate image is there for some blocks of channels at a time, of all its rows or of the
+rows a group of results needs: it never leaves the second-level cache. Zeros around it are zeros
+behind the chain, as in the host.
+
 A task makes some blocks of channels of the whole image (scope `image`), or all of them for a group
 of rows of results (`group`). Where it can, it is the former: no row of the image between is made
 twice, and weights are read once.
@@ -8,28 +19,44 @@ twice, and weights are read once.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from math import prod
 
+import halide as hl
+
 from aoe import schedule as sch
-from aoe.kernels.conv_nchwc import depthwise, register_tiles
-from aoe.kernels.conv_nchwc.direct import PADDED, PAIR
-from aoe.kernels.conv_nchwc.register_tiles import has_few, registers_of
-from aoe.kernels.conv_nchwc.shape import ConvolutionShape
-from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
+from aoe.kernels.conv_nchwc import depthwise, direct
+from aoe.kernels.conv_nchwc.direct import (
+    FINISHED,
+    PADDED,
+    PAIR,
+    PRODUCTS,
+    REDUCED,
+    SUMMED,
+    depth_extents,
+    direct_sums,
+    has_few,
+    pair_extents,
+    pair_packing,
+    registers_of,
+)
+from aoe.kernels.conv_nchwc.shape import (
+    WEIGHTS,
+    ConvolutionShape,
+    KernelArguments,
+    X,
+    buffers_of,
+    finished_pipeline,
+    finished_result,
+    finished_sum,
+)
+from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.loops import v
 from aoe.kernels.halide.tiling import AGAIN, KEEP
 from aoe.kernels.inverted_bottleneck.shape import BottleneckShape, read_expansion
-from aoe.kernels.inverted_bottleneck.stages import (
-    MADE,
-    MADE_DEPTH,
-    MADE_FINISHED,
-    MADE_SUMMED,
-    MADE_SUMS,
-    ROUNDED,
-    expansion_pipeline,
-    made_depth,
-)
+from aoe.kernels.math.functions import constant, to_bfloat16
 from aoe.kernels.tiled_products import (
     ACROSS,
     BLOCKS,
@@ -51,7 +78,7 @@ from aoe.schedule import Choice, Knob, Schedule, Space, Step, Values
 from aoe.workload import Precision, Workload
 
 COPY = "padded"
-"""Whether the image between is copied with the zeros around it (keep), or they are made where it is
+"""The intermediate image is copied with the zeros around it (keep), or they are made where it is
 read (again)."""
 _BLOCKS, _BLOCKS_OF_FEW, _GROUPS = (1, 2, 4), (1, 2, 3, 4, 5), (1, 4, 7, 14, 28)
 _MADE_ROWS = (1, 2)
@@ -59,7 +86,7 @@ _MADE_ROWS = (1, 2)
 two, 2 columns of 2 rows none."""
 _ACROSS = range(1, 29)
 _NEAR_BYTES_PER_CYCLE, _FAR_BYTES_PER_CYCLE = 32, 12
-"""What a core reads or writes of its second-level cache, and beyond it. Assumed: 100 and 40 GB/s at
+"""Traffic of a core with its second-level cache, and beyond it. Assumed: 100 and 40 GB/s at
 3 GHz."""
 _WAITED = 0.3
 """Share of reading the image that products do not hide. Assumed."""
@@ -71,14 +98,18 @@ longer. With AVX2 tiles of 3x4 take 0.93 of the time of 2x4, and these 0.89 of t
 channels of 56x56 and 192 of 28x28, filter and all (one thread of a Zen 4 with other work, CPU time,
 2026-11-28)."""
 _ZEROS_MADE = 1.3
-"""How much longer filters of stride 1 take that make the zeros where they read. Both together, in
-float32 and with a copy: 144 channels of 56 x 56 204 and 214 us, 192 of 28 x 28 57 and 63, 384 of
+"""Time, relative to a copy, of filters of stride 1 that make zeros where they read. Both together,
+in float32 and with a copy: 144 channels of 56 x 56 204 and 214 us, 192 of 28 x 28 57 and 63, 384 of
 14 x 14 46 and 48, in groups of rows of 56 x 56 222 and 202 (one thread of a Zen 5 with other work,
 CPU time, 2026-11-23)."""
 _ROUNDING_CYCLES = 3
-"""Of a vector of the image that is read. Source: `aoe.kernels.conv_nchwc.register_tiles`."""
+"""Of a vector of the image that is read. Source: `aoe.kernels.conv_nchwc.direct`."""
 _L2_SHARE = 0.7
 """Of the second-level cache that what is made between may take: the image read is there, too."""
+ROUNDED, MADE, MADE_SUMS, MADE_FINISHED = "rounded", "made", "made_sums", "made_finished"
+MADE_SUMMED = f"{MADE_SUMS}{UPDATE}"
+MADE_DEPTH = ("k$x", "k$y", "k$z", "k$w", "k$4")
+"""Loops over what the first convolution sums up, innermost first; the last is there for pairs."""
 
 
 class InvertedBottleneck(PlannedFamily[BottleneckShape]):
@@ -191,7 +222,7 @@ def _result_tiles(shape: ConvolutionShape, target: KernelTarget) -> tuple[tuple[
     """Return columns and rows of the best register tiles of results, best first."""
     if shape.is_depthwise:
         return depthwise.best_tiles(shape, target.registers)
-    found = register_tiles.best_tiles(shape, target.registers)
+    found = direct.best_tiles(shape, target.registers)
     return tuple((wide, high) for blocks, wide, high in found if blocks == 1)
 
 
@@ -285,7 +316,7 @@ def _result_cycles(tile: tuple[int, int], shape: ConvolutionShape, target: Kerne
     taps = prod(shape.kernel)
     if shape.is_depthwise:
         return 0.5 * taps * depthwise.tile_cost(tile, shape, target.registers)
-    return taps * shape.block * register_tiles.tile_cost((1, *tile), shape)
+    return taps * shape.block * direct.tile_cost((1, *tile), shape)
 
 
 def _steps(values: Values, expansion: BottleneckShape, target: KernelTarget) -> Iterator[Step]:
@@ -359,4 +390,85 @@ def _product_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]
     if shape.is_depthwise:
         yield from depthwise.product_steps(alone, shape, is_heavy=is_heavy)
     else:
-        yield from register_tiles.product_steps(alone, shape, Precision.FLOAT32, is_heavy=is_heavy)
+        yield from direct.product_steps(alone, shape, Precision.FLOAT32, is_heavy=is_heavy)
+
+
+def expansion_pipeline(expansion: BottleneckShape) -> Pipeline:
+    """Return the algorithm; the arguments are those of the workload.
+
+    In bfloat16 the weights of the first convolution are packed once: see `pair_packing`.
+    """
+    first, second = expansion.first, expansion.second
+    known = dict(enumerate(expansion.extents))
+    if expansion.in_pairs:
+        known[first.inputs[WEIGHTS]] = pair_extents(first.shape)
+    kind = hl.BFloat(16) if expansion.in_pairs else hl.Float(32)
+    of_first = buffers_of(known, first.inputs, kind)
+    of_second = replace(of_first, places=second.inputs)
+    place = (v.o, v.w, v.h, v.b, v.n)
+    stages = _made(expansion, of_first)
+    read = _padded(stages[MADE], second.shape)
+    if read is not stages[MADE]:
+        stages[PADDED] = read
+    products = direct_sums(read, of_second.at(WEIGHTS), second.shape, in_pairs=False)
+    finished, result = hl.Func(FINISHED), hl.Func(RESULT)
+    finished[place] = products[place]
+    result[place] = finished_result(second, of_second, finished[place], place)
+    stages |= {PRODUCTS: products, SUMMED: products.update(), FINISHED: finished}
+    return finished_pipeline(
+        of_first,
+        stages,
+        result,
+        extents=second.shape.result_extents,
+        known={"o": second.shape.block, "c": second.shape.block},
+        reduced={
+            SUMMED: zip(REDUCED, depth_extents(second.shape, in_pairs=False), strict=False),
+            MADE_SUMMED: zip(MADE_DEPTH, made_depth(expansion), strict=False),
+        },
+        packing=pair_packing(first.shape) if expansion.in_pairs else None,
+        inlined=(FINISHED, MADE_FINISHED, PADDED),
+    )
+
+
+def _made(expansion: BottleneckShape, arguments: KernelArguments) -> dict[str, hl.Func]:
+    """Return the stages of the first convolution."""
+    first, place = expansion.first, (v.o, v.w, v.h, v.b, v.n)
+    rounded = _rounded(arguments.at(X)) if expansion.in_pairs else None
+    sums = direct_sums(
+        arguments.at(X) if rounded is None else rounded,
+        arguments.at(WEIGHTS),
+        first.shape,
+        in_pairs=expansion.in_pairs,
+        name=MADE_SUMS,
+        depth_name=MADE_DEPTH[0].partition("$")[0],
+    )
+    finished, made = hl.Func(MADE_FINISHED), hl.Func(MADE)
+    finished[place] = sums[place]
+    made[place] = finished_sum(first.epilogue, arguments, finished[place], place, (v.o, v.b))
+    stages = {MADE_SUMS: sums, MADE_SUMMED: sums.update(), MADE_FINISHED: finished, MADE: made}
+    return stages if rounded is None else {ROUNDED: rounded, **stages}
+
+
+def _rounded(image: hl.ImageParam) -> hl.Func:
+    """Return the image as bfloat16."""
+    rounded, place = hl.Func(ROUNDED), (v.c, v.w, v.h, v.b, v.n)
+    rounded[place] = to_bfloat16(image[place])
+    return rounded
+
+
+def _padded(made: hl.Func, shape: ConvolutionShape) -> hl.Func:
+    """Return the image with its zeros around it; as it is where there are none."""
+    if not any(shape.pads):
+        return made
+    anywhere = (hl.Expr(), hl.Expr())
+    bounds = [anywhere, (0, shape.width), (0, shape.height), anywhere, anywhere]
+    exterior = hl.BoundaryConditions.constant_exterior(made, constant(0.0), bounds)
+    top, left = shape.pads[:2]
+    padded = hl.Func(PADDED)
+    padded[v.c, v.w, v.h, v.b, v.n] = exterior[v.c, v.w - left, v.h - top, v.b, v.n]
+    return padded
+
+
+def made_depth(expansion: BottleneckShape) -> tuple[int, ...]:
+    """Return the extents of `MADE_DEPTH`; in pairs the first one are those of a pair."""
+    return depth_extents(expansion.first.shape, in_pairs=expansion.in_pairs)

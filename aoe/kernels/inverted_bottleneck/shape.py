@@ -1,12 +1,17 @@
-"""What is computed: a pointwise convolution, its chain, and one in groups of what they make."""
+"""Workload of a fused pointwise and grouped convolution (inverted bottleneck), in numbers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from aoe.kernels.conv_nchwc.direct import met_taps
-from aoe.kernels.conv_nchwc.result import check_arguments, read_extents
-from aoe.kernels.conv_nchwc.shape import SUM, ConvolutionPlan, read_convolution
+from aoe.kernels.conv_nchwc.shape import (
+    SUM,
+    ConvolutionPlan,
+    check_arguments,
+    read_convolution,
+    read_extents,
+)
 from aoe.kernels.family import Support
 from aoe.kernels.halide.prologue import feeding
 from aoe.kernels.halide.shapes import infer_shapes

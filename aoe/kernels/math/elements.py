@@ -18,7 +18,7 @@ _STORED_AS = {
     "int64": hl.Int(64),
 }
 _MANTISSA_OF_HALF = 0xFFFFE000
-"""What a float32 has of a float16: sign, exponent and the first 10 bits of the mantissa."""
+"""Bits of a float32 that a float16 has: sign, exponent, first 10 bits of the mantissa."""
 _RANGES = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
 
 

@@ -1,24 +1,60 @@
-"""Matrix products with the chain behind them."""
+"""Matrix products with the chain behind them; in bfloat16, also in the CPU's matrix tiles (AMX).
+
+The stages in matrix tiles:
+
+    rounded    the left matrix in bfloat16, in blocks of 32 of the depth
+    sums       sums of products, by `aoe_sum_tiles` of the glue, float32
+    y          the chain behind the product: bias, activation, residual
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+import halide as hl
+
+from aoe import schedule as sch
 from aoe.kernels.algorithms import KNOB, known_algorithm
-from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, PlannedFamily, Support
-from aoe.kernels.matmul.bfloat16_pairs import pairs_pipeline
-from aoe.kernels.matmul.int4 import check_few_bits, few_bits_pipeline
-from aoe.kernels.matmul.int8 import quantised_pipeline
-from aoe.kernels.matmul.matrix_tiles import (
-    PANELS_TILES,
-    check_matrix_tiles,
-    matrix_tiles_pipeline,
-    matrix_tiles_space,
-    matrix_tiles_steps,
+from aoe.kernels.family import (
+    SUPPORTED,
+    KernelTarget,
+    PackedInput,
+    Pipeline,
+    PlannedFamily,
+    Support,
 )
-from aoe.kernels.matmul.panels import panels_pipeline, rounded_weights_pipeline
-from aoe.kernels.matmul.quantising import check_quantising
-from aoe.kernels.matmul.shape import FEW_ROWS, MATRIX_PRODUCTS, MatrixProduct, read_product
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.tile_sums import BYTES_PER_US, OPERATIONS_PER_US, REDUCED, tile_sums
+from aoe.kernels.halide.tiling import TASK
+from aoe.kernels.math.functions import constant, to_bfloat16
+from aoe.kernels.matmul.panels import (
+    element_or_zero,
+    packed_right,
+    pairs_pipeline,
+    panels_pipeline,
+    right_matrix,
+    rounded_weights_pipeline,
+)
+from aoe.kernels.matmul.quantised import (
+    check_few_bits,
+    check_quantising,
+    few_bits_pipeline,
+    quantised_pipeline,
+)
+from aoe.kernels.matmul.shape import (
+    FEW_ROWS,
+    MATRIX_PRODUCTS,
+    PACKED,
+    PANEL,
+    SUMS,
+    MatrixProduct,
+    ProductArguments,
+    chained_pipeline,
+    left_place,
+    panels_of,
+    read_arguments,
+    read_product,
+)
 from aoe.kernels.matmul.tiles import (
     FEW_BITS,
     PAIRS,
@@ -29,8 +65,145 @@ from aoe.kernels.matmul.tiles import (
     product_space,
     product_steps,
 )
-from aoe.schedule import Schedule, Space, Values
+from aoe.kernels.tiled_products import combinations
+from aoe.schedule import Knob, Schedule, Space, Step, Values
 from aoe.workload import Precision, Workload
+
+PANELS_TILES = "panels_tiles"
+ROUNDED = "rounded"
+TASK_ROWS, TASK_PANELS = "task_rows", "task_panels"
+_MOST_ROW_LOOPS = 3
+"""Loops over rows the glue's function runs through."""
+_LEAST_ROWS = 4
+"""Rows below which tiles stay so empty that reading the weights decides alone."""
+_ROWS, _PANELS = (16, 32, 64, 128), (2, 4, 8, 16)
+_GUESSES = 5
+
+
+def check_matrix_tiles(product: MatrixProduct) -> Support:
+    """Check that matrix tiles can compute a product, on a CPU that has them."""
+    if not product.has_weights:
+        return Support("product of two computed tensors in tiles")
+    if not product.rows or product.rows[-1].extent < _LEAST_ROWS:
+        return Support("a few rows in tiles")
+    if len(product.rows) > _MOST_ROW_LOOPS:
+        return Support(f"rows in {len(product.rows)} loops")
+    return SUPPORTED
+
+
+def matrix_tiles_pipeline(product: MatrixProduct) -> Pipeline:
+    """Return the algorithm.
+
+    Arguments are those of the workload, weights replaced: bfloat16, from the innermost (2 of a
+    pair, PANEL columns, 16 pairs, 1, 1, blocks of 32 of the depth, panels), zeros behind the
+    last column and the last row.
+    """
+    arguments = read_arguments(product, _packing(product), _packed_extents(product))
+    rounded = _rounded(product, arguments)
+    sums = tile_sums(SUMS, rounded, arguments.right)
+    column, (w, h, n) = arguments.operands.variables[0], _three(arguments.rows)
+    return chained_pipeline(
+        product,
+        arguments,
+        sums[column % PANEL, w, h, column // PANEL, n],
+        {ROUNDED: rounded, SUMS: sums},
+        {
+            ROUNDED: (("c", REDUCED), ("w", 0), ("h", 0), ("i", 0), ("n", 0)),
+            SUMS: (("o", PANEL), ("w", 0), ("h", 0), ("b", 0), ("n", 0)),
+        },
+    )
+
+
+def matrix_tiles_space(product: MatrixProduct, target: KernelTarget) -> Space:
+    """Return rows and panels of a task, the most promising first."""
+    rows, panels = product.rows[-1].extent, panels_of(product)
+    knobs = (
+        Knob(KNOB, (PANELS_TILES,)),
+        Knob(TASK_ROWS, tuple(sorted({min(number, rows) for number in (*_ROWS, rows)}))),
+        Knob(TASK_PANELS, tuple(sorted({min(number, panels) for number in _PANELS}))),
+    )
+    ranked = sorted(combinations(knobs), key=lambda values: _cost_us(values, product, target))
+    return Space(knobs=knobs, first_guesses=tuple(ranked[:_GUESSES]))
+
+
+def matrix_tiles_steps(
+    values: Values, product: MatrixProduct, target: KernelTarget
+) -> Iterator[Step]:
+    """Yield the steps of a configuration."""
+    column, outer = product.columns.name, [axis.name for axis in reversed(product.rows)]
+    row = outer[0]
+    yield sch.Split(
+        RESULT, column, "panels", "column", PANEL * int(values[TASK_PANELS]), sch.Tail.GUARD
+    )
+    yield sch.Split(RESULT, "column", "block", "lane", PANEL, sch.Tail.GUARD)
+    yield sch.Split(RESULT, row, "rows", row, int(values[TASK_ROWS]), sch.Tail.SHIFT_INWARDS)
+    yield sch.Reorder(RESULT, ("lane", "block", row, "rows", "panels", *outer[1:]))
+    yield sch.Vectorize(RESULT, "lane", PANEL)
+    yield sch.Fuse(RESULT, "panels", "rows", TASK)
+    for name in outer[1:]:
+        yield sch.Fuse(RESULT, name, TASK, TASK)
+    yield sch.ComputeAt(SUMS, RESULT, TASK)
+    yield sch.ComputeRoot(ROUNDED)
+    yield sch.Split(ROUNDED, "c", "half", "c", PANEL)
+    yield sch.Reorder(ROUNDED, ("c", "half", "i", "w", "h", "n"))
+    yield sch.Vectorize(ROUNDED, "c", PANEL)
+    yield sch.Unroll(ROUNDED, "half", REDUCED // PANEL)
+    yield sch.Parallel(RESULT, TASK)
+    yield sch.Parallel(ROUNDED, "w")
+
+
+def _three(rows: tuple[hl.Var, ...]) -> tuple[hl.Expr, ...]:
+    """Return the three row loops of the glue's function, innermost first."""
+    return tuple(hl.Expr(row) for row in rows) + (hl.Expr(0),) * (_MOST_ROW_LOOPS - len(rows))
+
+
+def _rounded(product: MatrixProduct, arguments: ProductArguments) -> hl.Func:
+    """Return the left matrix in bfloat16, zeros behind the last of its depth."""
+    c, w, h, i, n = (hl.Var(name) for name in ("c", "w", "h", "i", "n"))
+    read = arguments.left
+    if product.depth % REDUCED:
+        inside = [(hl.Expr(), hl.Expr())] * read.dimensions()
+        inside[1 if product.left_turned else 0] = (0, product.depth)
+        read = hl.BoundaryConditions.constant_exterior(read, constant(0.0), inside)
+    here = (w, h, n)[: len(arguments.rows)]
+    rounded = hl.Func(ROUNDED)
+    place = left_place(product, here, i * REDUCED + c)
+    rounded[c, w, h, i, n] = to_bfloat16(read[place])
+    rounded.bound(c, 0, REDUCED).compute_root()  # steps place it closer
+    return rounded
+
+
+def _packed_extents(product: MatrixProduct) -> tuple[int, ...]:
+    depth = -(-product.depth // REDUCED)
+    return 2, PANEL, REDUCED // 2, 1, 1, depth, panels_of(product)
+
+
+def _packing(product: MatrixProduct) -> PackedInput:
+    q, o, t, x, y, i, b = (hl.Var(name) for name in ("q", "o", "t", "x", "y", "i", "b"))
+    right, k = right_matrix(product), i * REDUCED + 2 * t + q
+    packed = hl.Func(PACKED)
+    value = element_or_zero(product, right, k, b * PANEL + o, ())
+    packed[q, o, t, x, y, i, b] = to_bfloat16(value)
+    packed.bound(q, 0, 2).bound(o, 0, PANEL).unroll(q).vectorize(o, PANEL)
+    return packed_right(product, packed, right, "bfloat16")
+
+
+def _cost_us(values: Values, product: MatrixProduct, target: KernelTarget) -> float:
+    """Return the rough time of a configuration: sums, weights and data read again, idle cores."""
+    rows, panels = int(values[TASK_ROWS]), int(values[TASK_PANELS])
+    down, across = -(-product.rows[-1].extent // rows), -(-panels_of(product) // panels)
+    outer = 1
+    for axis in product.rows[:-1]:
+        outer *= axis.extent
+    tasks = outer * down * across
+    filled = rows / (-(-rows // PANEL) * PANEL)
+    summing = 2 * rows * panels * PANEL * product.depth / filled / OPERATIONS_PER_US
+    weights, data = 2 * panels * PANEL * product.depth, 2 * rows * product.depth
+    sums = 4 * rows * panels * PANEL
+    spilt = sums * (1 if sums > target.l1_bytes else 0) * (4 if sums > target.l2_bytes // 2 else 1)
+    moved = (weights / down + data + spilt + sums) / BYTES_PER_US
+    return (summing + moved) * -(-tasks // target.threads)
+
 
 _ALGORITHMS: Mapping[str, Callable[[MatrixProduct], Pipeline]] = {
     PANELS: panels_pipeline,
@@ -44,7 +217,7 @@ _CHECKS: Mapping[Precision, Callable[[MatrixProduct], Support]] = {
     Precision.INT8: check_quantising,
     Precision.INT4: check_few_bits,
 }
-"""What integers cannot compute."""
+"""Refusals of products in integers."""
 
 
 class MatMul(PlannedFamily[MatrixProduct]):

@@ -1,4 +1,4 @@
-"""How a matrix product is scheduled: register tile, order of the tiles, tasks."""
+"""Schedules of matrix products: register tile, order of the tiles, tasks."""
 
 from __future__ import annotations
 
@@ -10,26 +10,39 @@ from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES, estimate_cycles
 from aoe.kernels.halide.tiling import TASK
-from aoe.kernels.matmul.bfloat16_pairs import ROUNDED, ROUNDED_DEPTH
-from aoe.kernels.matmul.int4 import FOURS, HALVES, PARTS, PARTS_UPDATE
-from aoe.kernels.matmul.quantising import (
+from aoe.kernels.matmul.panels import ROUNDED, ROUNDED_DEPTH
+from aoe.kernels.matmul.quantised import (
     EXTREMES,
     EXTREMES_UPDATE,
+    FOURS,
+    HALVES,
     LEVELS,
+    PARTS,
+    PARTS_UPDATE,
     QUANTISED,
     QUANTISED_DEPTH,
     SUMMED_BY_ONE,
     extreme_lanes,
 )
-from aoe.kernels.matmul.result import BLOCK, FINISHED, LANE, PACKED, PANEL, SUMMED, SUMS, panels_of
-from aoe.kernels.matmul.shape import FEW_ROWS, MatrixProduct
+from aoe.kernels.matmul.shape import (
+    BLOCK,
+    FEW_ROWS,
+    FINISHED,
+    LANE,
+    PACKED,
+    PANEL,
+    SUMMED,
+    SUMS,
+    MatrixProduct,
+    panels_of,
+)
 from aoe.kernels.tiled_products import cheapest_first, combinations, register_steps
 from aoe.schedule import Choice, Knob, Space, Step, Values
 from aoe.workload import Precision
 
 BLOCKS, ROWS, WALK = "blocks", "rows", "walk"
 COLUMNS_FIRST, ROWS_FIRST = "columns", "rows"
-"""What a task is: a panel of columns with all rows, or some rows with all columns.
+"""Kinds of tasks: a panel of columns with all rows, or some rows with all columns.
 
 Either way a register tile of columns is walked down the rows of the task: the weights of a tile
 are what stays in the caches, and the rows of a task come from the second level.
@@ -43,7 +56,7 @@ _STREAMS = 4
 where 8 read 35 and 16 read 34, in pairs of bfloat16 37 where those read 33 and 32 (one thread of a
 Zen 5 with other work, minima, 2026-11-23)."""
 _STREAM_SHARE = 0.1
-"""What twice or half as many cost, as a share."""
+"""Cost of twice or half as many, as a share."""
 _FEW_BITS_BLOCKS = 8
 """Blocks of a tile at most, of weights of 4 bits, and half of them is enough: each sums up in a
 register of its own first. 4 to 8 read 4096 x 4096 in 320 to 355 us, 2 in 405, 12 in 425 (one thread
@@ -51,7 +64,7 @@ of a Zen 5, 2026-11-23)."""
 _GUESSES = 4
 _TASKS_PER_THREAD = 4
 BROADCAST = 1.5
-"""What a value broadcast to a register costs, in loads: 6 blocks times 4 rows reach 118 GF/s where
+"""Cost of a value broadcast to a register, in loads: 6 blocks times 4 rows reach 118 GF/s where
 2 times 12 reach 107. Measured on a Xeon with AVX-512 (model 167), 2026-11-22."""
 _PAGE_BYTES = 4096
 _MEMORY_BYTES = 10

@@ -1,25 +1,51 @@
-"""Where an element of a moved tensor comes from, operator by operator, without Halide."""
+"""Sources of the elements of a moved tensor, operator by operator, without Halide."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import gcd
+from math import gcd, prod
+from typing import Any
 
-from aoe.kernels.halide.shapes import channel_axes
+import numpy as np
+
+from aoe.kernels.family import SUPPORTED, Support
+from aoe.kernels.halide.iteration import MAX_ARGUMENTS, Axis
+from aoe.kernels.halide.shapes import channel_axes, shapes_of
 from aoe.kernels.movement.access_maps import Bound, Index, NoPlaceError, Position, Variables, linear
-from aoe.kernels.movement.nearest import nearest_places
-from aoe.kernels.movement.open_pixels import image_size
-from aoe.operators import Shape, is_reorder
+from aoe.operators import (
+    KERNEL_DTYPES,
+    OPERATORS,
+    STORED_DTYPES,
+    OperatorKind,
+    Shape,
+    facts_of,
+    is_reorder,
+    op_key,
+)
 from aoe.operators.movement import (
     block_shapes,
     concat_axis,
     gathered_elements,
+    moves_channels_alone,
     padding,
     permutation,
+    resize_scales,
+    resized,
     slice_ranges,
 )
 from aoe.workload import Layout, Operation, TensorSpec, Workload
+
+Elements = np.ndarray[Any, np.dtype[np.int64]]
+_ELEMENTS_MAX = 1 << 31
+"""Elements from which 32 bits do not count a tensor's."""
+_RANK = 4
+IMAGE_RANK = 2
+"""Dimensions of the buffer of images of any size."""
+_PIXELS = 1 << 40
+"""Columns of the single row that images of any size are planned as: more than any buffer has. So a
+term of an address is a multiple of a whole image, or leads to a place inside of one, and can be
+read off its coefficient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,3 +327,150 @@ def _permuted(index: Index, perm: tuple[int, ...]) -> Index:
     """Return the index in a Transpose's input."""
     found = dict(zip(perm, index, strict=True))
     return tuple(found[axis] for axis in range(len(perm)))
+
+
+def nearest_places(operation: Operation, index: Index, shape: Shape, variables: Variables) -> Index:
+    """Return the indices a resize takes its elements from.
+
+    Raises:
+        NoPlaceError: the factor along a dimension is not whole, or elements are not simply
+            repeated so often.
+        CutLoop: see `Variables.divided`.
+    """
+    if operation.attributes.get("mode", "nearest") != "nearest":
+        raise NoPlaceError("interpolates")
+    made, scales = resized(operation, [shape]), resize_scales(operation, shape)
+    places = []
+    for at, place in enumerate(index):
+        factor = made[at] // shape[at]
+        if shape[at] * factor != made[at]:
+            raise NoPlaceError(f"resizes {shape[at]} to {made[at]}, no whole factor")
+        if shape[at] > 1 and factor > 1:
+            taken = nearest_elements(operation, shape[at], made[at], scales[at])
+            if not np.array_equal(taken, np.arange(made[at]) // factor):
+                raise NoPlaceError("elements are not repeated equally often")
+        places.append(variables.divided(place, factor)[0])
+    return tuple(places)
+
+
+def nearest_elements(operation: Operation, extent: int, made: int, scale: float) -> Elements:
+    """Return the element each place along a dimension takes, in float32 as ONNX Runtime does."""
+    attributes = operation.attributes
+    how = str(attributes.get("coordinate_transformation_mode", "half_pixel"))
+    x, one = np.arange(made, dtype=np.float32), np.float32(scale)
+    if how == "asymmetric":
+        at = x / one
+    elif how == "align_corners":
+        at = x * np.float32(extent - 1) / np.float32(max(made - 1, 1))
+    elif how == "half_pixel" or (how == "pytorch_half_pixel" and made > 1):
+        at = (x + np.float32(0.5)) / one - np.float32(0.5)
+    else:
+        raise NoPlaceError(f"coordinates: {how}")
+    default = "floor" if operation.domain else "round_prefer_floor"
+    rounding = str(attributes.get("nearest_mode", default))
+    rounded = {
+        "round_prefer_floor": np.ceil(at - np.float32(0.5)),
+        "round_prefer_ceil": np.floor(at + np.float32(0.5)),
+        "floor": np.floor(at),
+        "ceil": np.ceil(at),
+    }
+    if rounding not in rounded:
+        raise NoPlaceError(f"rounds {rounding}")
+    taken: Elements = np.clip(rounded[rounding], 0, extent - 1).astype(np.int64)
+    return taken
+
+
+def in_pixels(workload: Workload, moves: Iterable[Operation]) -> Workload | Support:
+    """Return a workload with its images in single rows, or why they are not moved as a whole.
+
+    Args:
+        workload: Images of any size among its inputs.
+        moves: Operations of it that move.
+    """
+    for item in moves:
+        if item.attributes.get("channels_last", 0) or not (
+            is_reorder(item) or moves_channels_alone(item, _RANK)
+        ):
+            return Support(f"{item.op_type} of images of any size")
+    if all(moves_channels_alone(item, _RANK) for item in workload.operations):
+        return Support("images of any size that are only copied")
+    if len(workload.output.shape) != _RANK:
+        return Support(f"images of any size of {len(workload.output.shape)} dimensions")
+    shapes = shapes_of(workload)
+    channels = shapes if isinstance(shapes, str) else channel_axes(workload, shapes)
+    if isinstance(channels, str):
+        return Support(channels)
+    image = workload.output.shape[2:]
+    for at, spec in enumerate(workload.inputs):
+        is_whole = spec.open and spec.shape[2:] == image
+        if not (is_whole or f"x{at}" in channels or set(spec.shape[-2:]) <= {1}):
+            return Support("images of any size beside others")
+    inputs = tuple(_in_a_row(spec) if spec.open else spec for spec in workload.inputs)
+    return replace(workload, inputs=inputs, output=_in_a_row(workload.output))
+
+
+def _in_a_row(spec: TensorSpec) -> TensorSpec:
+    return replace(spec, shape=(*spec.shape[:2], 1, _PIXELS))
+
+
+def image_size(spec: TensorSpec) -> int:
+    """Return the elements of a row of `in_pixels`, of all channels of a block; 0 for others."""
+    is_row = len(spec.shape) == _RANK and spec.shape[-1] == _PIXELS
+    return _PIXELS * max(1, spec.block) if is_row else 0
+
+
+def with_extents(axes: Sequence[Axis], image: Sequence[int]) -> tuple[Axis, ...]:
+    """Return loops over single rows as loops over images of these rows and columns."""
+    return tuple(
+        replace(axis, extent=axis.extent // _PIXELS * prod(image))
+        if axis.extent >= _PIXELS
+        else axis
+        for axis in axes
+    )
+
+
+def buffer_extents(spec: TensorSpec) -> tuple[int, ...]:
+    """Return the extents of a tensor's buffer, innermost first: of an image, and of how many."""
+    if not spec.open:
+        return (spec.size,)
+    image = prod(spec.shape[2:]) * max(1, spec.block)
+    return image, spec.size // image
+
+
+def moves_of(workload: Workload) -> Mapping[str, Operation]:
+    """Return the operations that move what was read, not what was computed, by their results."""
+    moves: dict[str, Operation] = {}
+    for item in workload.operations:
+        kind = movement_kind(item)
+        read = [ref for ref in item.inputs if ref.startswith("t")]
+        if kind in (OperatorKind.MOVEMENT, OperatorKind.REORDER) and moves.keys() >= set(read):
+            moves[item.output] = item
+    return moves
+
+
+def check_tensors(workload: Workload) -> Support:
+    """Check that a kernel can read the types, sizes and layouts of a workload's tensors."""
+    block = workload.output.block
+    for spec in (*workload.inputs, workload.output):
+        if spec.dtype not in KERNEL_DTYPES | STORED_DTYPES:
+            return Support(f"a tensor of {spec.dtype}, kernels compute in float32")
+        if spec.dtype not in KERNEL_DTYPES and has_pad(workload):
+            return Support(f"Pad of {spec.dtype}")
+        if spec.size >= _ELEMENTS_MAX:
+            return Support(f"a tensor of {spec.size} elements")
+        block = block or spec.block
+        if spec.block not in (0, block):
+            return Support(f"blocks of {spec.block} and of {block} channels")
+    if len(workload.inputs) >= MAX_ARGUMENTS:
+        return Support(f"{len(workload.inputs)} tensors are too many")
+    return SUPPORTED
+
+
+def movement_kind(operation: Operation) -> OperatorKind | None:
+    """Return the kind of an operation, of a bank perhaps, which may name anything."""
+    return facts_of(operation).kind if op_key(operation) in OPERATORS else None
+
+
+def has_pad(workload: Workload) -> bool:
+    """True if an operator of a workload pads."""
+    return any(operation.op_type == "Pad" for operation in workload.operations)

@@ -25,7 +25,7 @@ _CYCLES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalized:
-    """What is normalised, and how.
+    """Terms and attributes of a normalisation.
 
     Attributes:
         plan: The loops; the axis is what statistics are taken over.

@@ -10,8 +10,7 @@ from aoe.kernels.algorithms import KNOB, known_algorithm
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.tiling import LANE, TASK, guided_space
-from aoe.kernels.recurrent.cells import CELLS
-from aoe.kernels.recurrent.shape import PANEL, Recurrence, read_recurrence
+from aoe.kernels.recurrent.shape import CELLS, PANEL, Recurrence, read_recurrence
 from aoe.kernels.recurrent.stages import (
     DEPTH,
     DIRECTION,
@@ -39,19 +38,19 @@ from aoe.workload import Workload
 PANELS_IN_STEPS, ROUNDED_PANELS = "panels", "panels_bf16"
 ROWS, PHASES, SHARED = "rows", "phases", "shared"
 LOOP, WRITTEN_OUT = "loop", "written_out"
-"""What the phases of a step are."""
+"""Forms of the phases of a step."""
 _WRITTEN_OUT_MAX = 24
 """Phases up to which all may be written out: more do not stay in the cache of instructions."""
 _ROWS_MAX = 12
 _LANES, _ROW_OF_TASK, _PANEL_OF_TASK = "r$i", "row", "r$v"
 _PRODUCTS_PER_US = 50_000
-"""What one thread multiplies and adds where its factors are at hand, roughly."""
+"""Products one thread sums up where its factors are at hand, roughly."""
 _SHARED_LEAST_US = 20.0
 """Work of all threads below which handing out its parts costs more than it saves."""
 
 
 class Shared(StrEnum):
-    """What threads share."""
+    """Work that threads share."""
 
     NOTHING = "nothing"
     SEQUENCES = "sequences"

@@ -1,4 +1,13 @@
-"""Softmax and LogSoftmax over an axis that is not the last, with the chain behind them."""
+"""Softmax and LogSoftmax over an axis that is not the last, with the chain behind them.
+
+The stages, for a tile of columns:
+
+    peak         the largest element
+    grown        e^(x - peak), kept in scratch memory or computed again
+    partial      sums of 64 exponentials, where the axis is long
+    total        sum of the exponentials
+    y            grown / total, or x - peak - log(total), then the chain
+"""
 
 from __future__ import annotations
 
@@ -40,9 +49,8 @@ _PART = 64
 class Softmax(PlannedFamily[WalkPlan]):
     """e^(x - peak) / total, or x - peak - log(total).
 
-    A tile of columns is walked along the axis: once for the largest value, once for the
-    exponentials and their sum, once for the result. The exponentials are kept in a scratch
-    block, or computed again.
+    A tile of columns is walked along the axis once for the largest value, once for the
+    exponentials and their sum, and once for the result.
     """
 
     name = "softmax"

@@ -69,7 +69,7 @@ def test_order_of_rules_does_not_count() -> None:
     ("file", "changed"),
     [
         ("kernels/normalization/lrn.py", {"lrn"}),
-        ("kernels/pooling/loop_orders.py", {"pooling"}),
+        ("kernels/pooling.py", {"pooling"}),
         ("kernels/halide/iteration.py", {"lrn", "pooling"}),
         ("kernels/registry.py", set()),
         ("operators/table.py", set()),

@@ -21,8 +21,7 @@ from aoe.execute.nan_reach import reached_by_nan
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
 from aoe.kernels.algorithms import allowed_space, precision_of
 from aoe.kernels.family import KernelFamily, KernelTarget, Pipeline
-from aoe.kernels.halide.apply import apply_schedule
-from aoe.kernels.halide.legality import legal_steps
+from aoe.kernels.halide.apply import apply_schedule, legal_steps
 from aoe.kernels.halide.shapes import shapes_of
 from aoe.kernels.registry import get_family
 from aoe.operators import OperatorKind, facts_of

@@ -25,7 +25,7 @@ from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import precision_of
 from aoe.kernels.conv_nchwc.direct import is_thinned, met_taps
 from aoe.kernels.conv_nchwc.family import Convolution
-from aoe.kernels.conv_nchwc.pointwise import blocked_image
+from aoe.kernels.conv_nchwc.normal_form import blocked_image
 from aoe.kernels.conv_nchwc.shape import ConvolutionShape, read_convolution
 from aoe.kernels.family import KernelTarget, supported
 from aoe.schedule import Unroll

@@ -26,16 +26,17 @@ from support.engine.convolutions import (
     convolution,
     exactly,
     pooled,
+    stem,
     with_computed_weights,
 )
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import weights_kept
-from aoe.kernels.conv_nchwc.algorithms import ALGORITHMS
-from aoe.kernels.conv_nchwc.family import Convolution
+from aoe.kernels.conv_nchwc.family import ALGORITHMS, Convolution
 from aoe.kernels.conv_nchwc.winograd.tiles import Winograd
+from aoe.kernels.registry import get_family
 from aoe.operators import MICROSOFT_DOMAIN
-from aoe.workload import NCHWC_DOMAIN, Operation, Workload
+from aoe.workload import NCHWC_DOMAIN, Operation, Precision, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
 
@@ -169,3 +170,56 @@ def test_weights_no_cache_holds_are_transformed_where_they_are_used(
     workload = convolution((extent, extent), blocks=(channels // BLOCK,) * 2)
     target = replace(kernel_target(), vector_lanes=BLOCK, l2_bytes=1 << 20)
     assert Convolution().space(workload, target).first_guesses[0]["algorithm"] == first
+
+
+class TestPooledConvolution(KernelFamilyTests):
+    family_name = "convolution"
+    share = 1.0
+    cases: Mapping[str, Workload] = {
+        "whole tiles": pooled(convolution((16, 12), blocks=(2, 1), activation="Relu")),
+        "half tiles, a tensor added, batch of 2": pooled(
+            convolution((14, 18), batch=2, blocks=(1, 2), added=True, activation="Relu")
+        ),
+        "uneven padding and a chain": pooled(
+            chained(convolution((11, 10), pads=(0, 1, 1, 1)), operation("Sigmoid", "t0", "t1"))
+        ),
+    }
+
+
+def test_small_images_read_weights_as_they_are() -> None:
+    names = {
+        guess["algorithm"]
+        for guess in get_family("convolution")
+        .space(pooled(convolution((14, 14), blocks=(32, 32))), kernel_target())
+        .first_guesses
+    }
+    assert names <= {
+        *("winograd_4x4", "winograd_2x2", "winograd_4x4_streamed", "winograd_2x2_streamed")
+    }
+    assert "winograd_4x4" in names
+
+
+@pytest.mark.parametrize(
+    ("workload", "reason"),
+    [
+        (
+            pooled(convolution((15, 16))),
+            "MaxPool is not element-wise",
+        ),
+        (
+            pooled(convolution((16, 16)), kernel_shape=(3, 3), pads=(0, 0, 1, 1)),
+            "MaxPool is not element-wise",
+        ),
+        (
+            pooled(convolution((16, 16), dilations=(2, 2), pads=(2, 2, 2, 2))),
+            "Conv with dilated filters in front of a pooling",
+        ),
+        (pooled(stem(convolution((16, 16)), 3)), "Conv of a plain image"),
+        (
+            replace(pooled(convolution((16, 16))), precision=Precision.STRICT_FLOAT32),
+            "a direct convolution without a chain behind it gains nothing",
+        ),
+    ],
+)
+def test_what_has_no_tiles_of_squares_is_refused(workload: Workload, reason: str) -> None:
+    assert reason in get_family("convolution").supports(workload).reason

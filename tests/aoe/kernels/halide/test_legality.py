@@ -8,7 +8,7 @@ import pytest
 
 from aoe.errors import ScheduleError
 from aoe.kernels.family import Pipeline
-from aoe.kernels.halide.legality import (
+from aoe.kernels.halide.apply import (
     FACTOR_MAX,
     STEPS_MAX,
     VECTOR_MAX,

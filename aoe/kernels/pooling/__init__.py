@@ -1,1 +1,0 @@
-"""Pooling: the largest element, the mean, or a norm, of a window around each result."""

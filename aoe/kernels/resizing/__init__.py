@@ -1,1 +1,0 @@
-"""Resizing by interpolation, linear or cubic; of images of any size to the nearest, too."""
