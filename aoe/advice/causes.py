@@ -11,7 +11,7 @@ import onnx
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import partition
 from aoe.graph.rewrite import InlinedModel
-from aoe.graph.rewrites.reading import attribute, is_op
+from aoe.graph.rewrites.matching import attribute, is_op
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.operators import is_reorder
 from aoe.profiling.figures import FusionLimit, OperatorProfile, ProfiledModel

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import onnx
 
 from aoe.graph.model_graph import ModelGraph, names_read, subgraphs
-from aoe.graph.rewrites.cleanup.identity_elimination import RANDOM
+from aoe.graph.rewrites.cleanup import RANDOM
 
 
 def find_recomputed(graph: ModelGraph) -> tuple[int, ...]:

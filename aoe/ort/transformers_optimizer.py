@@ -16,7 +16,7 @@ from threading import Lock
 import onnx
 
 from aoe.graph.protos import copied
-from aoe.graph.rewrites.attention.offline import offline_rule
+from aoe.graph.rewrites.offline import offline_rule
 
 MODEL_TYPES = ("bert", "gpt2", "bart", "clip", "conformer")
 """Kinds of transformers that are tried, of `MODEL_TYPES` in `onnxruntime.transformers.optimizer`:

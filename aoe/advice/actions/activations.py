@@ -7,11 +7,10 @@ from functools import partial
 
 from aoe.advice.actions.protocol import AdviceAction, Proposal
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.rewrites.apply import apply_edits, choose_apart
-from aoe.graph.rewrites.building import Rewriting
-from aoe.graph.rewrites.patterns.activations import find_smooth
+from aoe.graph.rewrites.activations import find_smooth
+from aoe.graph.rewrites.editing import Rewriting, apply_edits, choose_apart
+from aoe.graph.rewrites.matching import is_op, maker, nodes_of
 from aoe.graph.rewrites.protocol import RewriteMatch
-from aoe.graph.rewrites.reading import is_op, maker, nodes_of
 from aoe.target import Target
 
 _WHOLE = frozenset({"Gelu", "Mish", "Swish", "QuickGelu", "FastGelu", "BiasGelu"})

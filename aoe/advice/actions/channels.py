@@ -12,7 +12,7 @@ from aoe.advice.actions.protocol import AdviceAction, Proposal, without_shapes
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.protos import refill
 from aoe.graph.rewrite import drop_unused_initializers
-from aoe.graph.rewrites.reading import UNARY, Array, attribute, is_op, nodes_of, value_of
+from aoe.graph.rewrites.matching import UNARY, Array, attribute, is_op, nodes_of, value_of
 from aoe.target import Target
 
 _NAME = "channels-to-a-block"

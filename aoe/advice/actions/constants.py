@@ -15,7 +15,7 @@ from aoe.errors import RunError
 from aoe.graph.model_graph import ModelGraph, names_read
 from aoe.graph.protos import refill
 from aoe.graph.rewrite import drop_unused_initializers
-from aoe.graph.rewrites.reading import Array
+from aoe.graph.rewrites.matching import Array
 from aoe.ort.sessions import run_session, session_options, session_source
 from aoe.target import Target
 

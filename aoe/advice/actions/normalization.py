@@ -11,10 +11,10 @@ from onnx import helper, numpy_helper
 from aoe.advice.actions.protocol import AdviceAction, Proposal, without_shapes
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrite import drop_unused_initializers
-from aoe.graph.rewrites.apply import apply_edits, choose_apart
-from aoe.graph.rewrites.patterns.normalization import find_layers
+from aoe.graph.rewrites.editing import apply_edits, choose_apart
+from aoe.graph.rewrites.matching import attribute, is_op, shape_of
+from aoe.graph.rewrites.normalization import find_layers
 from aoe.graph.rewrites.protocol import RewriteMatch
-from aoe.graph.rewrites.reading import attribute, is_op, shape_of
 from aoe.target import Target
 
 _RMS, _BATCH = "normalization-rms", "normalization-batch"

@@ -12,7 +12,7 @@ from aoe.advice.actions.protocol import AdviceAction, Proposal, model_of, withou
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.protos import refill
 from aoe.graph.rewrite import drop_unused_initializers
-from aoe.graph.rewrites.apply import apply_edits, choose_apart
+from aoe.graph.rewrites.editing import apply_edits, choose_apart
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.rewrites.protocol import RewriteMatch
 from aoe.graph.rewrites.registry import RULES

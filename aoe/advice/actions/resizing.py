@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 
 from aoe.advice.actions.protocol import AdviceAction, Proposal, without_shapes
 from aoe.graph.model_graph import ModelGraph, attributes_of
-from aoe.graph.rewrites.reading import Array, nodes_of, shape_of, value_of
+from aoe.graph.rewrites.matching import Array, nodes_of, shape_of, value_of
 from aoe.target import Target
 
 _NAME = "integer-resize"

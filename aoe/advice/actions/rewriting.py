@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from aoe.advice.actions.protocol import AdviceAction, Proposal
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.rewrites.apply import apply_edits, choose_apart
+from aoe.graph.rewrites.editing import apply_edits, choose_apart
 from aoe.graph.rewrites.protocol import RewriteMatch
 from aoe.graph.rewrites.registry import RULES
 from aoe.target import Target

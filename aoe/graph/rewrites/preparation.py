@@ -8,7 +8,7 @@ from onnx import numpy_helper
 
 from aoe.graph.model_graph import attributes_of
 from aoe.graph.protos import copied, free_name, refill
-from aoe.graph.rewrites.reading import is_op
+from aoe.graph.rewrites.matching import is_op
 
 _SINGLE = {"value_float": "float32", "value_int": "int64"}
 _LISTS = {"value_floats": "float32", "value_ints": "int64"}

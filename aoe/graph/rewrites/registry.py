@@ -5,28 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from aoe.graph.rewrites.arithmetic.means import MEAN_RULE
-from aoe.graph.rewrites.arithmetic.powers import POWER_RULE
-from aoe.graph.rewrites.arithmetic.resized import PLAIN_RESIZE_RULE, VOLUME_RESIZE_RULE
-from aoe.graph.rewrites.arithmetic.spectra import DFT_RULE, STFT_RULE
-from aoe.graph.rewrites.arithmetic.staged import DFT_STAGES_RULE, STFT_STAGES_RULE
-from aoe.graph.rewrites.arithmetic.waves import WAVE_CONVOLUTION_RULE, WAVE_SYNTHESIS_RULE
-from aoe.graph.rewrites.attention.fused import APART_RULE, MULTI_HEAD_RULE, OPERATOR_RULE
-from aoe.graph.rewrites.attention.projections import MERGED_RULE, TAKEN_RULE
-from aoe.graph.rewrites.cleanup.folded import CONSTANTS_RULE
-from aoe.graph.rewrites.cleanup.identity_elimination import DUPLICATES_RULE, IDLE_RULE
-from aoe.graph.rewrites.cleanup.inverse_pairs import PAIRS_RULE
-from aoe.graph.rewrites.convolution.batch_split import SPLIT_RULE
-from aoe.graph.rewrites.convolution.concat_merged import JOINED_RULE
-from aoe.graph.rewrites.convolution.normalized import BEFORE_RULE, BEHIND_RULE
-from aoe.graph.rewrites.convolution.padded_channels import WIDEN_RULE
-from aoe.graph.rewrites.convolution.shuffled import SHUFFLE_RULE
-from aoe.graph.rewrites.convolution.squeeze_excite import GATE_RULE
-from aoe.graph.rewrites.convolution.transposed import TRANSPOSED_RULE
-from aoe.graph.rewrites.layout.hoisted import LIFT_RULE
-from aoe.graph.rewrites.layout.layout_change import INTO_RULE, SUNK_RULE, THROUGH_RULE
-from aoe.graph.rewrites.layout.padded import MIRRORED_PAD_RULE, ZERO_PAD_RULE
-from aoe.graph.rewrites.patterns.activations import (
+from aoe.graph.rewrites.activations import (
     GELU_RULE,
     HARD_SIGMOID_RULE,
     HARD_SWISH_RULE,
@@ -34,13 +13,39 @@ from aoe.graph.rewrites.patterns.activations import (
     SILU_RULE,
     TANH_GELU_RULE,
 )
-from aoe.graph.rewrites.patterns.normalization import (
+from aoe.graph.rewrites.arithmetic import (
+    MEAN_RULE,
+    PLAIN_RESIZE_RULE,
+    POWER_RULE,
+    VOLUME_RESIZE_RULE,
+)
+from aoe.graph.rewrites.attention import (
+    APART_RULE,
+    MERGED_RULE,
+    MULTI_HEAD_RULE,
+    OPERATOR_RULE,
+    TAKEN_RULE,
+)
+from aoe.graph.rewrites.channels import JOINED_RULE, SHUFFLE_RULE, SPLIT_RULE, WIDEN_RULE
+from aoe.graph.rewrites.cleanup import CONSTANTS_RULE, DUPLICATES_RULE, IDLE_RULE, PAIRS_RULE
+from aoe.graph.rewrites.convolution import BEFORE_RULE, BEHIND_RULE, GATE_RULE, TRANSPOSED_RULE
+from aoe.graph.rewrites.layout import (
+    INTO_RULE,
+    LIFT_RULE,
+    MIRRORED_PAD_RULE,
+    SUNK_RULE,
+    THROUGH_RULE,
+    ZERO_PAD_RULE,
+)
+from aoe.graph.rewrites.normalization import (
     CHANNELS_RULE,
     GROUPS_RULE,
     LAYER_RULE,
     RMS_RULE,
 )
 from aoe.graph.rewrites.protocol import RewriteRule
+from aoe.graph.rewrites.spectra import DFT_RULE, DFT_STAGES_RULE, STFT_RULE, STFT_STAGES_RULE
+from aoe.graph.rewrites.waves import WAVE_CONVOLUTION_RULE, WAVE_SYNTHESIS_RULE
 
 _ALL = (
     SPLIT_RULE,

@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo, attributes_of, subgraphs
 from aoe.graph.protos import copied, refill, value_info
-from aoe.graph.rewrites.apply import apply_edits
+from aoe.graph.rewrites.editing import apply_edits
 from aoe.graph.rewrites.protocol import Edit
 from aoe.graph.subgraphs.segment import Segment, cut_out
 from aoe.graph.subgraphs.splicing import Splice, fitted

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import onnx
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.graph.rewrites.apply import apply_edits, choose_apart
-from aoe.graph.rewrites.cleanup.inverse_pairs import PAIRS_RULE
+from aoe.graph.rewrites.cleanup import PAIRS_RULE
+from aoe.graph.rewrites.editing import apply_edits, choose_apart
 from aoe.graph.rewrites.protocol import RewriteMatch
 
 _VIEWS = frozenset({"Reshape", "Squeeze", "Transpose", "Unsqueeze"})

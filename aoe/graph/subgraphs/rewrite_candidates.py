@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx
 
 from aoe.bank.records.subgraph import AppliedRule, SubgraphStrategy
-from aoe.graph.rewrites.apply import apply_edits
+from aoe.graph.rewrites.editing import apply_edits
 from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRule
 from aoe.graph.subgraphs.chunks import in_chunks
 from aoe.graph.subgraphs.plain import in_plain_layout

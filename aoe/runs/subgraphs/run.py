@@ -23,7 +23,7 @@ from aoe.bank.verdicts import BankNote
 from aoe.errors import OptionError
 from aoe.execute.messages import TaskRunner
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.rewrites.attention.offline import OFFLINE, may_be_transformer
+from aoe.graph.rewrites.offline import OFFLINE, may_be_transformer
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.subgraphs.boundary_tensors import InferTensors
 from aoe.graph.subgraphs.rewrite_candidates import form_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aoe.bank.records.subgraph import SubgraphStrategy
-from aoe.graph.rewrites.layout.layout_change import INTO_RULE, SUNK_RULE, THROUGH_RULE
+from aoe.graph.rewrites.layout import INTO_RULE, SUNK_RULE, THROUGH_RULE
 from aoe.results.files import RepoOutcome
 from aoe.results.gains import Gain, GainKind
 from aoe.tasks.rewrites.lookup import TunedSubgraph

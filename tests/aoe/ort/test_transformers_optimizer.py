@@ -23,7 +23,7 @@ from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.device.cpu.device import Cpu
 from aoe.errors import RunError
 from aoe.execute.accuracy import compare_model_results
-from aoe.graph.rewrites.attention import offline
+from aoe.graph.rewrites import offline
 from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRule
 from aoe.graph.subgraphs.boundary_tensors import cancel_at_boundaries
 from aoe.graph.subgraphs.rewrite_candidates import form_of, tolerance_of

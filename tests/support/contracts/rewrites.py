@@ -18,7 +18,7 @@ from aoe.errors import RunError
 from aoe.execute.accuracy import Tolerance, compare
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.protos import copied, refill
-from aoe.graph.rewrites.apply import apply_edits, choose_apart
+from aoe.graph.rewrites.editing import apply_edits, choose_apart
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRule
 from aoe.graph.rewrites.registry import RULES

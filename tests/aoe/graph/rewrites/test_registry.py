@@ -10,7 +10,7 @@ from support.contracts.networks import shipped_network
 from support.contracts.rewrites import assert_equal, feed_of, matches_of, run_model, view
 from support.contracts.small_models import SmallModel
 
-from aoe.graph.rewrites.apply import apply_edits, choose_apart
+from aoe.graph.rewrites.editing import apply_edits, choose_apart
 from aoe.graph.rewrites.registry import RULES
 
 SIZE = 6

@@ -14,7 +14,7 @@ from support.engine.transformers import encoder
 
 import aoe
 from aoe.execute.messages import ModelPart
-from aoe.graph.rewrites.attention.offline import OFFLINE
+from aoe.graph.rewrites.offline import OFFLINE
 from aoe.measurement import Outcome
 from aoe.ort.transformers_optimizer import OFFLINE_RULE, TransformersOptimizer
 from aoebank import validate

@@ -9,7 +9,7 @@ import pytest
 from support.engine.tuning import make_measurement
 
 from aoe.bank.records.subgraph import AppliedRule, SubgraphStrategy
-from aoe.graph.rewrites.layout.layout_change import INTO_RULE
+from aoe.graph.rewrites.layout import INTO_RULE
 from aoe.measurement import Measurement, Outcome
 from aoe.results.files import RepoOutcome
 from aoe.results.gains import Gain, GainKind

@@ -1,1 +1,0 @@
-"""Rules that compute the same numbers by other operators."""

@@ -1,1 +1,0 @@
-"""Rules that take away what does nothing."""

@@ -1,1 +1,0 @@
-"""Rules about convolutions and what stands around them."""

@@ -1,1 +1,0 @@
-"""Rules that recognise what exporters spell out."""

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from support.contracts.rewrites import MakeModel, Refused, RewriteRuleTests
+from support.contracts.small_models import SmallModel
+
+BATCH, ROWS, HEADS, SIZE = 2, 5, 3, 4
+
+
+def attention(
+    *,
+    mask: tuple[int, ...] = (),
+    key: str = "flat",
+    from_rows: bool = True,
+    joined: bool = True,
+    opset: int = 18,
+    scale: str = "both",
+    heads: int = HEADS,
+) -> onnx.ModelProto:
+    model = SmallModel(opset=opset)
+    parts = [_part(model, from_rows=from_rows) for _ in range(2)]
+    if key == "direct":
+        rows = model.input(BATCH, ROWS, HEADS * SIZE)
+        turned = model.op("Reshape", rows, model.constant([BATCH, ROWS, HEADS, SIZE]))
+        turned = model.op("Transpose", turned, perm=[0, 2, 3, 1])
+    else:
+        turned = _turned(model, _part(model, from_rows=from_rows), flat=key == "flat")
+    query, value = parts
+    factor = model.constant(SIZE**-0.25)
+    if scale == "both":
+        query, turned = model.op("Mul", query, factor), model.op("Mul", turned, factor)
+    made = model.op("MatMul", query, turned)
+    if scale == "behind":
+        made = model.op("Div", made, model.constant(SIZE**0.5))
+    if mask:
+        made = model.op("Add", made, model.input(*mask))
+    made = model.op("MatMul", model.op("Softmax", made, axis=-1), value)
+    if joined:
+        made = model.op("Transpose", made, perm=[0, 2, 1, 3])
+        made = model.op("Reshape", made, model.constant([BATCH, ROWS, HEADS * SIZE]))
+    return model.model(model.op("Neg", made))
+
+
+def _part(model: SmallModel, *, from_rows: bool) -> str:
+    if not from_rows:
+        return model.input(BATCH, HEADS, ROWS, SIZE)
+    rows = model.input(BATCH, ROWS, HEADS * SIZE)
+    apart = model.op("Reshape", rows, model.constant([BATCH, ROWS, HEADS, SIZE]))
+    return model.op("Transpose", apart, perm=[0, 2, 1, 3])
+
+
+def _turned(model: SmallModel, key: str, *, flat: bool) -> str:
+    if not flat:
+        return model.op("Transpose", key, perm=[0, 1, 3, 2])
+    rows = model.op("Reshape", key, model.constant([-1, ROWS, SIZE]))
+    turned = model.op("Transpose", rows, perm=[0, 2, 1])
+    return model.op("Reshape", turned, model.constant([BATCH, HEADS, SIZE, ROWS]))
+
+
+def of_three_dimensions() -> onnx.ModelProto:
+    model = SmallModel()
+    query, key, value = (model.input(4, 5, 6) for _ in range(3))
+    made = model.op("MatMul", query, model.op("Transpose", key, perm=[0, 2, 1]))
+    return model.model(model.op("MatMul", model.op("Softmax", made), value))
+
+
+def gated() -> onnx.ModelProto:
+    model = SmallModel()
+    query, value = model.input(1, 2, 5, 5), model.input(1, 2, 5, 3)
+    made = model.op("Softmax", model.op("Sigmoid", query), axis=-1)
+    return model.model(model.op("MatMul", made, value))
+
+
+def fused(*, mask: bool = False, scale: float = 0.0, causal: int = 0) -> onnx.ModelProto:
+    model = SmallModel(opset=23)
+    inputs = [model.input(BATCH, HEADS, rows, SIZE) for rows in (5, 7, 7)]
+    if mask:
+        inputs.append(model.input(1, HEADS, 5, 7))
+    attributes = {"scale": scale} if scale else {}
+    made = model.op("Attention", *inputs, is_causal=causal, **attributes)
+    return model.model(model.op("Neg", made))
+
+
+FORMS: Mapping[str, MakeModel] = {
+    "as PyTorch exports": attention,
+    "masked": lambda: attention(mask=(1, 1, ROWS, ROWS), key="plain", scale="behind"),
+    "mask of rows": lambda: attention(mask=(ROWS, ROWS), joined=False),
+    "mask of columns": lambda: attention(mask=(BATCH, 1, 1, ROWS)),
+    "of heads": lambda: attention(from_rows=False, key="plain", scale="none"),
+}
+APART: Mapping[str, Refused] = {
+    "narrow mask": (lambda: attention(mask=(BATCH, 1, ROWS, 1)), "no (batch, heads"),
+    "turned at once": (lambda: attention(key="direct"), "no transposed key"),
+    "three dimensions": (of_three_dimensions, ""),
+    "of a gate": (gated, "no product of matrices"),
+}
+
+
+class TestMultiHeadRule(RewriteRuleTests):
+    rule_name = "attention-multi-head"
+    matching = FORMS
+    refused = APART
+    odd_values = False
+
+
+class TestOperatorRule(RewriteRuleTests):
+    rule_name = "attention-operator"
+    matching: Mapping[str, MakeModel] = {
+        "as PyTorch exports": lambda: attention(opset=23),
+        "masked": lambda: attention(opset=23, mask=(1, 1, ROWS, ROWS), key="plain"),
+    }
+    refused: Mapping[str, Refused] = {
+        "narrow mask": (
+            lambda: attention(opset=23, mask=(BATCH, 1, ROWS, 1)),
+            "no (batch, heads",
+        ),
+        "of a gate": (gated, "no product of matrices"),
+        "old": (attention, "opset 18"),
+    }
+    odd_values = False
+
+
+class TestApartRule(RewriteRuleTests):
+    rule_name = "attention-apart"
+    matching: Mapping[str, MakeModel] = {
+        "plain": fused,
+        "masked": lambda: fused(mask=True, scale=0.7),
+    }
+    refused: Mapping[str, Refused] = {"causal": (lambda: fused(causal=1), "is_causal")}
+    odd_values = False
+
+
+def three(
+    *, kind: str = "MatMul", bias: bool = True, opset: int = 18, alpha: float = 1.0
+) -> onnx.ModelProto:
+    model = SmallModel(opset=opset)
+    x = model.input(5, 8) if kind == "Gemm" else model.input(2, 5, 8)
+    made = []
+    for width in (8, 8, 4):
+        if kind == "Gemm":
+            weight = model.weight(width, 8)
+            made.append(model.op("Gemm", x, weight, model.weight(width), transB=1, alpha=alpha))
+            continue
+        product = model.op("MatMul", x, model.weight(8, width))
+        made.append(model.op("Add", model.weight(width), product) if bias else product)
+    return model.model(*(model.op("Relu", name) for name in made))
+
+
+def one_biased() -> onnx.ModelProto:
+    model = SmallModel()
+    x = model.input(2, 5, 8)
+    one = model.op("Add", model.op("MatMul", x, model.weight(8, 6)), model.weight(6))
+    return model.model(one, model.op("MatMul", x, model.weight(8, 3)))
+
+
+def changing_weights() -> onnx.ModelProto:
+    model = SmallModel()
+    x = model.input(5, 8)
+    return model.model(*(model.op("MatMul", x, model.input(8, 4)) for _ in range(2)))
+
+
+def joined_projection(
+    *, gather: bool = False, stop: int = 0, squeezed: bool = True
+) -> onnx.ModelProto:
+    model = SmallModel(opset=18)
+    x = model.input(2, 5, 36)
+    apart = model.op("Reshape", x, model.constant([2, 5, 3, 3, 4]))
+    front = model.op("Transpose", apart, perm=[2, 0, 3, 1, 4])
+    zero, made = model.constant([0]), []
+    for number in range(3):
+        if gather:
+            index = model.constant(_scalar(number))
+            made.append(model.op("Gather", front, index, axis=0))
+            continue
+        bounds = [model.constant([number]), model.constant([number + 1 + stop])]
+        part = model.op("Slice", front, *bounds, zero)
+        made.append(model.op("Squeeze", part, zero) if squeezed else part)
+    return model.model(*(model.op("Neg", name) for name in made))
+
+
+def _scalar(number: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    return np.array(number, np.int64)
+
+
+class TestMergedRule(RewriteRuleTests):
+    rule_name = "projections-merged"
+    matching: Mapping[str, MakeModel] = {
+        "products": lambda: three(bias=False),
+        "with biases": three,
+        "Gemms": lambda: three(kind="Gemm"),
+        "one with a bias": one_biased,
+    }
+    refused: Mapping[str, Refused] = {
+        "old": (lambda: three(opset=12), "opset 12"),
+        "scaled": (lambda: three(kind="Gemm", alpha=0.5), ""),
+        "changing weights": (changing_weights, ""),
+    }
+
+
+class TestTakenRule(RewriteRuleTests):
+    rule_name = "joined-projection-split"
+    matching: Mapping[str, MakeModel] = {
+        "slices": joined_projection,
+        "gathers": lambda: joined_projection(gather=True),
+    }
+    refused: Mapping[str, Refused] = {
+        "kept axis": (lambda: joined_projection(squeezed=False), "keeps the axis"),
+    }
