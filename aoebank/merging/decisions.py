@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from aoebank.errors import UsageError
 from aoebank.model.json_value import JsonValue
 from aoebank.model.timing import NOISE_RATIO, Times
+from aoebank.parameters.context import parse_ratio
 
 _T = TypeVar("_T")
 
@@ -104,6 +106,9 @@ class Policy(StrEnum):
     FAIL = "fail"
 
 
+ONE_SIDED = (Policy.OURS, Policy.THEIRS)
+
+
 class Incumbent(StrEnum):
     """Who wins a two-way merge inside the noise band."""
 
@@ -171,6 +176,11 @@ class MergeRules:
         if not 0 <= self.noise_ratio < 100:
             raise ValueError(f"noise_ratio must be 0 or more, not {self.noise_ratio}")
 
+    @property
+    def is_one_sided(self) -> bool:
+        """True if the records of one side win whatever is in them."""
+        return not self.overrides and self.policy in ONE_SIDED
+
     def policy_for(self, *, soc_version: str | None, op_type: str | None, key: str) -> Policy:
         """Return the policy for a record."""
         for override in reversed(self.overrides):
@@ -196,6 +206,11 @@ class Choice:
     reason: Reason
     conflict: bool = False
     note: str = ""
+
+
+def conflict_of(reason: Reason, note: str = "") -> Choice:
+    """Return the choice to leave a key for a person; ours stays in the result until then."""
+    return Choice(action=Action.KEEP_OURS, reason=reason, conflict=True, note=note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +270,23 @@ class Decision:
     @property
     def cost_theirs_us(self) -> float | None:
         return self.theirs.cost_us if self.theirs else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonalVerdict:
+    """One decision as a person left it.
+
+    Attributes:
+        action: None for a conflict that is still open.
+        sha256: Of the record of each version that has one.
+    """
+
+    action: Action | None
+    sha256: Mapping[Source, str]
+
+
+Verdicts = Mapping[str, Mapping[str, Mapping[str, PersonalVerdict]]]
+"""By side, file and key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,3 +383,86 @@ def _bad_override(text: str) -> UsageError:
         expected="soc=PATTERN, op=PATTERN or key=PATTERN, then :" + "|".join(Policy),
         hint="--override op=MatMulV3:theirs",
     )
+
+
+# ---- rules from the settings of git ----
+
+SECTION = "aoebank.merge"
+
+
+def rules_of_settings(settings: Iterable[tuple[str, str]]) -> MergeRules:
+    """Return the rules that settings of a repository and its user name.
+
+    Args:
+        settings: Name and value of each setting of `SECTION`.
+
+    Raises:
+        UsageError: a setting has no meaning; names the setting.
+    """
+    rules = MergeRules()
+    overrides: list[Override] = []
+    for key, value in settings:
+        name = key.removeprefix(f"{SECTION}.")
+        if name == "override":
+            overrides.append(_checked(key, value, parse_override))
+        elif name in _SETTINGS:
+            member, parse = _SETTINGS[name]
+            rules = replace(rules, **{member: _checked(key, value, parse)})
+        else:
+            raise UsageError(
+                "unknown setting",
+                where=f"git config {key}",
+                expected=", ".join((*_SETTINGS, "override")),
+            )
+    return replace(rules, overrides=tuple(overrides))
+
+
+def parse_policy(text: str) -> Policy:
+    """Return the policy a person wrote.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return Policy(text)
+    except ValueError as error:
+        raise UsageError("is no policy", where=text, expected=", ".join(Policy)) from error
+
+
+def parse_untimed(text: str) -> Policy:
+    """Return the policy for records without times a person wrote.
+
+    Raises:
+        UsageError: it is none, or needs times.
+    """
+    policy = parse_policy(text)
+    if policy is Policy.KEEP_BEST:
+        raise UsageError("without times there is no best", where=text, expected="another policy")
+    return policy
+
+
+def _parse_switch(text: str) -> bool:
+    if text.lower() not in _SWITCH:
+        raise UsageError("is neither true nor false", where=text, expected="true or false")
+    return _SWITCH[text.lower()]
+
+
+_SWITCH = {  # as git reads them
+    **dict.fromkeys(("", "true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0"), False),
+}
+_SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "policy": ("policy", parse_policy),
+    "untimed": ("untimed", parse_untimed),
+    "noise": ("noise_ratio", partial(parse_ratio, option="--noise")),
+    "containment": ("takes_containing", _parse_switch),
+}
+
+
+def _checked(key: str, value: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(value)
+    except UsageError as error:
+        error.where = f"git config {key}"
+        error.got = value
+        raise

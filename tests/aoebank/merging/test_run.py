@@ -28,13 +28,12 @@ from aoebank import (
     UsageError,
 )
 from aoebank.formats.provenance import SUFFIX
-from aoebank.merging.context import find_exclusions
 from aoebank.merging.decisions import MergeRules, Policy, Reason
-from aoebank.merging.destination import find_destination
 from aoebank.merging.document import conflict_path, load_verdicts, serialize_decisions
 from aoebank.merging.lines import QUARANTINE
-from aoebank.merging.run import merge
-from aoebank.merging.steps import MergeRequest
+from aoebank.merging.run import MergeRequest, merge
+from aoebank.merging.sides import find_destination
+from aoebank.merging.versions import find_exclusions
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.storage.quarantine import serialize_quarantine
