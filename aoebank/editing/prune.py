@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from aoebank.editing.edit import banks_to_change, write_banks
-from aoebank.errors import BankPathError, UsageError
-from aoebank.formats.protocol import ParsedFile, find_error, raise_if_broken
-from aoebank.formats.text.splice import splice_raw
+from aoebank.errors import UsageError
+from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.reading.hits import HitsResult, used_keys
 from aoebank.report.output import plural
 from aoebank.storage.bank import load_file
-from aoebank.storage.binary_caches import demand_no_binary_cache
+from aoebank.storage.bank_change import BankChange
 from aoebank.storage.quarantine import find_entry, load_quarantine
 from aoebank.validation.built_in import BuiltInBank
 
@@ -180,9 +178,9 @@ def prune(paths: Sequence[Path], judges: Sequence[RecordJudge], *, is_dry_run: b
     """
     gone: list[PrunedRecord] = []
     broken: list[Path] = []
-    edits: list[tuple[ParsedFile, bytes]] = []
+    change = BankChange(paths, is_dry_run=is_dry_run)
     kept = 0
-    for entry in banks_to_change(paths, is_dry_run=is_dry_run):
+    for entry in change.find_banks():
         parsed = load_file(entry.path)
         if find_error(parsed) is not None:
             broken.append(parsed.path)
@@ -190,14 +188,13 @@ def prune(paths: Sequence[Path], judges: Sequence[RecordJudge], *, is_dry_run: b
         violations = _condemned(parsed, judges)
         kept += len(parsed) - len(violations)
         if violations:
-            demand_no_binary_cache(parsed.path, parsed.format)
-            edits.append((parsed, _without(parsed, violations)))
+            change.splice(parsed, removed=violations.keys())
             gone += (violations[number] for number in sorted(violations))
     return PruneResult(
         records=tuple(gone),
         kept=kept,
         broken=tuple(broken),
-        written=() if is_dry_run else write_banks(edits, paths),
+        written=change.write(),
     )
 
 
@@ -213,14 +210,3 @@ def _condemned(parsed: ParsedFile, judges: Sequence[RecordJudge]) -> dict[int, P
                 ),
             )
     return found
-
-
-def _without(parsed: ParsedFile, violations: Mapping[int, PrunedRecord]) -> bytes:
-    """Return the bytes of a file without some of its records; the others are what they were."""
-    data = splice_raw(parsed, replaced={}, removed=violations.keys(), added=())
-    after = parsed.format.parse(data, parsed.path)
-    raise_if_broken(after)
-    stays = [number for number in range(len(parsed)) if number not in violations]
-    if [after.raw(n) for n in range(len(after))] != [parsed.raw(n) for n in stays]:
-        raise BankPathError("records that stay would not be what they were", path=parsed.path)
-    return data

@@ -26,7 +26,7 @@ from aoebank.errors import (
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import find_format
 from aoebank.formats.text.json_text import JsonTextError, dumps, dumps_compact, loads
-from aoebank.formats.text.splice import splice_raw
+from aoebank.formats.text.splice import splice_checked
 from aoebank.merging.decisions import (
     ACTION_OF,
     SOURCE_OF,
@@ -539,7 +539,7 @@ def _apply(parsed: ParsedFile, chosen: Sequence[tuple[_Members, Action]], path: 
         demand_no_binary_cache(parsed.path, parsed.format)
     last = max({*range(len(parsed))} - removed, default=-1)
     behind = [(last, raw) for raw in added]
-    return splice_raw(parsed, replaced=replaced, removed=removed, added=behind)
+    return splice_checked(parsed, replaced=replaced, removed=removed, added=behind).data
 
 
 def _record(parsed: ParsedFile, members: _Members, action: Action, path: Path) -> bytes | None:

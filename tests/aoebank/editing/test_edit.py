@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.diff_sides import unified
 from support.faulty_system import FaultySystem
-from support.runtime_kb_lines import EXAMPLE, FORMAT, whole_record
+from support.runtime_kb_lines import EXAMPLE, whole_record
 
 from aoebank import (
     BankFormatError,
@@ -21,7 +21,7 @@ from aoebank import (
     edit,
     validate,
 )
-from aoebank.editing.edit import demand_others_untouched
+from aoebank.formats.text.splice import splice_checked
 from aoebank.storage.bank import load_file
 from aoebank.testing.factories import make_record
 
@@ -52,15 +52,13 @@ def content(root: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_edit_that_would_change_more_than_asked_is_refused(tmp_path: Path) -> None:
+def test_splice_that_would_change_more_than_meant_is_refused(tmp_path: Path) -> None:
     before = load_file(make_tree(tmp_path)[0])
     line = before.raw(1).replace(b'"stepM":', b'"stepM": ')
-    changed = before.data.replace(before.raw(1), line)
-    ((old, new),) = demand_others_untouched(before, FORMAT.parse(changed, before.path), {1})
-    assert old.strategy == new.strategy
-    for data in (changed, before.data.replace(before.raw(1) + b"\n", b"")):
-        with pytest.raises(BankFormatError, match="more than it was asked to"):
-            demand_others_untouched(before, FORMAT.parse(data, before.path), {0})
+    after = splice_checked(before, replaced={1: line})
+    assert after.data == before.data.replace(before.raw(1), line)
+    with pytest.raises(BankFormatError, match="more records would change"):
+        splice_checked(before, replaced={1: line + b"\n" + line})
 
 
 def test_edit_sets_a_field_in_every_sibling_and_nothing_else(tmp_path: Path) -> None:
