@@ -9,11 +9,11 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from aoebank.diffing.fields import FieldChange, diff_fields
+from aoebank.diffing.report import field_value
 from aoebank.errors import BankFormatError, BankNotFoundError, UsageError
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
-from aoebank.formats.release import NEWEST, Release
+from aoebank.formats.release import NEWEST, Release, StrategyField
 from aoebank.formats.releases import guess_release
-from aoebank.formats.strategy_field import StrategyField
 from aoebank.formats.text import json_text
 from aoebank.formats.text.json_text import dumps_compact
 from aoebank.formats.text.splice import remove_member, set_member
@@ -21,6 +21,7 @@ from aoebank.model.digest import canonical_text
 from aoebank.model.finding import Location
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
+from aoebank.report.output import Report, Text, location_document, members, plural
 from aoebank.selection import RecordFilter, demand_case
 from aoebank.storage.bank import load_file
 from aoebank.storage.bank_change import BankChange
@@ -421,3 +422,69 @@ def _strategies(record: Record) -> list[JsonValue]:
 
 def _spell(value: JsonValue, is_there: bool) -> str:
     return canonical_text(value) if is_there else ""
+
+
+# ---- what is printed ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditReport(Report):
+    """The values that changed, then a line per file, then the counts."""
+
+    result: EditResult
+    is_dry_run: bool = False
+    schema: str = "aoebank.edit/1"
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if no record was meant."""
+        return 0 if self.result.matched else 1
+
+    def document(self) -> Mapping[str, object]:
+        result = self.result
+        return {
+            "op": result.op,
+            "dry_run": self.is_dry_run,
+            "reader": None
+            if result.reader is None
+            else members(result, "name=reader.name source=reader.source guessed=is_guessed"),
+            **members(result, "matched changed"),
+            "files": [members(file, "path records matched changed") for file in result.files],
+            "fields": [_field_document(edited) for edited in result.fields],
+            "written": [str(path) for path in result.written],
+        }
+
+    def write(self, text: Text) -> None:
+        result = self.result
+        for edited in result.fields:
+            old, new = (field_value(edited.change, of_b=of_b) for of_b in (False, True))
+            example = f", such as {edited.example}" if edited.example else ""
+            text.line(
+                (f"{edited.change.member}: {old} -> {new}", "bold"),
+                f"  {plural(edited.records, 'record')}",
+                (example, "dim"),
+            )
+        for file in result.files:
+            if not file.changed:
+                continue
+            text.line(f"  {file.path}  {file.changed} of {plural(file.records, 'record')}")
+        judged = "nobody knows the fields of this operator: unchecked"
+        if result.reader is not None:
+            how = "as fields in the files tell" if result.is_guessed else "as asked for"
+            judged = f"checked as {result.reader.name} reads them, {how}"
+        end = ", nothing written (dry run)" if self.is_dry_run else ""
+        text.line(
+            f"{result.changed} changed of {plural(result.matched, 'record')} of {result.op} meant, "
+            f"in {plural(len(result.files), 'file')}{end}; {judged}"
+        )
+
+
+def _field_document(field: EditedField) -> dict[str, object]:
+    change = field.change
+    found: dict[str, object] = {"field": change.member, "records": field.records}
+    if change.has_a:
+        found["a"] = change.a
+    if change.has_b:
+        found["b"] = change.b
+    found["example"] = location_document(field.example) if field.example else None
+    return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
@@ -12,7 +13,7 @@ from typing import Protocol
 from aoebank.errors import UsageError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.reading.hits import HitsResult, used_keys
-from aoebank.report.output import plural
+from aoebank.report.output import Report, Text, members, plural, write_rest
 from aoebank.storage.bank import load_file
 from aoebank.storage.bank_change import BankChange
 from aoebank.storage.quarantine import find_entry, load_quarantine
@@ -210,3 +211,49 @@ def _condemned(parsed: ParsedFile, judges: Sequence[RecordJudge]) -> dict[int, P
                 ),
             )
     return found
+
+
+# ---- what is printed ----
+
+MOST_ROWS = 50
+"""Records listed on a terminal; the document has all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneReport(Report):
+    """A line per record that goes, then the counts."""
+
+    result: PruneResult
+    is_dry_run: bool = False
+    schema: str = "aoebank.prune/1"
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a file was left alone since it is broken."""
+        return int(bool(self.result.broken))
+
+    def document(self) -> Mapping[str, object]:
+        result = self.result
+        return {
+            "dry_run": self.is_dry_run,
+            "pruned": len(result.records),
+            "kept": result.kept,
+            "records": [members(record, "path key reason detail") for record in result.records],
+            **members(result, "broken written"),
+        }
+
+    def write(self, text: Text) -> None:
+        result = self.result
+        for record in result.records[:MOST_ROWS]:
+            text.line((f"{record.reason} ", "bold"), f"{record.path}:{record.key}  {record.detail}")
+        write_rest(text, len(result.records), MOST_ROWS)
+        for path in result.broken:
+            text.line(f"left alone: {path} is broken; aoebank validate tells why")
+        counts = Counter(record.reason for record in result.records)
+        why = ", ".join(f"{number} {reason}" for reason, number in counts.items())
+        done = "would go" if self.is_dry_run else "pruned"
+        text.line(
+            f"{plural(len(result.records), 'record')} {done}"
+            + (f" ({why})" if why else "")
+            + f", {result.kept} stay"
+        )

@@ -11,8 +11,7 @@ from typing import Protocol
 from aoebank.errors import BankFormatError, RecordError, shell_word
 from aoebank.formats.lines import LineIndex
 from aoebank.formats.names import BankName
-from aoebank.formats.release import Release
-from aoebank.formats.strategy_field import StrategyField
+from aoebank.formats.release import Release, StrategyField
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue

@@ -13,8 +13,14 @@ from typing import Any
 
 from aoebank.errors import BankNotFoundError, BankPathError, BankPermissionError
 from aoebank.formats.protocol import ParsedFile
-from aoebank.report.closed import ReadingReport, closed_document, write_closed
-from aoebank.report.output import Text, plural, write_rest
+from aoebank.report.output import (
+    ReadingReport,
+    Text,
+    closed_document,
+    plural,
+    write_closed,
+    write_rest,
+)
 from aoebank.selection import RecordFilter, parts_of, target_of
 from aoebank.storage.sides.side import Side
 

@@ -17,8 +17,17 @@ from typing import Any
 
 from aoebank.errors import BankPathError
 from aoebank.reading.query import EVERYTHING, fill, make_tables
-from aoebank.report.closed import ReadingReport, closed_document, write_closed
-from aoebank.report.output import Column, Text, plural, said_columns, size_text, times
+from aoebank.report.output import (
+    Column,
+    ReadingReport,
+    Text,
+    closed_document,
+    plural,
+    said_columns,
+    size_text,
+    times,
+    write_closed,
+)
 from aoebank.storage.sides.side import Side
 from aoebank.validation.siblings import sibling_group
 from aoebank.validation.stale import StaleResult
