@@ -168,13 +168,6 @@ def test_decision_about_a_file_no_side_has_is_refused(tmp_path: Path) -> None:
         run(tmp_path, verdicts=path)
 
 
-def test_decisions_of_other_sides_are_refused(tmp_path: Path) -> None:
-    write_banks(tmp_path, UNIFIED)
-    path = save(tmp_path, run(tmp_path), lambda decision: decision.update(theirs_side="c"))
-    with pytest.raises(UsageError, match="other sides"):
-        run(tmp_path, verdicts=path)
-
-
 def test_action_without_a_record_for_it_is_refused(tmp_path: Path) -> None:
     write_banks(tmp_path, UNIFIED)
     result = run(tmp_path)
