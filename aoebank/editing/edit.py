@@ -231,7 +231,7 @@ class EditedField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditResult:
-    """What was changed.
+    """Files, records and fields that an edit changed.
 
     Attributes:
         reader: Release the fields were checked against; None where nobody knows the operator.
@@ -259,7 +259,7 @@ class EditResult:
 
 @dataclass(slots=True)
 class _Tally:
-    """What was changed so far, by how it was spelled before and after."""
+    """Changes so far, by the spelling of a value before and after."""
 
     numbers: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     examples: dict[tuple[str, str, str], tuple[FieldChange, Location | None]] = field(
@@ -341,7 +341,7 @@ def _load(entry: TreeEntry, request: EditRequest) -> ParsedFile | None:
 
 
 def _find_records(parsed: ParsedFile, request: EditRequest) -> dict[int, Record]:
-    """Return the records of the operator, those no reader uses too, by their position."""
+    """Return the records of the operator by position, with records that no reader uses."""
     records = ((number, parsed.format.record(parsed, number)) for number in range(len(parsed)))
     return {number: record for number, record in records if record.op_type == request.op}
 

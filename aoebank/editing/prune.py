@@ -21,7 +21,7 @@ from aoebank.validation.built_in import BuiltInBank
 
 
 class PruneReason(StrEnum):
-    """What may be said against a record."""
+    """Reason for taking a record out."""
 
     SHADOWED = "shadowed"
     SLOWER = "slower"
@@ -38,7 +38,7 @@ class RecordJudge(Protocol):
         ...
 
     def violations(self, parsed: ParsedFile) -> Iterator[tuple[int, str]]:
-        """Yield positions of records that should go, each with what is known of it."""
+        """Yield positions of records that should go, each with the evidence."""
         ...
 
 
@@ -147,7 +147,7 @@ class PrunedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneResult:
-    """What goes, and what stays.
+    """Records that go, and counts of records that stay.
 
     Attributes:
         records: Those that go, by file and place.

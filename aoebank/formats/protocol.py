@@ -232,7 +232,7 @@ class ParsedFile:
 
     @property
     def places(self) -> Mapping[str, int]:
-        """What `find` gives, by key; for those who ask about each of a million keys."""
+        """Result of `find` by key, for callers that ask about a million keys."""
         if not self._places and self.keys:
             numbers = range(len(self.keys))
             order = reversed(numbers) if self.format.first_wins else numbers

@@ -1,4 +1,4 @@
-"""Which release of a toolkit reads a bank: the fields its operators know."""
+"""Releases of a toolkit as readers of a bank, and the fields their operators know."""
 
 from __future__ import annotations
 

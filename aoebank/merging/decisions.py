@@ -1,4 +1,4 @@
-"""What a merge decides, as values: policies, actions, reasons, decisions, plan of a file."""
+"""Values of a merge: policies, actions, reasons, decisions, and the plan of a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 class Source(StrEnum):
-    """Which of the three versions something comes from."""
+    """One of the three versions of a three-way merge."""
 
     BASE = "base"
     OURS = "ours"
@@ -41,7 +41,7 @@ class Three(Generic[_T]):
 
 
 class Action(StrEnum):
-    """What becomes of a key; a person may choose another one in a saved decision."""
+    """The record a key gets; a person may choose another action in a saved decision."""
 
     KEEP_OURS = "keep-ours"
     TAKE_THEIRS = "take-theirs"
@@ -59,7 +59,7 @@ ACTION_OF = {source: action for action, source in SOURCE_OF.items()}
 
 
 class Reason(StrEnum):
-    """Why: the clean ones first, then policies, then the conflicts."""
+    """Reason of a decision: first of clean ones, then of policies, then of conflicts."""
 
     SAME = "same"
     OURS_CHANGED = "ours-changed"
@@ -97,7 +97,7 @@ CLEAN = (
 
 
 class Policy(StrEnum):
-    """Who wins where both sides changed the same key in different ways."""
+    """Rule for a key that both sides changed in different ways."""
 
     KEEP_BEST = "keep-best"
     OURS = "ours"
@@ -110,7 +110,7 @@ ONE_SIDED = (Policy.OURS, Policy.THEIRS)
 
 
 class Incumbent(StrEnum):
-    """Who wins a two-way merge inside the noise band."""
+    """Side that wins a two-way merge inside the noise band."""
 
     OURS = "ours"
     NONE = "none"
@@ -144,7 +144,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRules:
-    """How keys are decided that both sides changed in different ways.
+    """Rules for keys that both sides changed in different ways.
 
     Attributes:
         untimed: For `keep-best` where there are no two comparable times.
@@ -190,7 +190,7 @@ class MergeRules:
 
 
 class Changed(StrEnum):
-    """Who changed a key."""
+    """Side that changed a key."""
 
     NOBODY = "nobody"
     OURS = "ours"
@@ -200,7 +200,7 @@ class Changed(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What becomes of a key, before anybody else has a say."""
+    """Action for a key with its reason, before a person has chosen."""
 
     action: Action
     reason: Reason
@@ -240,7 +240,7 @@ class KeptDuplicate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is to become of one key, and why; a version without the key has no record.
+    """Action for one key, its reason and its records; a version without the key has none.
 
     Attributes:
         file: Name of the bank file in the result.
@@ -291,7 +291,7 @@ Verdicts = Mapping[str, Mapping[str, Mapping[str, PersonalVerdict]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordMoves:
-    """How many records of the result are not as ours has them."""
+    """Counts of records that differ between the result and ours."""
 
     added: int = 0
     changed: int = 0
@@ -308,7 +308,7 @@ class RecordMoves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePlan:
-    """What was decided about one file.
+    """Decisions about the keys of one file.
 
     Attributes:
         decisions: One per key that needs saying.
@@ -334,7 +334,7 @@ class FilePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relatedness:
-    """Whether the base has anything to do with a side, in one file or in all."""
+    """Relation of the base and a side, in one file or in all: records, and a key in common."""
 
     base_has_records: bool = False
     side_has_records: bool = False

@@ -412,7 +412,7 @@ STALE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """What settling did.
+    """Result of settling conflicts.
 
     Attributes:
         settled: Keys with the action a person chose.

@@ -74,7 +74,7 @@ _USED = {  # the versions whose record an action takes, or whose removal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileMerge:
-    """What becomes of one file.
+    """Merge of one file.
 
     Attributes:
         plan: What was decided; without decisions for files of lines.

@@ -54,7 +54,7 @@ _FAR = 10.0  # a gain that makes one look at the neighbours
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyVersions(Three[int | None]):
-    """Where a key is in each version, None where it is not, and its records there.
+    """Positions of a key in the three versions, None where it is absent, and its records there.
 
     Attributes:
         files: The versions it is in.
@@ -70,7 +70,7 @@ class KeyVersions(Three[int | None]):
     )
 
     def record(self, source: Source) -> Record | None:
-        """Return the record of one version, or None if there is none or it cannot be read."""
+        """Return the record of one version; None if the key is absent or the record unreadable."""
         if source not in self._records:
             parsed, number = self.files.of(source), self.of(source)
             self._records[source] = None
@@ -80,7 +80,7 @@ class KeyVersions(Three[int | None]):
         return self._records[source]
 
     def fault(self, source: Source) -> Fault | None:
-        """Return the fault of the record of one version, None if there is none."""
+        """Return the fault of the record of one version; None for a sound or an absent record."""
         if source not in self._faults:
             parsed, number = self.files.of(source), self.of(source)
             self._faults[source] = None
@@ -89,7 +89,7 @@ class KeyVersions(Three[int | None]):
         return self._faults[source]
 
     def raw(self, source: Source) -> bytes | None:
-        """Return the bytes of the record of one version, or None if there is none."""
+        """Return the bytes of the record of one version; None where the key is absent."""
         parsed, number = self.files.of(source), self.of(source)
         return None if parsed is None or number is None else parsed.raw(number)
 

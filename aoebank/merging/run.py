@@ -55,7 +55,7 @@ _NAMED = 5  # broken files an error names besides the first
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRequest:
-    """What to merge, how, and where to.
+    """Sides, rules and destination of a merge.
 
     Attributes:
         sides: Two or more; the first is ours, the others come into it one after the other.
@@ -79,7 +79,7 @@ class MergeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What the steps so far left for a file; most attributes are those of `MergedFile`.
+    """State of a file after the steps so far; attributes of the same name are as in `MergedFile`.
 
     Attributes:
         first: Name of the file in our first side; None if no step has followed it from there.
@@ -115,7 +115,7 @@ class Step:
 
     @property
     def target(self) -> Source | None:
-        """Return the version that is where the result goes, if one of them is."""
+        """Return the version that lies at the destination; None if no version does."""
         destination = self.request.destination
         return destination.version(self.number) if destination else None
 
@@ -381,7 +381,7 @@ def _demand_all_known(decided: Mapping[str, object], names: Sequence[str]) -> No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult:
-    """What was decided, and what was written.
+    """Decisions of a merge, and the files it wrote.
 
     Attributes:
         counts: Keys by reason, over all files; of several steps the last one with news counts.
@@ -468,7 +468,7 @@ def merge(request: MergeRequest) -> MergeResult:
 
 @dataclass(slots=True)
 class _Tally:
-    """What the steps gave so far.
+    """Results of the steps so far.
 
     Attributes:
         carried: What is open, and what was found where the result goes, by file.

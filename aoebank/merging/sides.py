@@ -118,11 +118,11 @@ class ThreeSides:
         return self.ours.is_tree
 
     def of(self, source: Source) -> Side | None:
-        """Return one of them."""
+        """Return the side of a version."""
         return {Source.BASE: self.base, Source.OURS: self.ours}.get(source, self.theirs)
 
     def names(self) -> tuple[str, ...]:
-        """Return the files of the result, sorted, those that may be gone too."""
+        """Return the names of the files of the result, sorted; a merge may remove some."""
         if not self.is_tree:
             return (self.name,)
         sides = [side for side in (self.base, self.ours, self.theirs) if side is not None]

@@ -40,7 +40,7 @@ from aoebank.validation.built_in import BuiltInBank, find_built_in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exclusions:
-    """What to keep out.
+    """Records that a merge keeps out.
 
     Attributes:
         quarantines: Of the result and of the sides.
@@ -78,7 +78,7 @@ class Exclusions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeContext:
-    """What decides about the keys of one file, besides the records themselves.
+    """Rules and facts that decide about the keys of one file, besides the records themselves.
 
     Attributes:
         is_two_way: There is no base at all: an absent record was never there.
@@ -157,7 +157,7 @@ class Versions(Three[ParsedFile | None]):
         return found[0]
 
     def iter_places(self) -> Iterator[tuple[str, int | None, int | None, int | None]]:
-        """Yield key and position in base, ours and theirs: those of ours, then new ones."""
+        """Yield key and positions in base, ours and theirs: keys of ours, then new keys of theirs."""
         find_base, find_ours, find_theirs = (
             parsed.places.get if parsed is not None else _NOWHERE.get
             for parsed in (self.base, self.ours, self.theirs)
@@ -434,7 +434,7 @@ def _prefer_best(
 def _sound(
     parsed: ParsedFile, numbers: Sequence[int], kept_out: Mapping[int, str]
 ) -> tuple[int, list[int]]:
-    """Return the record readers use among those without an error, and all of these."""
+    """Return the record readers use among the soundest records, and all soundest records."""
     ranks = {
         number: (number in kept_out, rank_of(find_fault(parsed, number))) for number in numbers
     }

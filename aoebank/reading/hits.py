@@ -1,4 +1,4 @@
-"""Which look-ups found a record, read from logs and results."""
+"""Look-ups that found a record, read from logs and results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from aoebank.storage.sides.side import Side
 
 
 class LookupKind(StrEnum):
-    """What was looked up."""
+    """Kind of bank that was looked up."""
 
     OPERATOR = "operator"
     SUBGRAPH = "subgraph"
@@ -98,7 +98,7 @@ class HitsResult:
 
     @property
     def hit_keys(self) -> Counter[str]:
-        """How often records were found, by the key or number a look-up tells."""
+        """Counts of hits, by the key or number a look-up tells."""
         return Counter(lookup.key for lookup in self.lookups if lookup.is_hit and lookup.key)
 
     @property
@@ -438,7 +438,7 @@ MOST_ROWS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HitsReport(ReadingReport[HitsResult]):
-    """How many look-ups found something, what missed, and which records nobody used."""
+    """Counts of hits, the misses, and records that no look-up used."""
 
     schema: str = "aoebank.hits/1"
 

@@ -75,7 +75,7 @@ class Age:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staleness:
-    """How far the records of a bank are from what is here, as `aoebank stale` tells it.
+    """Counts of fresh and stale records of a bank, as `aoebank stale` tells them.
 
     Attributes:
         fresh: Records measured in an environment like the present one.
@@ -111,7 +111,7 @@ class Outlier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opinion:
-    """What one side says about a record.
+    """Record of one side, for a disagreement.
 
     Attributes:
         where: Bank, program, CPU: whatever tells the sides apart.
@@ -149,7 +149,7 @@ class Duplicates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """What a bank takes.
+    """Size of a bank.
 
     Attributes:
         broken: Files readers cannot use.

@@ -54,7 +54,7 @@ def said_columns(things: Sequence[T], columns: Iterable[Column[T]]) -> list[Colu
 
 
 class ColorMode(StrEnum):
-    """When to colour text."""
+    """Setting for colours of text."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -170,7 +170,7 @@ class Report(Protocol):
 
     @property
     def error(self) -> AoebankError | None:
-        """What kept the answer from being complete, for standard error."""
+        """Error that made the answer incomplete, for standard error."""
         return None
 
     @property
@@ -426,7 +426,7 @@ R = TypeVar("R", bound=_Closed)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingReport(Report, Generic[R]):
-    """What banks hold, and what of them could not be read, so that something may be missing."""
+    """Report on the content of banks, with files that could not be read."""
 
     result: R
 

@@ -1,4 +1,4 @@
-"""Which records of a bank were measured in another environment than the present one."""
+"""Records of a bank that were measured in another environment than the present one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class StaleRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaleResult:
-    """What was found out about the records of a side.
+    """Stale records of a side.
 
     Attributes:
         root: How a person wrote it.

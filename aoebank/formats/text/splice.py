@@ -25,7 +25,7 @@ from aoebank.model.record import Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Member:
-    """Where a member is: from the start of its name to the end of its value."""
+    """Offsets of a member: start of its name, start and end of its value."""
 
     name: str
     start: int

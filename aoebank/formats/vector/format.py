@@ -133,7 +133,7 @@ _EXPECTED = "[cheque, tick], [cheque, tick, name] or tmpl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the string of one record says.
+    """Content of the string of one record.
 
     Attributes:
         strategy: The cheque; the word `tmpl` for the template schedule.
