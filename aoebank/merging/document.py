@@ -322,6 +322,7 @@ def keep_choices(
         return new, 0, not old.strip()
     if not chosen or not new:
         return new, 0, not chosen
+    # equal digests of all three records: the same conflict, so the same choice
     decisions = []
     taken = 0
     for members in new["decisions"]:
@@ -499,6 +500,7 @@ def _demand_no_quarantined(before: ParsedFile, result: bytes, today: date) -> No
         return
     exclusions = Exclusions(quarantines=(load_quarantine(root),), today=today)
     after = before.format.parse(result, before.path)
+    # records that were in the bank before are not this choice's doing
     old = {before.raw(number) for number in exclusions.find_quarantined(before)}
     for number, reason in exclusions.find_quarantined(after).items():
         if after.raw(number) not in old:
@@ -537,6 +539,7 @@ def _apply(parsed: ParsedFile, chosen: Sequence[tuple[_Members, Action]], path: 
     removed = {number for number, key in enumerate(parsed.keys) if key in changed} - {*replaced}
     if replaced or removed or added:
         demand_no_binary_cache(parsed.path, parsed.format)
+    # a conflict file does not tell where a record stood, so added records come last
     last = max({*range(len(parsed))} - removed, default=-1)
     behind = [(last, raw) for raw in added]
     return splice_checked(parsed, replaced=replaced, removed=removed, added=behind).data

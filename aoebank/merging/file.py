@@ -164,6 +164,7 @@ def merge_file(versions: Versions, name: str, context: MergeContext) -> FileMerg
         _drop_slower(edits)
         if context.tells_reasons:
             edits.reasons |= {key: said.reason for key, said in edits.decisions.items()}
+    # a verdict that met no key was made about another merge
     if verdicts:
         raise stale_verdict(next(iter(verdicts)), f"nothing to decide in {name}")
     return edits.finish()
@@ -181,9 +182,11 @@ def _drop_slower(edits: Edits) -> None:
     slower = edits.inputs.slower
     if not any(slower.values()):
         return
+    # a list first: taking a record out changes the output that is walked
     for key, pick in [*edits.iter_output()]:
         note = slower.get(pick.source, {}).get(pick.number)
         said = edits.decisions.get(key.key)
+        # a record united of both sides has more answers than the one the built-in bank beats
         if note is not None and pick.raw is None and not (said and said.conflict):
             edits.counts[Reason.BUILT_IN_FASTER] += 1
             edits.give(key, Action.REMOVE)
@@ -207,6 +210,7 @@ def decide_key(key: KeyVersions, who: Changed, inputs: Inputs, context: MergeCon
         HistoryError: a person decided about other records.
         UsageError: a person asks for what is not there.
     """
+    # quarantine comes first: no policy brings a known-bad record back
     choice = _keep_out(key, who, inputs) or _decide(key, who, context)
     if not choice.conflict and choice.reason not in (Reason.SAME, Reason.QUARANTINE):
         objection = _find_objection(key, choice.action, inputs)
@@ -214,6 +218,7 @@ def decide_key(key: KeyVersions, who: Changed, inputs: Inputs, context: MergeCon
         fault = key.fault(Source.THEIRS) if choice.reason is Reason.THEIRS_ADDED else None
         if fault is not None:  # nothing better is lost, but it is said
             choice = replace(choice, note=f"{Source.THEIRS}: {fault.problem}")
+    # a person overrules policies and objections, but no quarantine
     if key.key in context.verdicts:
         choice = _apply_verdict(context.verdicts[key.key], key, choice)
     return _tell_repeated(choice, key, inputs)
@@ -345,6 +350,7 @@ def _apply_verdict(verdict: PersonalVerdict, key: KeyVersions, choice: Choice) -
         HistoryError: it is about other records than these.
         UsageError: it asks for what is not there.
     """
+    # the choice was about bytes: any other record needs another look
     for source in Source:
         if sha256_of(key.raw(source)) != verdict.sha256.get(source):
             raise stale_verdict(key.key, f"another record in {source}")
@@ -454,6 +460,7 @@ class Edits:
             source = SOURCE_OF[action]
             number = key.of(source)
             pick = None if number is None else _Pick(source, number)
+        # a later step may decide again (built-in bank): forget what was planned before
         own = key.ours if self.inputs.frame is Source.OURS else key.theirs
         if own is not None:
             self._replaced.pop(own, None)
@@ -517,6 +524,7 @@ class Edits:
             known = versions.base.format.name if versions.base else None
             plan = FilePlan(name=self.name, format=known, reasons=self.reasons)
             return FileMerge(plan=plan, data=None)
+        # hidden records of a key go with the one that counts, or an old answer would come back
         hidden = {source: versions.hidden(source) for source in Source}
         for key, numbers in hidden[frame].items():
             place = parsed.find(key)
@@ -524,6 +532,7 @@ class Edits:
             if not is_joined or place in self._removed or place in self._replaced:
                 self._removed.update(numbers)
         left = len(parsed) - len(self._removed) + len(self._added) + len(self._last)
+        # a file that one side deleted stays deleted if no record of it is left
         was_deleted = versions.base is not None and None in (versions.ours, versions.theirs)
         plan = FilePlan(
             name=self.name,
@@ -582,6 +591,7 @@ class Edits:
             yield end, pick
 
     def _neighbours(self, frame: ParsedFile) -> Iterator[tuple[int, _Pick]]:
+        # workloads of a model stand together: a new record follows the neighbour it has in theirs
         theirs = self.inputs.versions.theirs
         assert theirs is not None
         leading: list[_Pick] = []

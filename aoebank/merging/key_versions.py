@@ -131,6 +131,7 @@ def decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
         return choose_by_policy(rules.policy)
     ours, theirs = key.record(Source.OURS), key.record(Source.THEIRS)
     known, name = ours or theirs, key.files.any().name
+    # an override may name the operator: the record tells it where the file name does not
     policy = rules.policy_for(
         soc_version=name.soc_version if name else None,
         key=key.key,
@@ -138,12 +139,14 @@ def decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
     )
     if policy in ONE_SIDED:
         return choose_by_policy(policy)
+    # removed or unreadable on one side: no time or strategy to compare, so a person decides
     if ours is None or theirs is None:
         is_gone = key.ours is None or key.theirs is None
         return conflict_of(Reason.DELETED_AND_CHANGED if is_gone else Reason.UNREADABLE)
     by_target = _by_target(key) if policy is Policy.KEEP_BEST else None
     if by_target is not None:
         return by_target if rules.untimed is Policy.FAIL else choose_by_policy(rules.untimed)
+    # with a base its strategy tells the incumbent, see `_incumbent`
     has_incumbent = context.is_two_way and rules.incumbent is Incumbent.OURS
     answers = TwoAnswers(
         ours=ours,
@@ -155,6 +158,7 @@ def decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
         read_neighbours=partial(_read_neighbours, key),
     )
     choice = choose(answers, policy, rules)
+    # only some formats have room for a second answer of a key
     if choice.action is Action.KEEP_BOTH and not key.files.any().format.keeps_alternatives:
         return conflict_of(Reason.NO_ROOM)
     return choice
@@ -216,6 +220,7 @@ def choose(answers: TwoAnswers, policy: Policy, rules: MergeRules) -> Choice:
     """Return the policy's choice about two records."""
     if policy is not Policy.KEEP_BEST:
         return choose_by_policy(policy)
+    # times first: a measured gain counts more than who edited what
     known = _by_time(answers, rules)
     if isinstance(known, Choice):
         return known
@@ -254,6 +259,7 @@ def _by_time(answers: TwoAnswers, rules: MergeRules) -> Choice | Reason:
     theirs = answers.times_of_theirs.find(answers.theirs)
     if not are_comparable(ours, theirs, rules.times):
         return Reason.OTHER_MACHINE
+    # relative to the smaller time, so that the gap does not depend on which side is ours
     gap = max(ours_us, theirs_us) / min(ours_us, theirs_us) - 1
     band = noise_band(rules.noise_ratio, ours, theirs)
     if is_beyond(min(ours_us, theirs_us), max(ours_us, theirs_us), band):
@@ -299,6 +305,7 @@ def _incumbent(answers: TwoAnswers) -> Action:
         )
         if has_old[0] != has_old[1]:
             return Action.KEEP_OURS if has_old[0] else Action.TAKE_THEIRS
+    # a total order on content: both merge directions give the same record
     smaller = _rank(answers.ours) <= _rank(answers.theirs)
     return Action.KEEP_OURS if smaller else Action.TAKE_THEIRS
 
@@ -330,6 +337,7 @@ def _contains(base: JsonValue, big: JsonValue, small: JsonValue) -> bool:
         return all(
             _contains_member(name, base, big, small) for name in dict.fromkeys((*base, *small))
         )
+    # items are compared by place, and places match only in lists of one length
     lists = [value for value in (base, big, small) if isinstance(value, list)]
     if len(lists) < 3 or len({*map(len, lists)}) > 1:
         return False

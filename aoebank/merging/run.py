@@ -148,6 +148,7 @@ def merge_sides(step: Step) -> Iterator[MergedFile]:
     request = step.request
     processes = request.count(size_on_disk((sides.base, sides.ours, sides.theirs)))
     known = {source: Relatedness() for source in _BOTH}
+    # all files are tried before the first error is raised: one run names every broken file
     broken: list[BankFormatError] = []
     pieces = (*names, QUARANTINE) if sides.is_tree else names
     # the quarantine pays for no second process
@@ -159,6 +160,7 @@ def merge_sides(step: Step) -> Iterator[MergedFile]:
         yield file
     if broken:
         raise _told_together(broken)
+    # known only behind the last file: a tree is related by any file of it
     if sides.base is not None and not request.rules.may_be_unrelated:
         _demand_related(sides, known)
 
@@ -337,6 +339,7 @@ def _choose_binary_cache(
     """
     if data is None:
         return None
+    # a binary cache belongs to the bytes it was made from, so only an unchanged side has one
     for source in _BOTH:
         version = versions.of(source)
         if version is not None and version.data == data:
@@ -443,7 +446,7 @@ def merge(request: MergeRequest) -> MergeResult:
         step = Step(request=request, number=number, sides=sides, carried=dict(tally.carried))
         merged = merge_sides(step)
         files = _tallied(step, merged, tally)
-        if not step.is_last:
+        if not step.is_last:  # the result of a step is ours of the next one
             ours = _fold(step, files)
         elif destination is not None:
             written = destination.write_merged(files)

@@ -139,6 +139,7 @@ class ThreeSides:
         own = {source: self.name_in(source, name) for source in Source}
         ours = _load(self.ours, name=own[Source.OURS], like=None)
         theirs = _load(self.theirs, name=own[Source.THEIRS], like=ours)
+        # lines that versions share are parsed once
         like = ours if ours is not None else theirs
         base = _load(self.base, name=own[Source.BASE], like=like)
         return Versions(base=base, ours=ours, theirs=theirs, named=parse_name(Path(name)))
@@ -327,6 +328,7 @@ def find_destination(text: str, sides: Sequence[Side], *, cwd: Path) -> Destinat
             expected="a directory" if is_tree else "a file",
         )
     number = next((n for n, side in enumerate(sides) if _is_at(side, path)), None)
+    # a side may be overwritten, since the merge has read it; anything else would be lost
     if number is None:
         _demand_free(path, sides)
     is_new_tree = is_tree and not os.path.lexists(path)

@@ -58,6 +58,7 @@ class Exclusions:
         filled = [quarantine for quarantine in self.quarantines if len(quarantine)]
         if parsed is None or not filled:
             return found
+        # every record is asked, since an entry may name a key or a strategy
         for number in range(len(parsed)):
             for quarantine in filled:
                 entry = find_entry(parsed, number, quarantine, today=self.today)
@@ -157,13 +158,13 @@ class Versions(Three[ParsedFile | None]):
         return found[0]
 
     def iter_places(self) -> Iterator[tuple[str, int | None, int | None, int | None]]:
-        """Yield key and positions in base, ours and theirs: keys of ours, then new keys of theirs."""
+        """Yield each key with its positions in base, ours and theirs: ours, then new ones."""
         find_base, find_ours, find_theirs = (
             parsed.places.get if parsed is not None else _NOWHERE.get
             for parsed in (self.base, self.ours, self.theirs)
         )
         for number, key in enumerate(self.ours.keys if self.ours else ()):
-            if find_ours(key) == number:
+            if find_ours(key) == number:  # of a repeated key the record that counts, once
                 yield key, find_base(key), number, find_theirs(key)
         for number, key in enumerate(self.theirs.keys if self.theirs else ()):
             if find_ours(key) is None and find_theirs(key) == number:
@@ -180,6 +181,7 @@ class Versions(Three[ParsedFile | None]):
         raw_base, raw_ours, raw_theirs = map(_reader, (self.base, self.ours, self.theirs))
         for key, base, ours, theirs in self.iter_places():
             mine, other = raw_ours(ours), raw_theirs(theirs)
+            # bytes alone: records are parsed only where all three versions differ
             if mine == other:
                 who = Changed.NOBODY
             elif is_two_way and None in (ours, theirs):
@@ -321,6 +323,7 @@ def read_inputs(versions: Versions, context: MergeContext) -> Inputs:
         if source is not Source.BASE or _repeats(versions.base)
     }
     times, rules = context.times_of_ours, context.rules
+    # each version picks its record of a repeated key before the versions are compared
     versions = replace(
         versions,
         base=_prefer_best(versions.base, out.get(Source.BASE, {}), times, rules),
@@ -376,6 +379,7 @@ def _demand_same_kind(
             got=b.format.name,
             expected=known.name,
         )
+    # another operator is another workload: no option merges these
     for member in differing_target(target, b.name):
         one, other = getattr(target, member), getattr(b.name, member)
         if may_differ_in_soc and member != "op_type":
@@ -395,6 +399,7 @@ def _demand_one_header(versions: Versions) -> None:
     if ours is None or theirs is None or not (len(ours) and len(theirs)):
         return
     one, other = ours.format.header(ours), theirs.format.header(theirs)
+    # where one side left the file alone, the other side's version line comes with its file
     is_one_sided = base is not None and base.data in (ours.data, theirs.data)
     if one != other and not is_one_sided:
         raise BankFormatError(
@@ -455,6 +460,7 @@ def _fastest(
     }
     if used not in records:
         return used
+    # a faster record has to beat the one readers use today by more than noise
     used_us, used_timing = records[used].cost_us, times.find(records[used])
     best, best_us = used, used_us
     for number, record in records.items():

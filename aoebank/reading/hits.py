@@ -26,7 +26,7 @@ from aoebank.storage.sides.side import Side
 
 
 class LookupKind(StrEnum):
-    """Kind of bank that was looked up."""
+    """Kind of object that was looked up."""
 
     OPERATOR = "operator"
     SUBGRAPH = "subgraph"
