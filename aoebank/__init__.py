@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from aoebank.history.snapshot import SnapshotResult, TagResult
     from aoebank.history.verify import VerifyResult
     from aoebank.merging.api import merge, settle
+    from aoebank.merging.document import Settlement
     from aoebank.merging.run import MergeResult
-    from aoebank.merging.settle import Settlement
     from aoebank.model.codes import Severity
     from aoebank.model.finding import Finding
     from aoebank.model.fingerprint import Drift, compare_fingerprints
@@ -263,8 +263,8 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "history.snapshot": "SnapshotResult TagResult",
     "history.verify": "VerifyResult",
     "merging.api": "merge settle",
+    "merging.document": "Settlement",
     "merging.run": "MergeResult",
-    "merging.settle": "Settlement",
     "model.codes": "Severity",
     "model.finding": "Finding",
     "model.fingerprint": "Drift compare_fingerprints",

@@ -210,14 +210,14 @@ VERBS: Mapping[str, Verb] = {
     "edit": Verb(
         summary="Set or unset fields in all records of an operator, over all files at once.",
         function="editing.api:edit",
-        report="editing.report:EditReport",
+        report="editing.edit:EditReport",
         options=_DRY,
     ),
     "prune": Verb(
         summary="Take out records nobody is served by; by default those shadowed, or slower than "
         "built-in.",
         function="editing.api:prune",
-        report="editing.report:PruneReport",
+        report="editing.prune:PruneReport",
         options=_DRY,
     ),
     "merge-driver": Verb(

@@ -33,9 +33,8 @@ from typing import Any
 
 from aoebank.formats.registry import get_format
 from aoebank.formats.unified.format import workload_key
-from aoebank.merging.context import MergeContext
 from aoebank.merging.file import merge_file
-from aoebank.merging.versions import Versions
+from aoebank.merging.versions import MergeContext, Versions
 
 Bank = dict[str, Any]  # the value of each key, as in the file
 NAME = "Ascend910B2_24_AiCore_matmul.json"

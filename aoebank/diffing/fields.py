@@ -1,4 +1,4 @@
-"""Which members of one JSON value changed into which of another."""
+"""Changed members between two JSON values."""
 
 from __future__ import annotations
 

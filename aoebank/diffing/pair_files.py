@@ -1,4 +1,4 @@
-"""Which file of A belongs to which file of B: by name, then by what is in them.
+"""Pairs of files of A and B: by name, then by content.
 
 As in git: files without a partner are paired by the share of equal records, the best pairs
 first. Unlike in git it is the share of the smaller file that has to be large, since a bank
@@ -37,7 +37,7 @@ class FilePair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Content:
-    """What is in a file: a digest per record that readers use."""
+    """Content of a file: a digest per record that readers use."""
 
     name: str
     format: str
@@ -152,7 +152,7 @@ _HINT = "give it one name on both sides; or --no-renames, for files of their own
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedFile:
-    """What one file is called on each side, and in the result."""
+    """Names of one file on each side, and in the result."""
 
     name: str
     base: str

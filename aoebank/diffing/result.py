@@ -16,7 +16,7 @@ SMALLEST_RATIO = 1e-300  # so that means of ratios stay finite
 
 
 class ChangeKind(StrEnum):
-    """What happened to a record; the first that holds."""
+    """Kind of change of a record; the first kind that applies counts."""
 
     BROKEN = "broken"
     STRATEGY = "strategy"
@@ -29,7 +29,7 @@ class ChangeKind(StrEnum):
 
 
 class TimeVerdict(StrEnum):
-    """What the two times of a record say."""
+    """Verdict on the two times of a record."""
 
     SLOWER = "slower"
     FASTER = "faster"
@@ -124,7 +124,7 @@ def ratio_of(a_us: float, b_us: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSummary:
-    """What became of the times that can be compared and are not the same byte for byte.
+    """Summary of comparable times that are not equal byte for byte.
 
     Attributes:
         records: How many.
@@ -141,7 +141,7 @@ class TimeSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollupRow:
-    """What happened to the records of one operator type on one target.
+    """Counts of changes for one operator type on one target.
 
     Attributes:
         soc_version: As the file names in B tell; None where they do not.

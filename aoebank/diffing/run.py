@@ -47,7 +47,7 @@ _NOBODY: frozenset[tuple[str, str]] = frozenset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideCarFacts:
-    """What the newest entries of a side-car say about each key.
+    """Facts of the newest entries of a side-car, by key.
 
     Attributes:
         timings: Of the stored times: only an entry that stored a record tells of it.
@@ -118,7 +118,7 @@ def facts_of(log: ProvenanceLog) -> SideCarFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffOptions:
-    """What a comparison looks at, and how it judges.
+    """Options of a comparison.
 
     Attributes:
         noise_ratio: Times this close are the same; a wider recorded spread of the samples
@@ -377,7 +377,7 @@ _RowKey = tuple[str | None, str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compared:
-    """What came of two files.
+    """Result of comparing two files.
 
     Attributes:
         row: Target and operator type, as the file names tell.
@@ -391,14 +391,14 @@ class _Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
-    """Why two files could not be compared; as a value, so that it hides no other file."""
+    """Error of two files that could not be compared; a value, so that it hides no other file."""
 
     error: AoebankError
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What was found so far."""
+    """Results so far."""
 
     changes: list[RecordChange] = field(default_factory=list)
     rows: dict[_RowKey, RollupTally] = field(default_factory=dict)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,75 +9,25 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from aoebank.diffing.fields import FieldChange, diff_fields
-from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, UsageError
+from aoebank.diffing.report import field_value
+from aoebank.errors import BankFormatError, BankNotFoundError, UsageError
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
-from aoebank.formats.release import NEWEST, Release
+from aoebank.formats.release import NEWEST, Release, StrategyField
 from aoebank.formats.releases import guess_release
-from aoebank.formats.strategy_field import StrategyField
 from aoebank.formats.text import json_text
 from aoebank.formats.text.json_text import dumps_compact
-from aoebank.formats.text.splice import remove_member, set_member, splice_raw
-from aoebank.model.digest import canonical_text, sha256_of
+from aoebank.formats.text.splice import remove_member, set_member
+from aoebank.model.digest import canonical_text
 from aoebank.model.finding import Location
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
+from aoebank.report.output import Report, Text, location_document, members, plural
 from aoebank.selection import RecordFilter, demand_case
 from aoebank.storage.bank import load_file
+from aoebank.storage.bank_change import BankChange
 from aoebank.storage.binary_caches import demand_no_binary_cache
-from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
-from aoebank.storage.writing.atomic import tree_of
-from aoebank.storage.writing.journal import demand_whole, put_back_merge, tree_journal
-from aoebank.storage.writing.staged import FileWrite, write_files
+from aoebank.storage.tree import TreeEntry
 from aoebank.validation.schema import find_own_release
-
-
-def banks_to_change(paths: Sequence[Path], *, is_dry_run: bool) -> list[TreeEntry]:
-    """Return the bank files asked for, each once; what a dead process left half done is undone.
-
-    Raises:
-        BankNotFoundError: a path is not there.
-        BankPathError: a file cannot be read: what is meant by all of them cannot be done.
-    """
-    for path in paths:
-        if not path.exists():
-            raise BankNotFoundError("no such file or directory", path=path)
-        if not is_dry_run:
-            put_back_merge(path if path.is_dir() else path.parent)
-        demand_whole(path)
-    seen: dict[Path, TreeEntry] = {}
-    for path in paths:
-        for entry in iter_tree(path) if path.is_dir() else (classify(path),):
-            if entry.kind is FileKind.UNREADABLE:
-                raise BankPathError(
-                    f"cannot be read: {entry.reason}", path=entry.path, hint="nothing is changed"
-                )
-            if entry.kind is FileKind.BANK:
-                seen.setdefault(Path(os.path.realpath(entry.path.parent), entry.path.name), entry)
-    return [*seen.values()]
-
-
-def write_banks(
-    edits: Sequence[tuple[ParsedFile, bytes]], asked: Sequence[Path]
-) -> tuple[Path, ...]:
-    """Write new contents of bank files, all or none; return their paths.
-
-    Args:
-        edits: Files as they were read, each with its new bytes.
-        asked: The paths and trees a person named.
-
-    Raises:
-        BankPathError: one of them cannot be written, or is not what was read.
-    """
-    if not edits:
-        return ()
-    roots = [tree_of(parsed.path, asked) or parsed.path.parent for parsed, _ in edits]
-    changes = [
-        FileWrite(path=parsed.path, data=data, old_sha256=sha256_of(parsed.data), root=root)
-        for (parsed, data), root in zip(edits, roots, strict=True)
-    ]
-    journal = tree_journal(Path(os.path.commonpath([*map(os.path.realpath, roots)])))
-    return write_files(changes, journal=journal)
-
 
 _CLOSE = 3
 _WORKLOAD, _STRATEGY = "info_dict.", "knowledge."
@@ -282,7 +231,7 @@ class EditedField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditResult:
-    """What was changed.
+    """Files, records and fields that an edit changed.
 
     Attributes:
         reader: Release the fields were checked against; None where nobody knows the operator.
@@ -310,7 +259,7 @@ class EditResult:
 
 @dataclass(slots=True)
 class _Tally:
-    """What was changed so far, by how it was spelled before and after."""
+    """Changes so far, by the spelling of a value before and after."""
 
     numbers: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     examples: dict[tuple[str, str, str], tuple[FieldChange, Location | None]] = field(
@@ -346,7 +295,8 @@ def edit(request: EditRequest) -> EditResult:
         BankPathError: a file has a binary twin, or cannot be written; nothing is changed.
     """
     demand_sense(request)
-    entries = banks_to_change(request.paths, is_dry_run=request.is_dry_run)
+    change = BankChange(request.paths, is_dry_run=request.is_dry_run)
+    entries = change.find_banks()
     demand_case(RecordFilter(soc=request.soc), [entry.path.name for entry in entries])
     banks = [parsed for entry in entries if (parsed := _load(entry, request)) is not None]
     found = [(parsed, numbers) for parsed in banks if (numbers := _find_records(parsed, request))]
@@ -356,15 +306,13 @@ def edit(request: EditRequest) -> EditResult:
     guess = None if reader else guess_release((request.op, parsed.data) for parsed, _ in found)
     reader = reader or (guess.release if guess else NEWEST)
     is_checked = _demand_known(request, found, reader)
-    tally, files, edits = _Tally(), [], []
+    tally, files = _Tally(), []
     for parsed, numbers in found:
         replaced, matched = _edited_records(parsed, numbers, request)
         if replaced:
-            data = splice_raw(parsed, replaced=replaced, removed=frozenset(), added=())
-            after = parsed.format.parse(data, parsed.path)
-            for old, new in demand_others_untouched(parsed, after, replaced.keys()):
-                tally.add(old, new)
-            edits.append((parsed, data))
+            after = change.splice(parsed, replaced=replaced)
+            for number in replaced:
+                tally.add(numbers[number], _read_edited(parsed, after, number))
         files.append(
             EditedFile(
                 path=parsed.path, records=len(numbers), matched=matched, changed=len(replaced)
@@ -374,7 +322,7 @@ def edit(request: EditRequest) -> EditResult:
         op=request.op,
         files=tuple(files),
         fields=tuple(tally.fields()),
-        written=() if request.is_dry_run else write_banks(edits, request.paths),
+        written=change.write(),
         reader=reader if is_checked else None,
         is_guessed=guess is not None,
     )
@@ -393,7 +341,7 @@ def _load(entry: TreeEntry, request: EditRequest) -> ParsedFile | None:
 
 
 def _find_records(parsed: ParsedFile, request: EditRequest) -> dict[int, Record]:
-    """Return the records of the operator, those no reader uses too, by their position."""
+    """Return the records of the operator by position, with records that no reader uses."""
     records = ((number, parsed.format.record(parsed, number)) for number in range(len(parsed)))
     return {number: record for number, record in records if record.op_type == request.op}
 
@@ -453,44 +401,19 @@ def _edited_records(
     return replaced, len(meant)
 
 
-def demand_others_untouched(
-    before: ParsedFile, after: ParsedFile, changed: Collection[int]
-) -> list[tuple[Record, Record]]:
-    """Return the records that an edit changed, as they were and as they are.
-
-    Args:
-        before: The file as it was.
-        after: The same with the edit.
-        changed: Positions of the records whose strategies are meant to change.
-
-    Raises:
-        BankFormatError: the edit would change something else; a fault of this program.
-    """
-    raise_if_broken(after)
-    pairs = []
-    same_keys = after.keys == before.keys
-    for number in range(len(before)) if same_keys else ():
-        if number in changed:
-            old, new = before.format.record(before, number), after.format.record(after, number)
-            is_same = canonical_text(old.workload) == canonical_text(new.workload)
-            pairs.append((old, new))
-        else:
-            is_same = after.raw(number) == before.raw(number)
-        if not is_same:
-            raise _touched(before, f"record {before.keys[number]}")
-    if not same_keys:
-        raise _touched(before, "keys")
-    return pairs
-
-
-def _touched(parsed: ParsedFile, got: str) -> BankFormatError:
-    return BankFormatError(
-        "edit would change more than it was asked to, and nothing is written",
-        path=parsed.path,
-        got=got,
-        expected="other strategies of the operator alone",
-        hint="report this with the file, please",
-    )
+def _read_edited(before: ParsedFile, after: ParsedFile, number: int) -> Record:
+    """Return a record with its edit; raise if that is another workload now."""
+    old, new = before.format.record(before, number), after.format.record(after, number)
+    is_same = canonical_text(old.workload) == canonical_text(new.workload)
+    if not is_same or after.keys[number] != before.keys[number]:
+        raise BankFormatError(
+            "edit would change more than it was asked to, and nothing is written",
+            path=before.path,
+            got=f"record {before.keys[number]}",
+            expected="other strategies of the operator alone",
+            hint="report this with the file, please",
+        )
+    return new
 
 
 def _strategies(record: Record) -> list[JsonValue]:
@@ -499,3 +422,69 @@ def _strategies(record: Record) -> list[JsonValue]:
 
 def _spell(value: JsonValue, is_there: bool) -> str:
     return canonical_text(value) if is_there else ""
+
+
+# ---- what is printed ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditReport(Report):
+    """The values that changed, then a line per file, then the counts."""
+
+    result: EditResult
+    is_dry_run: bool = False
+    schema: str = "aoebank.edit/1"
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if no record was meant."""
+        return 0 if self.result.matched else 1
+
+    def document(self) -> Mapping[str, object]:
+        result = self.result
+        return {
+            "op": result.op,
+            "dry_run": self.is_dry_run,
+            "reader": None
+            if result.reader is None
+            else members(result, "name=reader.name source=reader.source guessed=is_guessed"),
+            **members(result, "matched changed"),
+            "files": [members(file, "path records matched changed") for file in result.files],
+            "fields": [_field_document(edited) for edited in result.fields],
+            "written": [str(path) for path in result.written],
+        }
+
+    def write(self, text: Text) -> None:
+        result = self.result
+        for edited in result.fields:
+            old, new = (field_value(edited.change, of_b=of_b) for of_b in (False, True))
+            example = f", such as {edited.example}" if edited.example else ""
+            text.line(
+                (f"{edited.change.member}: {old} -> {new}", "bold"),
+                f"  {plural(edited.records, 'record')}",
+                (example, "dim"),
+            )
+        for file in result.files:
+            if not file.changed:
+                continue
+            text.line(f"  {file.path}  {file.changed} of {plural(file.records, 'record')}")
+        judged = "nobody knows the fields of this operator: unchecked"
+        if result.reader is not None:
+            how = "as fields in the files tell" if result.is_guessed else "as asked for"
+            judged = f"checked as {result.reader.name} reads them, {how}"
+        end = ", nothing written (dry run)" if self.is_dry_run else ""
+        text.line(
+            f"{result.changed} changed of {plural(result.matched, 'record')} of {result.op} meant, "
+            f"in {plural(len(result.files), 'file')}{end}; {judged}"
+        )
+
+
+def _field_document(field: EditedField) -> dict[str, object]:
+    change = field.change
+    found: dict[str, object] = {"field": change.member, "records": field.records}
+    if change.has_a:
+        found["a"] = change.a
+    if change.has_b:
+        found["b"] = change.b
+    found["example"] = location_document(field.example) if field.example else None
+    return found

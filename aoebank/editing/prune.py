@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -9,20 +10,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from aoebank.editing.edit import banks_to_change, write_banks
-from aoebank.errors import BankPathError, UsageError
-from aoebank.formats.protocol import ParsedFile, find_error, raise_if_broken
-from aoebank.formats.text.splice import splice_raw
+from aoebank.errors import UsageError
+from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.reading.hits import HitsResult, used_keys
-from aoebank.report.output import plural
+from aoebank.report.output import Report, Text, members, plural, write_rest
 from aoebank.storage.bank import load_file
-from aoebank.storage.binary_caches import demand_no_binary_cache
+from aoebank.storage.bank_change import BankChange
 from aoebank.storage.quarantine import find_entry, load_quarantine
 from aoebank.validation.built_in import BuiltInBank
 
 
 class PruneReason(StrEnum):
-    """What may be said against a record."""
+    """Reason for taking a record out."""
 
     SHADOWED = "shadowed"
     SLOWER = "slower"
@@ -39,7 +38,7 @@ class RecordJudge(Protocol):
         ...
 
     def violations(self, parsed: ParsedFile) -> Iterator[tuple[int, str]]:
-        """Yield positions of records that should go, each with what is known of it."""
+        """Yield positions of records that should go, each with the evidence."""
         ...
 
 
@@ -148,7 +147,7 @@ class PrunedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneResult:
-    """What goes, and what stays.
+    """Records that go, and counts of records that stay.
 
     Attributes:
         records: Those that go, by file and place.
@@ -180,9 +179,9 @@ def prune(paths: Sequence[Path], judges: Sequence[RecordJudge], *, is_dry_run: b
     """
     gone: list[PrunedRecord] = []
     broken: list[Path] = []
-    edits: list[tuple[ParsedFile, bytes]] = []
+    change = BankChange(paths, is_dry_run=is_dry_run)
     kept = 0
-    for entry in banks_to_change(paths, is_dry_run=is_dry_run):
+    for entry in change.find_banks():
         parsed = load_file(entry.path)
         if find_error(parsed) is not None:
             broken.append(parsed.path)
@@ -190,14 +189,13 @@ def prune(paths: Sequence[Path], judges: Sequence[RecordJudge], *, is_dry_run: b
         violations = _condemned(parsed, judges)
         kept += len(parsed) - len(violations)
         if violations:
-            demand_no_binary_cache(parsed.path, parsed.format)
-            edits.append((parsed, _without(parsed, violations)))
+            change.splice(parsed, removed=violations.keys())
             gone += (violations[number] for number in sorted(violations))
     return PruneResult(
         records=tuple(gone),
         kept=kept,
         broken=tuple(broken),
-        written=() if is_dry_run else write_banks(edits, paths),
+        written=change.write(),
     )
 
 
@@ -215,12 +213,47 @@ def _condemned(parsed: ParsedFile, judges: Sequence[RecordJudge]) -> dict[int, P
     return found
 
 
-def _without(parsed: ParsedFile, violations: Mapping[int, PrunedRecord]) -> bytes:
-    """Return the bytes of a file without some of its records; the others are what they were."""
-    data = splice_raw(parsed, replaced={}, removed=violations.keys(), added=())
-    after = parsed.format.parse(data, parsed.path)
-    raise_if_broken(after)
-    stays = [number for number in range(len(parsed)) if number not in violations]
-    if [after.raw(n) for n in range(len(after))] != [parsed.raw(n) for n in stays]:
-        raise BankPathError("records that stay would not be what they were", path=parsed.path)
-    return data
+# ---- what is printed ----
+
+MOST_ROWS = 50
+"""Records listed on a terminal; the document has all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneReport(Report):
+    """A line per record that goes, then the counts."""
+
+    result: PruneResult
+    is_dry_run: bool = False
+    schema: str = "aoebank.prune/1"
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a file was left alone since it is broken."""
+        return int(bool(self.result.broken))
+
+    def document(self) -> Mapping[str, object]:
+        result = self.result
+        return {
+            "dry_run": self.is_dry_run,
+            "pruned": len(result.records),
+            "kept": result.kept,
+            "records": [members(record, "path key reason detail") for record in result.records],
+            **members(result, "broken written"),
+        }
+
+    def write(self, text: Text) -> None:
+        result = self.result
+        for record in result.records[:MOST_ROWS]:
+            text.line((f"{record.reason} ", "bold"), f"{record.path}:{record.key}  {record.detail}")
+        write_rest(text, len(result.records), MOST_ROWS)
+        for path in result.broken:
+            text.line(f"left alone: {path} is broken; aoebank validate tells why")
+        counts = Counter(record.reason for record in result.records)
+        why = ", ".join(f"{number} {reason}" for reason, number in counts.items())
+        done = "would go" if self.is_dry_run else "pruned"
+        text.line(
+            f"{plural(len(result.records), 'record')} {done}"
+            + (f" ({why})" if why else "")
+            + f", {result.kept} stay"
+        )

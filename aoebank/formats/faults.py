@@ -1,4 +1,4 @@
-"""Whether one record can be used as it stands: the errors of its own, whatever its format."""
+"""Faults of single records: errors of a record itself, in any format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aoebank.model.finding import Finding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What is wrong with a record.
+    """Fault of a record.
 
     Attributes:
         is_unreadable: Whether no reader gets an answer out of it; else some of it is wrong.

@@ -1,4 +1,4 @@
-"""What the names of bank files tell, and the names all operator banks share."""
+"""Names of bank files: parts of a name, and the pattern all operator banks share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPERATOR = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankName:
-    """What the name of a bank file tells; None where it is silent.
+    """Parts of the name of a bank file; None for a part the name lacks.
 
     Attributes:
         soc_version: As the name spells it; see `Format.is_soc`.

@@ -1,4 +1,4 @@
-"""Whether a stored time can be what a strategy takes, whatever wrote it.
+"""Plausibility of stored times: a time that no kernel can take is not believed.
 
     no shorter than                                            where it is known
     1 ns                                                       always
@@ -44,7 +44,7 @@ def find_time_problem(
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What of a record is kept until its neighbours are known: its answers, without strategies."""
+    """Answers of a record without strategies, kept until its neighbours are known."""
 
     number: int
     answers: tuple[Record, ...]

@@ -11,8 +11,7 @@ from typing import Protocol
 from aoebank.errors import BankFormatError, RecordError, shell_word
 from aoebank.formats.lines import LineIndex
 from aoebank.formats.names import BankName
-from aoebank.formats.release import Release
-from aoebank.formats.strategy_field import StrategyField
+from aoebank.formats.release import Release, StrategyField
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
@@ -233,7 +232,7 @@ class ParsedFile:
 
     @property
     def places(self) -> Mapping[str, int]:
-        """What `find` gives, by key; for those who ask about each of a million keys."""
+        """Result of `find` by key, for callers that ask about a million keys."""
         if not self._places and self.keys:
             numbers = range(len(self.keys))
             order = reversed(numbers) if self.format.first_wins else numbers

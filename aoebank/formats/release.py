@@ -1,9 +1,11 @@
-"""Which release of a toolkit reads a bank: the fields its operators know."""
+"""Releases of a toolkit as readers of a bank, and the fields their operators know."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
+from aoebank.model.json_value import JsonValue
 
 TilingRow = tuple[str, str] | tuple[str, str, int]  # name, C type, default if there is one
 
@@ -48,3 +50,19 @@ class ReleaseGuess:
     def is_sure(self) -> bool:
         """True if all records are explained, and only by this release."""
         return self.explained == self.records and not self.equals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyField:
+    """One field a reader knows.
+
+    Attributes:
+        expected: What its values are, for people.
+        is_required: Whether a record without it is an error for the reader.
+        accepts: Tells whether a value reaches the reader as it is.
+    """
+
+    name: str
+    expected: str
+    is_required: bool
+    accepts: Callable[[JsonValue], bool]

@@ -27,7 +27,7 @@ STRUCTURAL = frozenset({"minItems", "required", "type"})
 
 @dataclass(kw_only=True)
 class Structure:
-    """What one published schema says about the structure of a record.
+    """Structure of a record as one published schema has it.
 
     Attributes:
         schema: File below `schemas`.

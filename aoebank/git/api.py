@@ -148,11 +148,17 @@ def git_verify_merge(
 
 def _rules(policy: str, untimed: str, noise: str, overrides: tuple[str, ...]) -> MergeRules:
     """Return the rules of git's settings, with what this call says instead."""
-    from aoebank.git.driver import parse_policy, parse_untimed, read_rules
-    from aoebank.merging.decisions import parse_override
+    from aoebank.merging.decisions import (
+        SECTION,
+        parse_override,
+        parse_policy,
+        parse_untimed,
+        rules_of_settings,
+    )
     from aoebank.parameters.context import parse_ratio
+    from aoebank.storage.git.config import list_settings
 
-    rules = read_rules(Path.cwd())
+    rules = rules_of_settings(list_settings(SECTION, cwd=Path.cwd()))
     return replace(
         rules,
         policy=parse_policy(policy) if policy else rules.policy,

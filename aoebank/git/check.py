@@ -15,11 +15,11 @@ from aoebank.formats.provenance import SUFFIX
 from aoebank.git.install import command_of, conflict_glob, driver_settings, exclude_patterns
 from aoebank.merging.document import (
     CONFLICTS,
+    STALE,
     iter_decisions,
     point_of,
     read_document,
 )
-from aoebank.merging.settle import STALE
 from aoebank.report.output import Report, Text, members, plural
 from aoebank.storage.bank import read_file
 from aoebank.storage.git.attributes import (

@@ -15,36 +15,33 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from aoebank.errors import AoebankError, BankFormatError, BankPathError, UsageError, shell_word
+from aoebank.errors import AoebankError, BankFormatError, BankPathError, shell_word
 from aoebank.formats.provenance import parse_provenance, provenance_path
 from aoebank.formats.registry import find_format
-from aoebank.merging.conflict_report import conflict_lines
-from aoebank.merging.context import Exclusions, MergeContext
 from aoebank.merging.decisions import (
     CLEAN,
+    SECTION,
     Action,
     Decision,
     FilePlan,
-    MergeRules,
-    Override,
-    Policy,
     Reason,
     Three,
-    parse_override,
+    rules_of_settings,
 )
 from aoebank.merging.document import (
     aside_path,
     conflict_document,
+    conflict_lines,
     conflict_path,
     decision_document,
     keep_choices,
     serialize_document,
 )
 from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes
+from aoebank.merging.versions import Exclusions, MergeContext
 from aoebank.model.digest import sha256_of
 from aoebank.model.provenance import Provenance
 from aoebank.model.timing import Measurements
-from aoebank.parameters.context import parse_ratio
 from aoebank.report.output import Report, Text, plural
 from aoebank.storage.bank import read_file
 from aoebank.storage.binary_caches import demand_no_binary_cache
@@ -54,84 +51,6 @@ from aoebank.storage.git.program import find_work_tree
 from aoebank.storage.git.side_cars import find_side_car
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
 from aoebank.storage.writing.staged import FileWrite, write_files
-
-SECTION = "aoebank.merge"
-
-
-def read_rules(cwd: Path) -> MergeRules:
-    """Return the rules the settings of a repository and its user name.
-
-    Raises:
-        UsageError: a setting has no meaning; names the setting.
-    """
-    rules = MergeRules()
-    overrides: list[Override] = []
-    for key, value in list_settings(SECTION, cwd=cwd):
-        name = key.removeprefix(f"{SECTION}.")
-        if name == "override":
-            overrides.append(_checked(key, value, parse_override))
-        elif name in _SETTINGS:
-            member, parse = _SETTINGS[name]
-            rules = replace(rules, **{member: _checked(key, value, parse)})
-        else:
-            raise UsageError(
-                "unknown setting",
-                where=f"git config {key}",
-                expected=", ".join((*_SETTINGS, "override")),
-            )
-    return replace(rules, overrides=tuple(overrides))
-
-
-def parse_policy(text: str) -> Policy:
-    """Return the policy a person wrote.
-
-    Raises:
-        UsageError: it is none.
-    """
-    try:
-        return Policy(text)
-    except ValueError as error:
-        raise UsageError("is no policy", where=text, expected=", ".join(Policy)) from error
-
-
-def parse_untimed(text: str) -> Policy:
-    """Return the policy for records without times a person wrote.
-
-    Raises:
-        UsageError: it is none, or needs times.
-    """
-    policy = parse_policy(text)
-    if policy is Policy.KEEP_BEST:
-        raise UsageError("without times there is no best", where=text, expected="another policy")
-    return policy
-
-
-def _parse_switch(text: str) -> bool:
-    if text.lower() not in _SWITCH:
-        raise UsageError("is neither true nor false", where=text, expected="true or false")
-    return _SWITCH[text.lower()]
-
-
-_SWITCH = {  # as git reads them
-    **dict.fromkeys(("", "true", "yes", "on", "1"), True),
-    **dict.fromkeys(("false", "no", "off", "0"), False),
-}
-_SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "policy": ("policy", parse_policy),
-    "untimed": ("untimed", parse_untimed),
-    "noise": ("noise_ratio", partial(parse_ratio, option="--noise")),
-    "containment": ("takes_containing", _parse_switch),
-}
-
-
-def _checked(key: str, value: str, parse: Callable[[str], Any]) -> Any:
-    try:
-        return parse(value)
-    except UsageError as error:
-        error.where = f"git config {key}"
-        error.got = value
-        raise
-
 
 _BINARY_CACHE_HINT = "take both files of one side: git checkout --ours, or --theirs"
 _CONFLICT = 1  # git: ours stays in the work tree, all three versions in the index
@@ -225,11 +144,11 @@ def _run(files: DriverFiles, versions: Three[bytes | None], call: DriverCall) ->
     known = find_format(path) if top else None
     if known and top:
         demand_no_binary_cache(path, known, root=top, hint=_BINARY_CACHE_HINT)
-    if call.is_inner:  # its conflicts are for the outer merge to tell
+    if not call.is_inner:
+        merge = merge_bytes(versions, path, _context(path, versions, top, call))
+    else:  # its conflicts are for the outer merge to tell
         data = merge_ancestors(versions, path)
         merge = FileMerge(plan=FilePlan(name=path.as_posix()), data=data)
-    else:
-        merge = merge_bytes(versions, path, _context(path, versions, top, call))
     outcome = DriverOutcome(path=path.as_posix(), plan=merge.plan)
     if call.is_dry_run:
         return outcome
@@ -250,7 +169,7 @@ def _context(
     root = find_quarantine_root(top / path) if top else None
     quarantines = (load_quarantine(root),) if root else ()
     return MergeContext(
-        rules=read_rules(call.cwd),
+        rules=rules_of_settings(list_settings(SECTION, cwd=call.cwd)),
         exclusions=Exclusions(quarantines=quarantines, today=call.today),
         times_of_ours=Measurements(partial(_load_log, path, versions.ours, call)),
         times_of_theirs=Measurements(partial(_load_log, path, versions.theirs, call)),

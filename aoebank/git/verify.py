@@ -17,8 +17,8 @@ from aoebank.git.check import (
     waiting_text,
 )
 from aoebank.git.re_merge import MergePaths, OctopusMerge, ReMerge, read_trees
-from aoebank.merging.decide import is_same
 from aoebank.merging.decisions import CLEAN, FilePlan, MergeRules, Reason, Three
+from aoebank.merging.key_versions import is_same
 from aoebank.merging.lines import is_of_lines
 from aoebank.merging.versions import parse_version
 from aoebank.model.codes import Severity

@@ -12,8 +12,8 @@ from aoebank.parameters.context import AnyPath, Names, current_day, make_ratio, 
 from aoebank.parameters.param import Param
 
 if TYPE_CHECKING:
+    from aoebank.merging.document import Settlement
     from aoebank.merging.run import MergeResult
-    from aoebank.merging.settle import Settlement
 
 _HERE = Path()  # messages then name paths as they were given
 
@@ -136,10 +136,10 @@ def merge(
         UsageError: arguments contradict each other, or one says what nothing can mean.
         AoebankError: a side cannot be merged, or the result not be written; nothing is changed.
     """
-    from aoebank.merging import run, steps
-    from aoebank.merging.context import find_exclusions
-    from aoebank.merging.destination import find_destination
+    from aoebank.merging import run
     from aoebank.merging.document import load_verdicts, serialize_decisions
+    from aoebank.merging.sides import find_destination
+    from aoebank.merging.versions import find_exclusions
     from aoebank.storage.sides.open import is_stored
     from aoebank.storage.writing.journal import put_back_merge
     from aoebank.storage.writing.staged import update_file
@@ -167,7 +167,7 @@ def merge(
         put_back_merge(Path(output), takes_tree=not is_a_side)
     opened = tuple(open_bank(side, beside=texts[at == 0]) for at, side in enumerate(texts))
     place = find_destination(str(output), opened, cwd=_HERE) if output is not None else None
-    request = steps.MergeRequest(
+    request = run.MergeRequest(
         sides=opened,
         base=open_bank(str(base), beside=texts[0]) if base is not None else None,
         rules=rules,
@@ -277,7 +277,7 @@ def settle(file: AnyPath, *, all_open: str | None = None, dry_run: bool = False)
         BankFormatError: it is no conflict file, or not as it was written.
         HistoryError: the bank has other records by now.
     """
-    from aoebank.merging import settle as verb
+    from aoebank.merging import document as verb
 
     return verb.settle(
         Path(file), today=current_day(), all_open=_source(all_open), is_dry_run=dry_run

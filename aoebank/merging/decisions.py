@@ -1,22 +1,24 @@
-"""What a merge decides, as values: policies, actions, reasons, decisions, plan of a file."""
+"""Values of a merge: policies, actions, reasons, decisions, and the plan of a file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from aoebank.errors import UsageError
 from aoebank.model.json_value import JsonValue
 from aoebank.model.timing import NOISE_RATIO, Times
+from aoebank.parameters.context import parse_ratio
 
 _T = TypeVar("_T")
 
 
 class Source(StrEnum):
-    """Which of the three versions something comes from."""
+    """One of the three versions of a three-way merge."""
 
     BASE = "base"
     OURS = "ours"
@@ -39,7 +41,7 @@ class Three(Generic[_T]):
 
 
 class Action(StrEnum):
-    """What becomes of a key; a person may choose another one in a saved decision."""
+    """The record a key gets; a person may choose another action in a saved decision."""
 
     KEEP_OURS = "keep-ours"
     TAKE_THEIRS = "take-theirs"
@@ -57,7 +59,7 @@ ACTION_OF = {source: action for action, source in SOURCE_OF.items()}
 
 
 class Reason(StrEnum):
-    """Why: the clean ones first, then policies, then the conflicts."""
+    """Reason of a decision: first of clean ones, then of policies, then of conflicts."""
 
     SAME = "same"
     OURS_CHANGED = "ours-changed"
@@ -95,7 +97,7 @@ CLEAN = (
 
 
 class Policy(StrEnum):
-    """Who wins where both sides changed the same key in different ways."""
+    """Rule for a key that both sides changed in different ways."""
 
     KEEP_BEST = "keep-best"
     OURS = "ours"
@@ -104,8 +106,11 @@ class Policy(StrEnum):
     FAIL = "fail"
 
 
+ONE_SIDED = (Policy.OURS, Policy.THEIRS)
+
+
 class Incumbent(StrEnum):
-    """Who wins a two-way merge inside the noise band."""
+    """Side that wins a two-way merge inside the noise band."""
 
     OURS = "ours"
     NONE = "none"
@@ -139,7 +144,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRules:
-    """How keys are decided that both sides changed in different ways.
+    """Rules for keys that both sides changed in different ways.
 
     Attributes:
         untimed: For `keep-best` where there are no two comparable times.
@@ -171,6 +176,11 @@ class MergeRules:
         if not 0 <= self.noise_ratio < 100:
             raise ValueError(f"noise_ratio must be 0 or more, not {self.noise_ratio}")
 
+    @property
+    def is_one_sided(self) -> bool:
+        """True if the records of one side win whatever is in them."""
+        return not self.overrides and self.policy in ONE_SIDED
+
     def policy_for(self, *, soc_version: str | None, op_type: str | None, key: str) -> Policy:
         """Return the policy for a record."""
         for override in reversed(self.overrides):
@@ -180,7 +190,7 @@ class MergeRules:
 
 
 class Changed(StrEnum):
-    """Who changed a key."""
+    """Side that changed a key."""
 
     NOBODY = "nobody"
     OURS = "ours"
@@ -190,12 +200,17 @@ class Changed(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What becomes of a key, before anybody else has a say."""
+    """Action for a key with its reason, before a person has chosen."""
 
     action: Action
     reason: Reason
     conflict: bool = False
     note: str = ""
+
+
+def conflict_of(reason: Reason, note: str = "") -> Choice:
+    """Return the choice to leave a key for a person; ours stays in the result until then."""
+    return Choice(action=Action.KEEP_OURS, reason=reason, conflict=True, note=note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +240,7 @@ class KeptDuplicate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is to become of one key, and why; a version without the key has no record.
+    """Action for one key, its reason and its records; a version without the key has none.
 
     Attributes:
         file: Name of the bank file in the result.
@@ -258,8 +273,25 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PersonalVerdict:
+    """One decision as a person left it.
+
+    Attributes:
+        action: None for a conflict that is still open.
+        sha256: Of the record of each version that has one.
+    """
+
+    action: Action | None
+    sha256: Mapping[Source, str]
+
+
+Verdicts = Mapping[str, Mapping[str, Mapping[str, PersonalVerdict]]]
+"""By side, file and key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordMoves:
-    """How many records of the result are not as ours has them."""
+    """Counts of records that differ between the result and ours."""
 
     added: int = 0
     changed: int = 0
@@ -276,7 +308,7 @@ class RecordMoves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePlan:
-    """What was decided about one file.
+    """Decisions about the keys of one file.
 
     Attributes:
         decisions: One per key that needs saying.
@@ -302,7 +334,7 @@ class FilePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relatedness:
-    """Whether the base has anything to do with a side, in one file or in all."""
+    """Relation of the base and a side, in one file or in all: records, and a key in common."""
 
     base_has_records: bool = False
     side_has_records: bool = False
@@ -351,3 +383,86 @@ def _bad_override(text: str) -> UsageError:
         expected="soc=PATTERN, op=PATTERN or key=PATTERN, then :" + "|".join(Policy),
         hint="--override op=MatMulV3:theirs",
     )
+
+
+# ---- rules from the settings of git ----
+
+SECTION = "aoebank.merge"
+
+
+def rules_of_settings(settings: Iterable[tuple[str, str]]) -> MergeRules:
+    """Return the rules that settings of a repository and its user name.
+
+    Args:
+        settings: Name and value of each setting of `SECTION`.
+
+    Raises:
+        UsageError: a setting has no meaning; names the setting.
+    """
+    rules = MergeRules()
+    overrides: list[Override] = []
+    for key, value in settings:
+        name = key.removeprefix(f"{SECTION}.")
+        if name == "override":
+            overrides.append(_checked(key, value, parse_override))
+        elif name in _SETTINGS:
+            member, parse = _SETTINGS[name]
+            rules = replace(rules, **{member: _checked(key, value, parse)})
+        else:
+            raise UsageError(
+                "unknown setting",
+                where=f"git config {key}",
+                expected=", ".join((*_SETTINGS, "override")),
+            )
+    return replace(rules, overrides=tuple(overrides))
+
+
+def parse_policy(text: str) -> Policy:
+    """Return the policy a person wrote.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return Policy(text)
+    except ValueError as error:
+        raise UsageError("is no policy", where=text, expected=", ".join(Policy)) from error
+
+
+def parse_untimed(text: str) -> Policy:
+    """Return the policy for records without times a person wrote.
+
+    Raises:
+        UsageError: it is none, or needs times.
+    """
+    policy = parse_policy(text)
+    if policy is Policy.KEEP_BEST:
+        raise UsageError("without times there is no best", where=text, expected="another policy")
+    return policy
+
+
+def _parse_switch(text: str) -> bool:
+    if text.lower() not in _SWITCH:
+        raise UsageError("is neither true nor false", where=text, expected="true or false")
+    return _SWITCH[text.lower()]
+
+
+_SWITCH = {  # as git reads them
+    **dict.fromkeys(("", "true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0"), False),
+}
+_SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "policy": ("policy", parse_policy),
+    "untimed": ("untimed", parse_untimed),
+    "noise": ("noise_ratio", partial(parse_ratio, option="--noise")),
+    "containment": ("takes_containing", _parse_switch),
+}
+
+
+def _checked(key: str, value: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(value)
+    except UsageError as error:
+        error.where = f"git config {key}"
+        error.got = value
+        raise

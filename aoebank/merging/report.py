@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.merging.conflict_report import conflict_lines
 from aoebank.merging.decisions import Action, Decision, Reason
-from aoebank.merging.document import OPEN, decision_document
+from aoebank.merging.document import OPEN, Settlement, conflict_lines, decision_document
 from aoebank.merging.run import MergeResult
-from aoebank.merging.settle import Settlement
 from aoebank.report.output import Report, Text, error_document, members, plural
 
 _WORDS = {

@@ -12,19 +12,129 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 
-from aoebank.errors import BankFormatError, RecordError
-from aoebank.formats.faults import Fault, find_fault, rank_of
+from aoebank.errors import BankFormatError, BankNotFoundError, RecordError
+from aoebank.formats.faults import find_fault, rank_of
 from aoebank.formats.names import BankName
 from aoebank.formats.plausibility import find_time_problem
 from aoebank.formats.protocol import Format, ParsedFile, find_error, raise_if_broken
 from aoebank.formats.registry import HEAD_BYTES, find_format, parse_name
 from aoebank.formats.text.checks import is_blank
-from aoebank.merging.context import MergeContext
-from aoebank.merging.decisions import Changed, MergeRules, Source, Three
+from aoebank.merging.decisions import Changed, MergeRules, PersonalVerdict, Source, Three
+from aoebank.model.quarantine import Quarantine
 from aoebank.model.record import Record
 from aoebank.model.timing import Measurements, are_comparable, is_beyond, noise_band
+from aoebank.storage.quarantine import (
+    FILE,
+    FOLDER,
+    find_entry,
+    find_quarantine_root,
+    load_quarantine,
+    parse_quarantine,
+)
+from aoebank.storage.sides.side import PathSide, Side
+from aoebank.validation.built_in import BuiltInBank, find_built_in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusions:
+    """Records that a merge keeps out.
+
+    Attributes:
+        quarantines: Of the result and of the sides.
+        today: Decides which entries still hold.
+        built_in: Records slower than the ones here they hide go.
+    """
+
+    quarantines: tuple[Quarantine, ...] = ()
+    today: date = date.min
+    built_in: BuiltInBank | None = None
+
+    def find_quarantined(self, parsed: ParsedFile | None) -> Mapping[int, str]:
+        """Return by position the records of a file under quarantine, each with the reason."""
+        found: dict[int, str] = {}
+        filled = [quarantine for quarantine in self.quarantines if len(quarantine)]
+        if parsed is None or not filled:
+            return found
+        # every record is asked, since an entry may name a key or a strategy
+        for number in range(len(parsed)):
+            for quarantine in filled:
+                entry = find_entry(parsed, number, quarantine, today=self.today)
+                if entry is not None:
+                    ticket = f" ({entry.ticket})" if entry.ticket else ""
+                    found[number] = f"{entry.reason}{ticket}"
+        return found
+
+    def find_slower(self, parsed: ParsedFile) -> Mapping[int, str]:
+        """Return by position the records that hide a faster built-in one, each with times."""
+        assert self.built_in is not None
+        numbers = {start: number for number, start in enumerate(parsed.starts)}
+        return {
+            numbers[finding.location.start]: f"{finding.got}, {finding.expected} in the built-in"
+            for finding in self.built_in.check(parsed)
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeContext:
+    """Rules and facts that decide about the keys of one file, besides the records themselves.
+
+    Attributes:
+        is_two_way: There is no base at all: an absent record was never there.
+        exclusions: Records that stay out.
+        verdicts: What a person decided, by key.
+        times_of_ours: How ours was measured; asked only if two times are compared.
+        takes_base: Whether a conflict ends in the record of the base; else in that of ours.
+        verbose: Whether every decision becomes a value; else conflicts do, and what keeps a
+            record out, and the rest is counted.
+        tells_reasons: Whether the plan has the reason of each key, for merges of several steps.
+    """
+
+    rules: MergeRules = field(default_factory=MergeRules)
+    is_two_way: bool = False
+    exclusions: Exclusions = field(default_factory=Exclusions)
+    verdicts: Mapping[str, PersonalVerdict] = field(default_factory=dict)
+    times_of_ours: Measurements = field(default_factory=lambda: Measurements(tuple))
+    times_of_theirs: Measurements = field(default_factory=lambda: Measurements(tuple))
+    takes_base: bool = False
+    verbose: bool = False
+    tells_reasons: bool = False
+
+
+def find_exclusions(
+    sides: Sequence[Side], *, output: Path | None, built_in: Path | None, today: date
+) -> Exclusions:
+    """Return the exclusions: quarantines of the sides and of the result, and a built-in bank.
+
+    Args:
+        output: Where the result goes, if that is known.
+        built_in: Directory of a built-in bank.
+
+    Raises:
+        BankFormatError: a quarantine is broken: what it keeps out is not known.
+        BankNotFoundError: there is no such built-in bank.
+    """
+    quarantines = [_quarantine(side) for side in sides]
+    root = find_quarantine_root(output) if output is not None else None
+    if root is not None:
+        quarantines.append(load_quarantine(root))
+    found = None if built_in is None else find_built_in(built_in, env={}, cwd=Path())
+    if found is not None and next(found.findings(), None) is not None:
+        raise BankNotFoundError(
+            "holds no built-in bank file", path=built_in, expected="the directory of a bank"
+        )
+    return Exclusions(quarantines=tuple(quarantines), today=today, built_in=found)
+
+
+def _quarantine(side: Side) -> Quarantine:
+    if isinstance(side, PathSide):
+        root = find_quarantine_root(side.path)
+        return load_quarantine(root) if root is not None else Quarantine()
+    data = side.read_bytes(f"{FOLDER}/{FILE}")
+    return parse_quarantine(data or b"", Path(side.label, FOLDER, FILE))
+
 
 OTHER_TARGET_HINT = "--allow-other-soc merges them all the same"
 _NOWHERE: dict[str, int] = {}
@@ -48,13 +158,13 @@ class Versions(Three[ParsedFile | None]):
         return found[0]
 
     def iter_places(self) -> Iterator[tuple[str, int | None, int | None, int | None]]:
-        """Yield key and position in base, ours and theirs: those of ours, then new ones."""
+        """Yield each key with its positions in base, ours and theirs: ours, then new ones."""
         find_base, find_ours, find_theirs = (
             parsed.places.get if parsed is not None else _NOWHERE.get
             for parsed in (self.base, self.ours, self.theirs)
         )
         for number, key in enumerate(self.ours.keys if self.ours else ()):
-            if find_ours(key) == number:
+            if find_ours(key) == number:  # of a repeated key the record that counts, once
                 yield key, find_base(key), number, find_theirs(key)
         for number, key in enumerate(self.theirs.keys if self.theirs else ()):
             if find_ours(key) is None and find_theirs(key) == number:
@@ -71,6 +181,7 @@ class Versions(Three[ParsedFile | None]):
         raw_base, raw_ours, raw_theirs = map(_reader, (self.base, self.ours, self.theirs))
         for key, base, ours, theirs in self.iter_places():
             mine, other = raw_ours(ours), raw_theirs(theirs)
+            # bytes alone: records are parsed only where all three versions differ
             if mine == other:
                 who = Changed.NOBODY
             elif is_two_way and None in (ours, theirs):
@@ -107,48 +218,6 @@ def _reader(parsed: ParsedFile | None) -> Callable[[int | None], bytes | None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyVersions(Three[int | None]):
-    """Where a key is in each version, None where it is not, and its records there.
-
-    Attributes:
-        files: The versions it is in.
-    """
-
-    key: str
-    files: Versions
-    _records: dict[Source, Record | None] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    _faults: dict[Source, Fault | None] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
-    def record(self, source: Source) -> Record | None:
-        """Return the record of one version, or None if there is none or it cannot be read."""
-        if source not in self._records:
-            parsed, number = self.files.of(source), self.of(source)
-            self._records[source] = None
-            if parsed is not None and number is not None:
-                with suppress(RecordError):
-                    self._records[source] = parsed.format.record(parsed, number)
-        return self._records[source]
-
-    def fault(self, source: Source) -> Fault | None:
-        """Return the fault of the record of one version, None if there is none."""
-        if source not in self._faults:
-            parsed, number = self.files.of(source), self.of(source)
-            self._faults[source] = None
-            if parsed is not None and number is not None:
-                self._faults[source] = find_fault(parsed, number)
-        return self._faults[source]
-
-    def raw(self, source: Source) -> bytes | None:
-        """Return the bytes of the record of one version, or None if there is none."""
-        parsed, number = self.files.of(source), self.of(source)
-        return None if parsed is None or number is None else parsed.raw(number)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
     """The versions of a file, ready for decisions.
 
@@ -158,6 +227,7 @@ class Inputs:
         frame: Whose file the edits are made to; None if no version has the file.
         ours_out: Records of ours that stay out, by position, with the reason.
         theirs_out: The same of theirs.
+        slower: Records that hide a faster built-in one, by side and position, with both times.
         mangled: Keys that records with an error took the place of, by side, as far as asked for.
     """
 
@@ -166,20 +236,8 @@ class Inputs:
     frame: Source | None
     ours_out: Mapping[int, str]
     theirs_out: Mapping[int, str]
+    slower: Mapping[Source, Mapping[int, str]]
     mangled: dict[Source, frozenset[str]] = field(default_factory=dict, init=False)
-
-    def iter_keys(self, *, is_two_way: bool) -> Iterator[tuple[KeyVersions | str, Changed]]:
-        """Yield keys with who changed them; of those nobody changed the name alone."""
-        versions, repeated = self.versions, self.repeated
-        is_plain = not (self.ours_out or self.theirs_out)
-        for key, base, ours, theirs, who in versions.iter_compared(is_two_way=is_two_way):
-            if who is Changed.NOBODY and is_plain and key not in repeated:
-                yield key, who
-            else:
-                yield (
-                    KeyVersions(key=key, base=base, ours=ours, theirs=theirs, files=versions),
-                    who,
-                )
 
 
 # ---- read and check ----
@@ -265,6 +323,7 @@ def read_inputs(versions: Versions, context: MergeContext) -> Inputs:
         if source is not Source.BASE or _repeats(versions.base)
     }
     times, rules = context.times_of_ours, context.rules
+    # each version picks its record of a repeated key before the versions are compared
     versions = replace(
         versions,
         base=_prefer_best(versions.base, out.get(Source.BASE, {}), times, rules),
@@ -277,6 +336,13 @@ def read_inputs(versions: Versions, context: MergeContext) -> Inputs:
         frame=_find_frame(versions),
         ours_out=out[Source.OURS],
         theirs_out=out[Source.THEIRS],
+        slower={
+            source: context.exclusions.find_slower(parsed)
+            for source in (Source.OURS, Source.THEIRS)
+            if (parsed := versions.of(source)) is not None
+        }
+        if context.exclusions.built_in is not None
+        else {},
     )
 
 
@@ -313,6 +379,7 @@ def _demand_same_kind(
             got=b.format.name,
             expected=known.name,
         )
+    # another operator is another workload: no option merges these
     for member in differing_target(target, b.name):
         one, other = getattr(target, member), getattr(b.name, member)
         if may_differ_in_soc and member != "op_type":
@@ -332,6 +399,7 @@ def _demand_one_header(versions: Versions) -> None:
     if ours is None or theirs is None or not (len(ours) and len(theirs)):
         return
     one, other = ours.format.header(ours), theirs.format.header(theirs)
+    # where one side left the file alone, the other side's version line comes with its file
     is_one_sided = base is not None and base.data in (ours.data, theirs.data)
     if one != other and not is_one_sided:
         raise BankFormatError(
@@ -371,7 +439,7 @@ def _prefer_best(
 def _sound(
     parsed: ParsedFile, numbers: Sequence[int], kept_out: Mapping[int, str]
 ) -> tuple[int, list[int]]:
-    """Return the record readers use among those without an error, and all of these."""
+    """Return the record readers use among the soundest records, and all soundest records."""
     ranks = {
         number: (number in kept_out, rank_of(find_fault(parsed, number))) for number in numbers
     }
@@ -392,6 +460,7 @@ def _fastest(
     }
     if used not in records:
         return used
+    # a faster record has to beat the one readers use today by more than noise
     used_us, used_timing = records[used].cost_us, times.find(records[used])
     best, best_us = used, used_us
     for number, record in records.items():

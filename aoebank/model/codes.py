@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad a finding is, worst first."""
+    """Severity of a finding, worst first."""
 
     ERROR = "error"
     WARNING = "warning"

@@ -1,4 +1,4 @@
-"""Whether what was measured once still holds: the environment of then against that of now.
+"""Fingerprints of environments: the one of a measurement against the present one.
 
 Only what both sides know is compared. What a record is about (operators, shapes, data types,
 precision) is in its key, so a record that differs there is another record.
@@ -21,7 +21,7 @@ UNKNOWN = "no fingerprint: nobody noted where it was measured, to be checked aga
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """How far the present environment is from the one a record was measured in.
+    """Distance of the present environment from the one a record was measured in.
 
     Attributes:
         hard: Why the record must not be used, a sentence each.

@@ -1,4 +1,4 @@
-"""What is wrong with a merge that was committed."""
+"""Faults of a merge that was committed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class MergeFault(StrEnum):
-    """What a merge must not do, whoever made it."""
+    """Fault that no merge may have."""
 
     LOST = "lost"
     RETURNED = "returned"
@@ -39,7 +39,7 @@ class MergeProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeVerdict:
-    """What was found out about one commit, or about the work tree.
+    """Faults of one commit, or of the work tree.
 
     Attributes:
         note: Why the merge could not be computed again; empty if it was.

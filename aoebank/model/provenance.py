@@ -17,7 +17,7 @@ _EMPTY: Mapping[str, JsonValue] = {}
 
 
 class Event(StrEnum):
-    """What a tuning run did about a workload."""
+    """Action of a tuning run for a workload."""
 
     ADD = "add"
     UPDATE = "update"
@@ -33,7 +33,7 @@ _MEASURING = (Event.ADD, Event.UPDATE, Event.RESERVED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Who measured what for one key, when, where and how; one line of the side-car.
+    """Origin of a measurement of one key: author, time, machine, samples; a line of the side-car.
 
     Attributes:
         time: RFC 3339 in UTC, as in `2026-03-01T12:00:00Z`.

@@ -1,4 +1,4 @@
-"""Where a bank lives for each program that looks for one, and every place considered."""
+"""Locations of a bank for each program that looks for one, with every place considered."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Reader(StrEnum):
 
 
 class Failure(StrEnum):
-    """What a program does about a place or a file it cannot use."""
+    """Reaction of a program to a place or a file it cannot use."""
 
     STOP = "stop"  # an error that ends the job
     WARN = "warn"  # goes on without the custom bank, with a warning
@@ -44,7 +44,7 @@ class Failure(StrEnum):
 
 
 class ReaderOutcome(StrEnum):
-    """What a program ends up with."""
+    """Outcome of the search of a program."""
 
     CUSTOM = "custom"
     BUILT_IN = "built_in"
@@ -54,7 +54,7 @@ class ReaderOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What is looked for; None means any."""
+    """Target of a look-up; None means any."""
 
     soc_version: str | None = None
     core_num: int | None = None
@@ -111,7 +111,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderAnswer:
-    """What one program would use.
+    """Place and file that one program would use.
 
     Attributes:
         root: Root of the custom bank, also when it is only created on writing.
@@ -213,7 +213,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Which record a reader would use, and which ones that hides.
+    """Record a reader would use, and the records it hides.
 
     Attributes:
         used: None when no file has one: a miss.

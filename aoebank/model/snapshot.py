@@ -15,7 +15,7 @@ SCHEMA = "aoebank.snapshot/1"
 
 
 class HistorySource(StrEnum):
-    """Where versions are looked for."""
+    """Source of versions."""
 
     AUTO = "auto"
     SNAPSHOTS = "snapshots"
@@ -24,7 +24,7 @@ class HistorySource(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Author:
-    """Who changes a history, when, and on what machine.
+    """Author of a change of a history, with time and machine.
 
     Attributes:
         now: In UTC.

@@ -33,7 +33,7 @@ _ROUNDING = 1e-9  # 10 us -> 10.3 us is a band of 3 %, whatever the logarithms r
 
 
 class Times(StrEnum):
-    """Which two measured times may be compared.
+    """Rule for comparing two measured times.
 
     STRICT: both fingerprints known and equal. ALIKE: that, or neither known. ANY: all.
     """
@@ -45,7 +45,7 @@ class Times(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How a time was measured.
+    """Circumstances of a measured time.
 
     Attributes:
         fingerprint: Canonical text of the environment; None when nothing tells it.

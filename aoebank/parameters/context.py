@@ -1,4 +1,4 @@
-"""What a call takes from around it: the bank of the environment, the day, the author.
+"""Invocation context of a call: the bank of the environment, the day, the author.
 
 The verbs in `ops` are told all of this; a function of the public API fills it in once.
 """

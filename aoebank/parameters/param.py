@@ -1,4 +1,4 @@
-"""Parameters of verbs as the command line takes them: its commands are made from these.
+"""Parameters of verbs, from which the options of the commands are made.
 
 A verb is a public function. A parameter with a `Param` in its annotation is an option or an
 argument of the command of the same name; one without is for callers from Python alone.
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param:
-    """How the command line takes a parameter.
+    """Parameter of a verb on the command line.
 
     Attributes:
         help: Its meaning.

@@ -1,4 +1,4 @@
-"""Which look-ups found a record, read from logs and results."""
+"""Look-ups that found a record, read from logs and results."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ from typing import Any
 
 from aoebank.errors import BankNotFoundError, BankPathError, BankPermissionError
 from aoebank.formats.protocol import ParsedFile
-from aoebank.report.closed import ReadingReport, closed_document, write_closed
-from aoebank.report.output import Text, plural, write_rest
+from aoebank.report.output import (
+    ReadingReport,
+    Text,
+    closed_document,
+    plural,
+    write_closed,
+    write_rest,
+)
 from aoebank.selection import RecordFilter, parts_of, target_of
 from aoebank.storage.sides.side import Side
 
 
 class LookupKind(StrEnum):
-    """What was looked up."""
+    """Kind of object that was looked up."""
 
     OPERATOR = "operator"
     SUBGRAPH = "subgraph"
@@ -92,7 +98,7 @@ class HitsResult:
 
     @property
     def hit_keys(self) -> Counter[str]:
-        """How often records were found, by the key or number a look-up tells."""
+        """Counts of hits, by the key or number a look-up tells."""
         return Counter(lookup.key for lookup in self.lookups if lookup.is_hit and lookup.key)
 
     @property
@@ -432,7 +438,7 @@ MOST_ROWS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HitsReport(ReadingReport[HitsResult]):
-    """How many look-ups found something, what missed, and which records nobody used."""
+    """Counts of hits, the misses, and records that no look-up used."""
 
     schema: str = "aoebank.hits/1"
 

@@ -10,13 +10,16 @@ from pathlib import Path
 from aoebank.errors import BankPathError, shell_word
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.model.provenance import Event, Provenance
-from aoebank.report.closed import (
+from aoebank.report.output import (
     ReadingReport,
+    Text,
     closed_document,
+    members,
     place_and_problem,
+    plural,
+    times,
     write_closed,
 )
-from aoebank.report.output import Text, members, plural, times
 from aoebank.storage.sides.side import Side
 
 _SHORTEST_KEY = 8  # digits people copy; the hash a reader of runtime banks logs is as long

@@ -17,8 +17,17 @@ from typing import Any
 
 from aoebank.errors import BankPathError
 from aoebank.reading.query import EVERYTHING, fill, make_tables
-from aoebank.report.closed import ReadingReport, closed_document, write_closed
-from aoebank.report.output import Column, Text, plural, said_columns, size_text, times
+from aoebank.report.output import (
+    Column,
+    ReadingReport,
+    Text,
+    closed_document,
+    plural,
+    said_columns,
+    size_text,
+    times,
+    write_closed,
+)
 from aoebank.storage.sides.side import Side
 from aoebank.validation.siblings import sibling_group
 from aoebank.validation.stale import StaleResult
@@ -66,7 +75,7 @@ class Age:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staleness:
-    """How far the records of a bank are from what is here, as `aoebank stale` tells it.
+    """Counts of fresh and stale records of a bank, as `aoebank stale` tells them.
 
     Attributes:
         fresh: Records measured in an environment like the present one.
@@ -102,7 +111,7 @@ class Outlier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opinion:
-    """What one side says about a record.
+    """Record of one side, for a disagreement.
 
     Attributes:
         where: Bank, program, CPU: whatever tells the sides apart.
@@ -140,7 +149,7 @@ class Duplicates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """What a bank takes.
+    """Size of a bank.
 
     Attributes:
         broken: Files readers cannot use.

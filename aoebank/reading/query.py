@@ -22,13 +22,14 @@ from aoebank.model.finding import Finding
 from aoebank.model.provenance import Event, Provenance
 from aoebank.model.quarantine import Quarantine
 from aoebank.model.record import Record
-from aoebank.report.closed import (
+from aoebank.report.output import (
     ReadingReport,
+    Text,
     broken_document,
     closed_document,
+    plural,
     write_closed,
 )
-from aoebank.report.output import Text, plural
 from aoebank.storage.git.attributes import QUARANTINE
 from aoebank.storage.quarantine import find_entry, parse_quarantine
 from aoebank.storage.sides.side import Side

@@ -10,18 +10,20 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, cached_property
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TextIO, TypeAlias, TypeVar
 
-from aoebank.errors import AoebankError
-from aoebank.model.finding import Location
+from aoebank.errors import AoebankError, BankPathError, BankPermissionError
+from aoebank.model.finding import Finding, Location
 from aoebank.report.table import lay_out
 
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 _UNIT = 1024
 
@@ -52,7 +54,7 @@ def said_columns(things: Sequence[T], columns: Iterable[Column[T]]) -> list[Colu
 
 
 class ColorMode(StrEnum):
-    """When to colour text."""
+    """Setting for colours of text."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -168,7 +170,7 @@ class Report(Protocol):
 
     @property
     def error(self) -> AoebankError | None:
-        """What kept the answer from being complete, for standard error."""
+        """Error that made the answer incomplete, for standard error."""
         return None
 
     @property
@@ -412,3 +414,59 @@ def plural(number: int, noun: str) -> str:
     ('1 file', '2 files')
     """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+class _Closed(Protocol):
+    @property
+    def closed(self) -> Sequence[BankPathError]: ...
+
+
+R = TypeVar("R", bound=_Closed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingReport(Report, Generic[R]):
+    """Report on the content of banks, with files that could not be read."""
+
+    result: R
+
+    @property
+    def where(self) -> str:
+        """The bank, if it is one."""
+        return ""
+
+    @property
+    def error(self) -> AoebankError | None:
+        """One error for everything that cannot be read, None if all can be."""
+        closed = self.result.closed
+        if len(closed) <= 1:
+            return closed[0] if closed else None
+        return BankPermissionError(
+            f"{len(closed)} files and folders cannot be read",
+            where=self.where,
+            hint=closed[0].hint,
+        )
+
+
+def write_closed(text: Text, closed: Sequence[BankPathError]) -> None:
+    """Write a line for each unreadable file or folder."""
+    for error in closed:
+        text.line(("unreadable: ", "red"), error.headline)
+
+
+def closed_document(closed: Sequence[BankPathError]) -> list[dict[str, str]]:
+    """Return path and problem of each unreadable file or folder, for a document in JSON."""
+    return [{"path": str(error.path), "problem": error.problem} for error in closed]
+
+
+def place_and_problem(error: Finding) -> str:
+    """Return the message of a finding, behind its line and column where these are known."""
+    place = error.location
+    return f"{place.line}:{place.column}: {error.message}" if place.line else error.message
+
+
+def broken_document(errors: Sequence[Finding]) -> list[dict[str, str]]:
+    """Return path and problem of each broken file, for a document in JSON."""
+    return [
+        {"path": str(error.location.path), "problem": place_and_problem(error)} for error in errors
+    ]

@@ -26,7 +26,7 @@ class _Column:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """How narrow it may get where the table is too wide, where that is not enough, at worst."""
+        """Widths of the column in a table that is too wide: first, if not enough, at worst."""
         match self.kind:
             case "r":
                 words = max(_longest_word(self.title), self._widest_cell)

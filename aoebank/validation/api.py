@@ -26,12 +26,12 @@ from aoebank.storage.readers.environment import current_environment
 if TYPE_CHECKING:
     from aoebank.formats.release import Release
     from aoebank.model.record import Record
+    from aoebank.validation.baseline import Check
     from aoebank.validation.explain import Explanation
     from aoebank.validation.fix import FixOutcome
     from aoebank.validation.run import ValidateResult
     from aoebank.validation.source import DiskFiles
     from aoebank.validation.stale import SourceOf, StaleResult
-    from aoebank.validation.stored import Check
 
 
 def validate(
@@ -148,8 +148,12 @@ def _installed_check() -> Callable[[Record], str] | None:
 def _validate_stored(texts: list[str], check: Check, baseline: AnyPath | None) -> ValidateResult:
     """Check banks of which a revision or a snapshot is one."""
     from aoebank.storage.sides.open import is_stored
-    from aoebank.validation.baseline import find_new, open_document
-    from aoebank.validation.stored import check_stored, open_stored_baseline
+    from aoebank.validation.baseline import (
+        check_stored,
+        find_new,
+        open_document,
+        open_stored_baseline,
+    )
 
     root = partial(bank_in_use, None)
     result = check_stored(texts, check, default_root=root)

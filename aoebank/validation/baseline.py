@@ -1,7 +1,8 @@
 """Findings that were there before: of a git revision, or of a document written earlier.
 
 A finding is known by its file, the record it is in, and what it says, not by its line, so that
-records may move. Of equal ones as many are known as there were.
+records may move. Of equal ones as many are known as there were. Below are checks of banks that a
+revision or a snapshot has; the same banks in another revision are their baseline.
 """
 
 from __future__ import annotations
@@ -10,22 +11,27 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from aoebank.errors import BankFormatError, BankNotFoundError
+from aoebank.errors import BankFormatError, BankNotFoundError, HistoryError, UsageError
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import find_format
+from aoebank.formats.release import Release
 from aoebank.model.finding import Finding
 from aoebank.storage.git.long_lived import ObjectReader
 from aoebank.storage.git.program import find_work_tree, get_commit, read_blobs
 from aoebank.storage.quarantine import FILE as QUARANTINE
 from aoebank.storage.sides.git import list_files
+from aoebank.storage.sides.open import is_stored, open_side
+from aoebank.storage.sides.side import StoredSide
 from aoebank.storage.writing.atomic import write_scratch
 from aoebank.validation.built_in import BuiltInBank
 from aoebank.validation.run import ValidateResult, validate
+from aoebank.validation.schema import find_revision_release
+from aoebank.validation.source import DiskFiles, StoredFiles
 
 GIT = "git:"
 SCHEMA = "aoebank.validate/1"
@@ -196,3 +202,86 @@ def _name(path: Path, *words: str) -> _Identity:
     *texts, pointer = words
     lines = (_LINE.sub("line", text) for text in texts)  # of another record, which may move
     return (str(_place_of(path)), *lines, _NUMBER.sub("/0", pointer))
+
+
+# ---- banks as a revision or a snapshot has them ----
+
+Check = Callable[[list[Path], Release | None, DiskFiles], ValidateResult]
+
+
+def check_stored(
+    texts: Sequence[str], check: Check, *, default_root: Callable[[], Path]
+) -> ValidateResult:
+    """Return the result of a check of paths, revisions and snapshots alike.
+
+    Args:
+        texts: Paths, `git:REV[:PATH]` or `snapshot:REF[:ROOT]`.
+        check: Checks paths as a release reads them, from where they are read; None: as their
+            fields tell.
+        default_root: Gives the bank of a `snapshot:REF` without a root.
+
+    Raises:
+        HistoryError: there is no such revision or snapshot.
+    """
+    sides = [_open(text, default_root) for text in texts]
+    asked = [
+        Path(text) if side is None else Path(side.place)
+        for text, side in zip(texts, sides, strict=True)
+    ]
+    files = StoredFiles([side for side in sides if side is not None])
+    return check(asked, _find_release(texts), files)
+
+
+def _open(text: str, default_root: Callable[[], Path]) -> StoredSide | None:
+    """Return the stored side a text means, None for a path."""
+    if not is_stored(text):
+        return None
+    side = open_side(text, cwd=Path(), default_root=default_root)
+    assert isinstance(side, StoredSide)
+    return side
+
+
+def _find_release(texts: Sequence[str]) -> Release | None:
+    """Return the release of the headers of the one revision that is checked, if it has any."""
+    revisions = {text.split(":")[1] if text.startswith(GIT) else "" for text in texts}
+    revision = revisions.pop() if len(revisions) == 1 else ""
+    return find_revision_release(revision, cwd=Path()) if revision else None
+
+
+def open_stored_baseline(
+    baseline: str, texts: Sequence[str], check: Check, *, default_root: Callable[[], Path]
+) -> Known:
+    """Return the findings another revision has in the same places.
+
+    Raises:
+        UsageError: the places are none of git.
+        HistoryError: there is no such revision.
+    """
+    before = []
+    for text in texts:
+        kind, _, rest = text.partition(":")
+        if not baseline.startswith(GIT) or f"{kind}:" != GIT:
+            raise UsageError(
+                "paths and stored banks have no baseline in common",
+                where="--baseline",
+                got=f"{baseline} for {text}",
+                expected="git:REV for git:REV[:PATH], or a file of findings",
+            )
+        path = rest.partition(":")[2]
+        before.append(f"{baseline}:{path}" if path else baseline)
+    try:
+        old = [open_side(text, cwd=Path(), default_root=default_root) for text in before]
+    except HistoryError as error:
+        error.hint = error.hint or "name a revision that has these banks"
+        raise
+    now = [open_side(text, cwd=Path(), default_root=default_root) for text in texts]
+    pairs = zip(old, now, strict=True)
+    # what is found there is told of the files that are checked, so that it is the same finding
+    sides = [
+        replace(side, place=own.place)
+        for side, own in pairs
+        if isinstance(side, StoredSide) and isinstance(own, StoredSide)
+    ]
+    asked = [Path(side.place) for side in sides]
+    result = check(asked, _find_release(before), StoredFiles(sides))
+    return known_of(baseline, result.findings)

@@ -1,4 +1,4 @@
-"""Does a bank hide better answers? Its records against those of the built-in bank.
+"""Comparison of the records of a bank with the built-in records that they hide.
 
 Readers that look into the custom bank first never compare times, so a custom record slower
 than the built-in one of the same key makes a model slower by being there.

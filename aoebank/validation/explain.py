@@ -1,4 +1,4 @@
-"""What a finding code means, why it matters and what to do, from `aoebank/explanations`."""
+"""Explanations of finding codes from `aoebank/explanations`: meaning, importance, way out."""
 
 from __future__ import annotations
 

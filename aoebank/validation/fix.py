@@ -176,7 +176,7 @@ _HOPELESS = frozenset({"AB102", "AB104"})  # somebody has to decide what the fil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFix:
-    """What would become of one file.
+    """Planned fix of one file.
 
     Attributes:
         classes: What was done, in order.

@@ -138,7 +138,7 @@ def _rank(finding: Finding) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateReport(Report):
-    """What was found, equal findings told once, and a summary.
+    """Findings, equal ones told once, and a summary.
 
     Attributes:
         fail_on: Findings this bad or worse make the exit code 1.

@@ -1,4 +1,4 @@
-"""Which finding codes to report: `--select` and `--ignore`, by code or prefix of codes."""
+"""Selection of finding codes: `--select` and `--ignore`, by code or prefix of codes."""
 
 from __future__ import annotations
 

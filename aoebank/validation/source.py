@@ -1,4 +1,4 @@
-"""Where a check reads files: from disk, or as a revision or a snapshot has them."""
+"""Sources of the files of a check: the disk, a revision or a snapshot."""
 
 from __future__ import annotations
 

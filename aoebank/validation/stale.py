@@ -1,4 +1,4 @@
-"""Which records of a bank were measured in another environment than the present one."""
+"""Records of a bank that were measured in another environment than the present one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from aoebank.formats.protocol import ParsedFile
 from aoebank.model.fingerprint import KERNEL_SOURCE, Drift, compare_fingerprints
 from aoebank.model.provenance import Provenance, last_measured
 from aoebank.model.record import Record
-from aoebank.report.closed import ReadingReport, closed_document, write_closed
-from aoebank.report.output import Text, members, plural
+from aoebank.report.output import (
+    ReadingReport,
+    Text,
+    closed_document,
+    members,
+    plural,
+    write_closed,
+)
 from aoebank.selection import RecordFilter, demand_case, holds_file, holds_record
 from aoebank.storage.readers.soc_versions import old_soc_versions
 from aoebank.storage.sides.side import Side
@@ -46,7 +52,7 @@ class StaleRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaleResult:
-    """What was found out about the records of a side.
+    """Stale records of a side.
 
     Attributes:
         root: How a person wrote it.

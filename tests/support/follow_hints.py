@@ -13,9 +13,9 @@ from typing import Any
 from aoebank import Finding
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.splice import splice_raw
-from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import Three
 from aoebank.merging.file import merge_bytes
+from aoebank.merging.versions import MergeContext
 from aoebank.storage.bank import load_file
 from support import golden_harness
 from support import sample_bank_files as samples

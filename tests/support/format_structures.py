@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from aoebank.formats.cube import rules as cube
-from aoebank.formats.gradient import rules as gradient
+from aoebank.formats.cube import format as cube
+from aoebank.formats.gradient import format as gradient
 from aoebank.formats.graph import rules as graph
 from aoebank.formats.runtime_kb import rules as runtime_kb
 from aoebank.formats.structure import Structure
 from aoebank.formats.text.problem import Problem
-from aoebank.formats.unified import rules as unified
-from aoebank.formats.vector import rules as vector
+from aoebank.formats.unified import format as unified
+from aoebank.formats.vector import format as vector
 
 STRUCTURES: Mapping[str, Structure] = {
     "unified": unified.STRUCTURE,

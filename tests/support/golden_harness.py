@@ -3,8 +3,8 @@
 A case is one file: `$ ` and the command (one line as typed into a shell, variables in front
 allowed), `exit code: N`, then what it writes behind the lines `--- stdout` and `--- stderr`; a
 stream that stays empty has no line. It runs in a copy of `tests/golden/<program>/inputs/`, so
-paths in the output are relative. Absolute ones become `$WORK` and `$HOME`.
-`pytest --update-golden` rewrites what is expected; review that as a diff.
+paths in the output are relative. Absolute ones become `$WORK` and `$HOME`. A refusal and a dry run
+leave every file as it was. `pytest --update-golden` rewrites what is expected; review the diff.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import pytest
 from support.documents import check_output
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+REFUSED = (2, 3)
+"""Exit codes of a command that did nothing: a wrong call, and an error."""
 Substitution = tuple[re.Pattern[str], str]
 
 
@@ -93,7 +95,7 @@ def check_case(
 ) -> None:
     """Run a case in `work` and compare, or rewrite what is expected."""
     known = read_case(program, case)
-    outcome = _run(known.command, program, work, monkeypatch, substitutions)
+    outcome, is_untouched = _run(known.command, program, work, monkeypatch, substitutions)
     if update:
         text = _text(Case(command=known.command, expected=outcome))
         _place(program, case).write_text(text)
@@ -102,6 +104,12 @@ def check_case(
     assert outcome.stdout == known.expected.stdout
     assert outcome.stderr == known.expected.stderr
     assert outcome.exit_code == known.expected.exit_code
+    if outcome.exit_code in REFUSED or {"--dry-run", "--check"} & {*known.command.split()}:
+        assert is_untouched, "a refusal or a dry run changed a file"
+
+
+def _content(work: Path) -> Mapping[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in work.rglob("*")}
 
 
 def run(program: str, arguments: Sequence[str]) -> Outcome:
@@ -125,7 +133,8 @@ def _run(
     work: Path,
     monkeypatch: pytest.MonkeyPatch,
     substitutions: Sequence[Substitution],
-) -> Outcome:
+) -> tuple[Outcome, bool]:
+    """Return what a command did, and whether every file is as it was."""
     inputs = GOLDEN / program / "inputs"
     if inputs.is_dir():
         shutil.copytree(inputs, work, dirs_exist_ok=True)
@@ -137,12 +146,14 @@ def _run(
     for name, value in {**own, **variables}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(work)
+    before = _content(work)
     outcome = run(program, words[1:])
-    return Outcome(
+    stable = Outcome(
         stdout=_stable(outcome.stdout, work, home, substitutions),
         stderr=_stable(outcome.stderr, work, home, substitutions),
         exit_code=outcome.exit_code,
     )
+    return stable, _content(work) == before
 
 
 def _split(command: str) -> tuple[Mapping[str, str], list[str]]:

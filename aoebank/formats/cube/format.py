@@ -8,19 +8,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from aoebank.formats.cube.binary_cache import check_binary_cache
-from aoebank.formats.cube.rules import MEMBERS, check_cube_file, identity_part, line_problems
 from aoebank.formats.names import BankName, open_parts
 from aoebank.formats.protocol import Format, ParsedFile
+from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
-from aoebank.formats.text.json_lines import iter_values
-from aoebank.formats.text.record import cost_us, record_text, stored
+from aoebank.formats.text.json_lines import duplicate_identity, iter_values
+from aoebank.formats.text.problem import Problem, missing, not_a_record, unknown_members, wrong_type
+from aoebank.formats.text.record import cost_problems, cost_us, record_text, stored
 from aoebank.formats.text.scan import start_scan
 from aoebank.formats.text.splice import splice
-from aoebank.model.finding import Finding
+from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.record import Record, with_raw
 from aoebank.model.resolution import Query
@@ -143,3 +144,141 @@ def _extra(value: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     is_time = cost_us(value.get("cost_time")) is not None
     known = MEMBERS if is_time else ("shape", "tiling")
     return {name: value[name] for name in value if name not in known}
+
+
+# ---- what a line must hold ----
+
+STRUCTURE = Structure(schema="cube/1.json", depth=1)
+MEMBERS = ("shape", "tiling", "cost_time")
+# Source: CANN 8.1 auto_tune: names do not take part in the bits of a shape
+NAME_MEMBERS = ("kernel_name", "test_case", "op_name", "platform")
+
+
+def identity_part(shape: JsonObject) -> dict[str, JsonValue]:
+    """Return the shape without the members that only name it."""
+    return {name: shape[name] for name in shape if name not in NAME_MEMBERS}
+
+
+def line_problems(value: JsonValue) -> Iterator[Problem]:
+    """Yield why readers cannot use a line."""
+    yield from not_a_record(value)
+    if isinstance(value, Mapping) and value:
+        yield from _member_problems(value)
+
+
+def _member_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
+    for name in ("shape", "tiling"):
+        if name not in value:
+            yield missing(name, hint="tune the workload again, or remove the record")
+    if not isinstance(value.get("shape", {}), Mapping):
+        yield wrong_type(value["shape"], ("shape",), "an object")
+    if not isinstance(value.get("tiling", []), list | tuple | Mapping):
+        yield wrong_type(value["tiling"], ("tiling",), "a list or an object")
+    cost = value.get("cost_time", 1)
+    if isinstance(cost, bool) or not isinstance(cost, int | float):
+        yield wrong_type(cost, ("cost_time",), "a number")
+
+
+def check_cube_file(parsed: ParsedFile) -> Iterator[Finding]:
+    """Yield identity and value findings of the records."""
+    for number in range(len(parsed)):
+        text = record_text(parsed, number)
+        value = json_text.scan(text.text, 0)[0]
+        assert isinstance(value, Mapping)
+        for problem in (
+            *STRUCTURE.problems(value),
+            *_value_problems(value),
+            *_identity_problems(parsed, number, value),
+        ):
+            yield text.finding(problem)
+        yield from text.duplicates(value)
+
+
+def _value_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
+    yield from cost_problems(value.get("cost_time"))
+    yield from unknown_members(value, MEMBERS)
+
+
+def _identity_problems(
+    parsed: ParsedFile, number: int, value: Mapping[str, JsonValue]
+) -> Iterator[Problem]:
+    yield from duplicate_identity(
+        parsed,
+        number,
+        ("shape",),
+        "tiling",
+        "remove the slower one: the binary twin cannot be made from both",
+    )
+
+
+# ---- the binary twin: head and sizes, as far as its layout is public ----
+#
+# The bits of a shape and of a tiling have no public layout, so a twin whose sizes fit may still
+# hold other records than its JSON.
+# Source: CANN 8.1 auto_tune: 64 bytes of head (checksum, length of the head, platform, number
+# of cases, version), then shape bits and tiling bits per record in the order of the JSON.
+
+HEAD_BYTES = 64
+CHECK_SUM = 1031
+_PLATFORM = b"AaZ"
+_REBUILD = "make the twin anew with CANN's tools"
+
+
+def check_binary_cache(parsed: ParsedFile, data: bytes | None) -> Iterator[Finding]:
+    """Yield the problems of a bank's binary cache.
+
+    Args:
+        parsed: The JSON side.
+        data: Bytes of the twin, None if there is none.
+    """
+    path = parsed.path.with_suffix(".bin")
+    if data is None:
+        yield make_finding(
+            "AB508",
+            Location(path=parsed.path),
+            "binary twin is missing: readers see no bank",
+            expected=path.name,
+            hint=_REBUILD,
+        )
+        return
+    yield from _head_problems(data, path)
+    yield from _body_problems(data, path, len(parsed))
+
+
+def _head_problems(data: bytes, path: Path) -> Iterator[Finding]:
+    if len(data) < HEAD_BYTES:
+        yield _wrong(path, "head is cut short", f"{len(data)} bytes", f">= {HEAD_BYTES} bytes")
+        return
+    check_sum, *lengths = struct.unpack_from("<III", data)
+    if check_sum != CHECK_SUM:
+        yield _wrong(path, "checksum of the head is not the usual", check_sum, CHECK_SUM)
+    if HEAD_BYTES not in lengths:  # the width of the checksum is not public: 4 or 8 bytes
+        yield _wrong(path, "length of the head is not the usual", lengths[0], HEAD_BYTES)
+    if _PLATFORM not in data[:HEAD_BYTES] or b"version" not in data[:HEAD_BYTES]:
+        yield _wrong(path, "head names no platform and version", "other bytes", "AaZ, version...")
+
+
+def _body_problems(data: bytes, path: Path, records: int) -> Iterator[Finding]:
+    """Yield a record count that does not fit.
+
+    The count is the little-endian word behind the platform; the body must divide by it.
+    """
+    place = data.find(_PLATFORM, 8, HEAD_BYTES)
+    if len(data) < HEAD_BYTES or place < 0:
+        return
+    words = [
+        number
+        for offset in range(place + len(_PLATFORM), HEAD_BYTES - 3)
+        for (number,) in [struct.unpack_from("<I", data, offset)]
+    ]
+    if records not in words:
+        yield _wrong(path, "head does not hold the number of records", "other numbers", records)
+    body = len(data) - HEAD_BYTES
+    if (body == 0) != (records == 0):
+        yield _wrong(path, "number of records differs", f"{body} bytes of records", records)
+
+
+def _wrong(path: Path, message: str, got: object, expected: object) -> Finding:
+    return make_finding(
+        "AB509", Location(path=path), message, got=str(got), expected=str(expected), hint=_REBUILD
+    )

@@ -1,4 +1,4 @@
-"""What a line of the subgraph bank must hold, as far as shipped banks tell."""
+"""Rules for a line of the subgraph bank, as far as shipped banks tell."""
 
 from __future__ import annotations
 

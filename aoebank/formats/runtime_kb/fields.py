@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
+from aoebank.formats.release import StrategyField
 from aoebank.formats.runtime_kb.operator_schema import (
     FieldError,
     SchemaField,
@@ -13,7 +14,6 @@ from aoebank.formats.runtime_kb.operator_schema import (
     convert,
     is_exact,
 )
-from aoebank.formats.strategy_field import StrategyField
 from aoebank.formats.text import json_text
 from aoebank.formats.text.problem import Problem, wrong_type
 from aoebank.model.json_value import JsonValue

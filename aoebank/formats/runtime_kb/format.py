@@ -27,7 +27,7 @@ from aoebank.formats.names import (
     parse_operator_name,
 )
 from aoebank.formats.protocol import Format, ParsedFile
-from aoebank.formats.release import NEWEST, Release
+from aoebank.formats.release import NEWEST, Release, StrategyField
 from aoebank.formats.runtime_kb.fields import strategy_field
 from aoebank.formats.runtime_kb.line_template import LineTemplates
 from aoebank.formats.runtime_kb.operator_schema import (
@@ -44,7 +44,6 @@ from aoebank.formats.runtime_kb.rules import (
     is_plain,
     line_problems,
 )
-from aoebank.formats.strategy_field import StrategyField
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import is_stub
 from aoebank.formats.text.json_lines import iter_lines

@@ -127,7 +127,7 @@ def serialize_release(reader: Release) -> str:
 
 
 def make_release(name: str, source: str, headers: Iterable[TilingHeader]) -> Release:
-    """Return the release that has these headers.
+    """Return the release of some headers.
 
     Raises:
         ValueError: a key struct is another one than that of the operator here: records would
@@ -192,7 +192,7 @@ def guess_release(files: Iterable[tuple[str, bytes]]) -> ReleaseGuess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fit:
-    """How the records of operators fit a release.
+    """Fit of the records of operators to a release.
 
     Attributes:
         against: Operators whose records speak against it.

@@ -1,4 +1,4 @@
-"""What a line of the runtime bank must hold, as its reader takes it."""
+"""Rules for a line of the runtime bank, as its reader takes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digests of records and of sets of them, equal however a file spells or orders them."""
+"""Digests of records and of sets of records; spelling and order do not change a digest."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _MARKERS = (b"<<<<<<< ", b"=======", b"||||||| ", b">>>>>>> ")
 
 
 class ScannedPart(NamedTuple):
-    """What a scan found in a part of a file: no more than that goes from process to process."""
+    """Results of scanning a part of a file, small enough to pass between processes."""
 
     keys: list[str]
     starts: array[int]
@@ -42,7 +42,7 @@ SpreadPieces = Callable[
 
 @dataclass(slots=True)
 class FileScan:
-    """What a file holds; filled by a format while it reads it.
+    """Records and findings of a file; a format fills them while it reads.
 
     Attributes:
         findings: What is odd about the text as a whole, and bad records as they are met.

@@ -12,10 +12,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, zip_longest
 from operator import itemgetter
+from types import MappingProxyType
 
-from aoebank.formats.protocol import ParsedFile
+from aoebank.errors import BankFormatError
+from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.text.checks import BOM, is_blank, is_stub
 from aoebank.formats.text.json_text import dumps, iter_members, scan
 from aoebank.model.record import Record
@@ -23,7 +25,7 @@ from aoebank.model.record import Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Member:
-    """Where a member is: from the start of its name to the end of its value."""
+    """Offsets of a member: start of its name, start and end of its value."""
 
     name: str
     start: int
@@ -169,6 +171,46 @@ def splice_raw(
         parsed = parsed.format.parse(parsed.format.empty, parsed.path)
     groups = [(after, [raw for _, raw in group]) for after, group in groupby(added, itemgetter(0))]
     return _edited(parsed, replaced, removed, groups)
+
+
+def splice_checked(
+    parsed: ParsedFile,
+    *,
+    replaced: Mapping[int, bytes] = MappingProxyType({}),
+    removed: AbstractSet[int] = frozenset(),
+    added: Sequence[tuple[int, bytes]] = (),
+) -> ParsedFile:
+    """Return the file `splice_raw` gives, read again: each record in it is one that was meant.
+
+    Raises:
+        BankFormatError: another record would change; a fault of this program.
+    """
+    data = splice_raw(parsed, replaced=replaced, removed=removed, added=added)
+    after = parsed.format.parse(data, parsed.path)
+    raise_if_broken(after)
+    found = map(after.raw, range(len(after)))
+    meant = _iter_meant(parsed, replaced, removed, added)
+    if any(one != other for one, other in zip_longest(found, meant)):
+        raise BankFormatError(
+            "more records would change than were meant to, and nothing is written",
+            path=parsed.path,
+            hint="report this with the file, please",
+        )
+    return after
+
+
+def _iter_meant(
+    parsed: ParsedFile,
+    replaced: Mapping[int, bytes],
+    removed: AbstractSet[int],
+    added: Sequence[tuple[int, bytes]],
+) -> Iterator[bytes]:
+    """Yield the records a file is to have, in their order."""
+    behind = {place: [raw for _, raw in group] for place, group in groupby(added, itemgetter(0))}
+    for number in range(-1, len(parsed)):
+        if number >= 0 and number not in removed:
+            yield replaced[number] if number in replaced else parsed.raw(number)
+        yield from behind.get(number, ())
 
 
 def _bytes_of(record: Record, render: Callable[[Record], bytes]) -> bytes:

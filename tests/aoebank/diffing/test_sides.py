@@ -103,23 +103,15 @@ def no_bank(folder: Path) -> None:
     write(folder / "x.json" / "notes.txt", b"hello")
 
 
-def other_format(folder: Path) -> None:
-    write(folder / "x.json", b'{"shape": {"op_type": "matmul", "A_shape": [1]}, "tiling": [1]}\n')
-
-
 @pytest.mark.parametrize(
     ("make", "a", "b", "kind", "words"),
     [
         (bad_json, "git:nothing", "banks", HistoryError, "unknown revision"),
         (bad_json, "git:v1:nowhere", "banks", HistoryError, "no such path in this revision"),
-        (bad_json, "nowhere", "banks", BankNotFoundError, "no such file or directory"),
         (bad_json, FILE, "banks", BankNotFoundError, "cannot compare a file with a tree"),
-        (bad_json, "banks", FILE, BankNotFoundError, "cannot compare a file with a tree"),
         (bad_json, "git:v1:banks", "x.json", BankNotFoundError, "cannot compare a file"),
         (bad_json, FILE, "x.json", BankFormatError, "merge conflict marker left in the file"),
-        (no_bank, "banks", "x.json", BankNotFoundError, "no bank file in this tree"),
         (no_bank, "x.json", "banks", BankNotFoundError, "no bank file in this tree"),
-        (other_format, FILE, "x.json", BankFormatError, "files of different formats"),
     ],
 )
 def test_bad_side_is_an_error_that_says_so(

@@ -104,11 +104,3 @@ def test_broken_file_is_left_alone_and_named(bank: Path, tmp_path: Path) -> None
     result = aoebank.prune(bank, unused=_log(tmp_path / "summary.json", _RECORDS[0]))
     assert (result.broken, len(result.records)) == ((broken,), 3)
     assert broken.read_bytes() == before
-
-
-def test_slower_needs_something_to_compare_with(
-    bank: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("ASCEND_OPP_PATH", raising=False)
-    with pytest.raises(UsageError, match="no built-in bank to compare with"):
-        aoebank.prune(bank, slower=True)

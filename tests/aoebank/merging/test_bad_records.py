@@ -15,9 +15,9 @@ from support.merge_files import NAMES, TIMED, Answer, key_of, make_file, record_
 from aoebank import BankFormatError, Severity
 from aoebank.formats.faults import find_fault
 from aoebank.formats.protocol import find_error
-from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import Incumbent, MergeRules, Policy, Reason, Three
 from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes, merge_file
+from aoebank.merging.versions import MergeContext
 
 WORTHLESS: list[Any] = [
     0,

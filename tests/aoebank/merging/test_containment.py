@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aoebank import Record
-from aoebank.merging.decide import TwoAnswers, choose, find_containing
 from aoebank.merging.decisions import Action, MergeRules, Policy, Reason
+from aoebank.merging.key_versions import TwoAnswers, choose, find_containing
 from aoebank.model.timing import Measurements
 
 RULES = MergeRules()

@@ -11,8 +11,8 @@ from support.merge_files import NAMES, Answer, make_file, records_of
 
 from aoebank import BankFormatError
 from aoebank.formats.protocol import find_error
-from aoebank.merging.context import MergeContext
 from aoebank.merging.file import merge_file
+from aoebank.merging.versions import MergeContext
 
 FORMATS = pytest.mark.parametrize("name", [*NAMES])
 RECORDS = {number: Answer() for number in range(4)}

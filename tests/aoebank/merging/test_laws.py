@@ -11,9 +11,9 @@ from support import merge_files
 from support.merge_files import NAMES, TIMED, Answer, Style, make_file, records_of
 
 from aoebank.formats.protocol import find_error
-from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import Action, FilePlan, Incumbent, MergeRules, Policy
 from aoebank.merging.file import FileMerge, merge_file
+from aoebank.merging.versions import MergeContext
 
 KEYS = st.integers(0, 7)
 STYLES = st.builds(

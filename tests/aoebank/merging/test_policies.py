@@ -13,7 +13,6 @@ from support.merge_files import NAMES, Answer, make_file
 from aoebank import BankFormatError, Event, Provenance, UsageError
 from aoebank.formats.provenance import ProvenanceLog, parse_provenance, serialize_provenance
 from aoebank.formats.registry import get_format
-from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import (
     Action,
     Decision,
@@ -25,7 +24,7 @@ from aoebank.merging.decisions import (
     parse_override,
 )
 from aoebank.merging.file import FileMerge, merge_file
-from aoebank.merging.versions import Versions
+from aoebank.merging.versions import MergeContext, Versions
 from aoebank.model.timing import NOISE_RATIO, Measurements, Times
 from aoebank.parameters.context import parse_ratio
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from aoebank import MergeResult
 from aoebank.merging.decisions import MergeRules, Policy, Reason
-from aoebank.merging.destination import find_destination
-from aoebank.merging.run import merge
-from aoebank.merging.steps import MergeRequest
+from aoebank.merging.run import MergeRequest, merge
+from aoebank.merging.sides import find_destination
 from aoebank.storage.sides.open import open_side
 from aoebank.storage.sides.side import Side
 from aoebank.storage.tree import FileKind, iter_tree

@@ -28,13 +28,12 @@ from aoebank import (
     UsageError,
 )
 from aoebank.formats.provenance import SUFFIX
-from aoebank.merging.context import find_exclusions
 from aoebank.merging.decisions import MergeRules, Policy, Reason
-from aoebank.merging.destination import find_destination
 from aoebank.merging.document import conflict_path, load_verdicts, serialize_decisions
 from aoebank.merging.lines import QUARANTINE
-from aoebank.merging.run import merge
-from aoebank.merging.steps import MergeRequest
+from aoebank.merging.run import MergeRequest, merge
+from aoebank.merging.sides import find_destination
+from aoebank.merging.versions import find_exclusions
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.storage.quarantine import serialize_quarantine
@@ -117,12 +116,6 @@ def test_merge_into_a_side_replaces_its_files(banks: Path) -> None:
     assert content(banks / "a") == {FILE: unified({0: C, 1: B, 4: A, 3: A})}
     other = unified({0: C, 1: B, 4: A})
     assert content(banks / "b") == {FILE: other}
-
-
-def test_dry_run_writes_nothing(banks: Path) -> None:
-    before = content(banks)
-    assert run(banks, "a", "b", base="base").counts[Reason.FASTER] == 1
-    assert content(banks) == before
 
 
 def test_files_of_one_side_only_come_along_or_stay_away(banks: Path) -> None:
@@ -383,22 +376,13 @@ def test_empty_base_is_related_to_everything(banks: Path) -> None:
     ("sides", "error", "words"),
     [
         (("a", "absent"), BankNotFoundError, "no such file"),
-        (("a", f"b/{FILE}"), BankNotFoundError, "file with a tree"),
-        (("a", "empty"), BankNotFoundError, "no bank file"),
-        (("git:HEAD", "a"), HistoryError, "not in a git work tree"),
         (("snapshot:nowhere", "a"), HistoryError, "no history"),
     ],
 )
 def test_sides_that_are_no_banks_are_refused(
     banks: Path, sides: tuple[str, ...], error: type[AoebankError], words: str
 ) -> None:
-    (banks / "empty").mkdir()
     refuse(banks, error, words, *sides, out="a")
-
-
-def test_file_that_is_no_bank_is_refused(banks: Path) -> None:
-    write(banks, {"notes.txt": "hello"})
-    refuse(banks, BankFormatError, "no bank file", f"a/{FILE}", "notes.txt", out=f"a/{FILE}")
 
 
 def test_two_trees_for_different_targets_are_refused_unless_told(banks: Path) -> None:
@@ -439,12 +423,6 @@ def test_times_of_two_chips_decide_nothing(
 def test_result_for_another_target_than_its_name_says_is_refused(banks: Path) -> None:
     out = NAMES[UNIFIED].replace("B2", "B1")
     refuse(banks, BankFormatError, "soc_version", f"a/{FILE}", f"b/{FILE}", out=out)
-
-
-def test_formats_are_not_mixed(banks: Path) -> None:
-    runtime = NAMES["runtime_kb"]
-    write(banks, {runtime: make_file("runtime_kb", {0: Answer()})})
-    refuse(banks, BankFormatError, "different formats", f"a/{FILE}", runtime, out="out.json")
 
 
 def test_place_that_would_be_overwritten_is_refused(banks: Path) -> None:

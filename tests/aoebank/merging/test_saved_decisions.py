@@ -16,12 +16,10 @@ from support.merge_files import NAMES, TIMED, Answer, make_file, records_of
 
 from aoebank import BankFormatError, BankNotFoundError, HistoryError, MergeResult, UsageError
 from aoebank.merging.decisions import Action, MergeRules, Policy, Reason
-from aoebank.merging.destination import find_destination
-from aoebank.merging.document import conflict_path, load_verdicts, serialize_decisions
+from aoebank.merging.document import conflict_path, load_verdicts, serialize_decisions, settle
 from aoebank.merging.lines import QUARANTINE
-from aoebank.merging.run import merge
-from aoebank.merging.settle import settle
-from aoebank.merging.steps import MergeRequest
+from aoebank.merging.run import MergeRequest, merge
+from aoebank.merging.sides import find_destination
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.storage.quarantine import serialize_quarantine
@@ -167,13 +165,6 @@ def test_decision_about_a_file_no_side_has_is_refused(tmp_path: Path) -> None:
     write_banks(tmp_path, UNIFIED)
     path = save(tmp_path, run(tmp_path), lambda decision: decision.update(file="elsewhere.json"))
     with pytest.raises(HistoryError, match="no side has"):
-        run(tmp_path, verdicts=path)
-
-
-def test_decisions_of_other_sides_are_refused(tmp_path: Path) -> None:
-    write_banks(tmp_path, UNIFIED)
-    path = save(tmp_path, run(tmp_path), lambda decision: decision.update(theirs_side="c"))
-    with pytest.raises(UsageError, match="other sides"):
         run(tmp_path, verdicts=path)
 
 

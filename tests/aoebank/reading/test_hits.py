@@ -13,7 +13,6 @@ from support.golden_harness import run
 from support.runtime_kb_lines import EXAMPLE, FIRST
 
 import aoebank
-from aoebank import BankNotFoundError
 from aoebank.reading.hits import document_lookups, log_lookups
 from aoebank.testing.factories import make_record
 
@@ -165,8 +164,3 @@ def test_summary_names_the_chip_of_its_look_ups(tmp_path: Path) -> None:
         "Ascend910B1": 1,
         "x86-64-v4": 0,
     }
-
-
-def test_log_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(BankNotFoundError, match="no such log"):
-        aoebank.hits(tmp_path / "nowhere")

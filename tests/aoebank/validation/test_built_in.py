@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aoebank import Bank, BankNotFoundError, Severity, ValidateResult
+from aoebank import Bank, Severity, ValidateResult
 from aoebank.testing.factories import make_record
 from aoebank.validation.built_in import BuiltInBank, find_built_in
 from aoebank.validation.run import validate
@@ -88,8 +88,3 @@ def test_empty_variable_counts_as_unset(tmp_path: Path) -> None:
     custom = put(tmp_path / "custom", make_record())
     tier = find_built_in(None, env={"ASCEND_OPP_PATH": ""}, cwd=tmp_path)
     assert validate([custom], built_in=tier).findings == ()
-
-
-def test_directory_asked_for_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(BankNotFoundError, match="no such directory"):
-        find_built_in(tmp_path / "gone", env={}, cwd=tmp_path)

@@ -92,15 +92,6 @@ def test_classes_may_be_named_with_fix_itself(bank: Path) -> None:
     assert code("--", odd) == 0
 
 
-def test_dry_run_writes_nothing(bank: Path) -> None:
-    file = bank / NAME
-    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
-    before = file.read_bytes()
-    assert code(bank, "--fix", "--dry-run") == 0
-    assert file.read_bytes() == before
-    assert list(bank.iterdir()) == [file]
-
-
 def test_fix_that_cannot_be_written_is_3_and_told(bank: Path, system: FaultySystem) -> None:
     file = bank / NAME
     file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))

@@ -7,7 +7,6 @@ from importlib import resources
 
 import pytest
 
-from aoebank import UsageError
 from aoebank.model.codes import CODES, FIXED_CODES
 from aoebank.validation.explain import explain, explanations
 
@@ -51,8 +50,3 @@ def test_prefix_gives_all_its_codes_once() -> None:
 
 def test_nothing_asked_gives_all() -> None:
     assert [explanation.code for explanation in explain([])] == list(CODES)
-
-
-def test_unknown_code_is_refused() -> None:
-    with pytest.raises(UsageError, match="unknown finding code"):
-        explain(["AB999"])

@@ -69,10 +69,6 @@ def records(path: Path) -> list[Record]:
     return list(load_file(path).iter_records())
 
 
-def test_canonical_file_has_nothing_to_fix(file: Path) -> None:
-    assert plan(file) is None
-
-
 def test_byte_order_mark_and_line_ends_go(file: Path) -> None:
     clean = file.read_bytes()
     file.write_bytes(b"\xef\xbb\xbf" + clean.replace(b"\n", b"\r\n"))

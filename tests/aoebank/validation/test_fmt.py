@@ -9,7 +9,7 @@ from support import version_banks as banks
 from support.golden_harness import run
 
 import aoebank
-from aoebank import BankNotFoundError, make_gradient_record
+from aoebank import make_gradient_record
 from aoebank.model.codes import FixClass
 from aoebank.testing.factories import make_record
 
@@ -32,13 +32,6 @@ def test_formatted_file_has_the_answers_it_had_and_stays(file: Path, tmp_path: P
     assert [*banks.costs(tmp_path)] == sorted(before)
     assert banks.costs(tmp_path) == before
     assert aoebank.fmt(tmp_path) == ()
-
-
-def test_check_writes_nothing(file: Path, tmp_path: Path) -> None:
-    before = file.read_bytes()
-    (planned,) = aoebank.fmt(tmp_path, check=True)
-    assert not planned.is_written
-    assert file.read_bytes() == before
 
 
 def test_broken_file_keeps_its_order_and_text(file: Path, tmp_path: Path) -> None:
@@ -70,8 +63,3 @@ def test_gradient_bank_is_as_its_tuner_writes_it_and_converts(tmp_path: Path) ->
     aoebank.convert(file.parent, output=tmp_path / "rows.jsonl")
     aoebank.convert(tmp_path / "rows.jsonl", output=tmp_path / "back")
     assert (tmp_path / "back" / file.name).read_bytes() == file.read_bytes()
-
-
-def test_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(BankNotFoundError):
-        aoebank.fmt(tmp_path / "nowhere")

@@ -18,10 +18,10 @@ from aoebank.diffing.textconv import textconv
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.registry import format_of
 from aoebank.formats.text.checks import is_blank
-from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import MergeRules, Policy, Three
 from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes
 from aoebank.merging.lines import is_of_lines
+from aoebank.merging.versions import MergeContext
 from aoebank.model.codes import FixClass
 from aoebank.reading.ls import ListReport, list_bank
 from aoebank.reading.show import ShowReport, show

@@ -14,8 +14,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support import sample_bank_files
 
 from aoebank import Finding
-from aoebank.formats.cube.format import CubeFormat, cube_key
-from aoebank.formats.cube.rules import NAME_MEMBERS
+from aoebank.formats.cube.format import NAME_MEMBERS, CubeFormat, cube_key
 from aoebank.formats.protocol import ParsedFile
 from aoebank.testing.format_tests import FormatTests
 
