@@ -22,10 +22,9 @@ from aoebank.parameters.param import DRY_RUN, KEY, MOVE_TAG, OP, ROOT, SOC, WITH
 if TYPE_CHECKING:
     from aoebank.history.blame import BlameResult
     from aoebank.history.edits import EditPlan, Kept
-    from aoebank.history.log import LogResult
+    from aoebank.history.log import LogResult, VerifyResult
     from aoebank.history.restore import RestoreResult, RevertResult
     from aoebank.history.snapshot import SnapshotResult, TagResult
-    from aoebank.history.verify import VerifyResult
 
 _Plan = TypeVar("_Plan", bound="EditPlan")
 
@@ -142,9 +141,9 @@ def log(
 
 def verify_history(root: AnyPath | None = None) -> VerifyResult:
     """Check that the snapshots of a bank are what was stored, as `aoebank log --verify` does."""
-    from aoebank.history import verify
+    from aoebank.history import log as verb
 
-    return verify.verify_history(bank_in_use(root))
+    return verb.verify_history(bank_in_use(root))
 
 
 def blame(

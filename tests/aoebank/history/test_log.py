@@ -11,9 +11,8 @@ from support import version_banks as banks
 
 from aoebank import HistoryError
 from aoebank.history.changes import Move
-from aoebank.history.log import log
+from aoebank.history.log import log, verify_history
 from aoebank.history.snapshot import add_tag, delete_tag, show_tags
-from aoebank.history.verify import verify_history
 from aoebank.selection import RecordFilter
 from aoebank.storage.history.database import history_path
 from aoebank.storage.sides import snapshots

@@ -10,8 +10,8 @@ from support import version_banks as banks
 
 from aoebank import Bank, BankNotFoundError, BankPathError, HistoryError
 from aoebank.history.changes import Move, iter_moves
+from aoebank.history.log import verify_history
 from aoebank.history.snapshot import preview_snapshot
-from aoebank.history.verify import verify_history
 from aoebank.model.snapshot import Snapshot
 from aoebank.selection import RecordFilter
 from aoebank.storage.bank import load_file

@@ -51,7 +51,7 @@ def test_damaged_runs_are_told(damage: bytes) -> None:
 def _pieces_stored(root: Path) -> int:
     """Return how many bytes of pieces the history holds, before compression."""
     with open_history(root) as database:
-        lengths = [packed for (packed,) in database.conn.execute("SELECT lengths FROM chunk")]
+        lengths = [packed for (packed,) in database.execute("SELECT lengths FROM chunk")]
     return sum(sum(unpack_numbers(packed)) for packed in lengths)
 
 
@@ -80,7 +80,7 @@ def test_any_bytes_come_back_whatever_was_stored_before(versions: list[bytes]) -
             b"".join(pieces[number][first : first + count]) for number, first, count in packing.runs
         )
         assert again == data
-        assert packing.size_bytes == len(data)
+        assert packing.member.size_bytes == len(data)
 
 
 @pytest.mark.parametrize("name", [known.name for known in FORMATS])

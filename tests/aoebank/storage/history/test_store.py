@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sqlite_utils import Database
 from support import version_banks as banks
 
 from aoebank import (
@@ -242,10 +241,10 @@ def _connections(monkeypatch: pytest.MonkeyPatch, *pragmas: str) -> Iterator[Non
     """Let every connection of the history start with some pragmas."""
     connect = database_module.connect
 
-    def limited(path: Path) -> Database:
+    def limited(path: Path) -> sqlite3.Connection:
         database = connect(path)
         for pragma in pragmas:
-            database.conn.execute(f"PRAGMA {pragma}")
+            database.execute(f"PRAGMA {pragma}")
         return database
 
     with monkeypatch.context() as patch:
