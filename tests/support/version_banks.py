@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from aoebank import Bank, Record, SnapshotResult
+from aoebank import Bank, Record, SnapshotResult, load_quarantine
 from aoebank.history.snapshot import take_snapshot
+from aoebank.model.quarantine import QuarantineEntry
 from aoebank.model.snapshot import Author
 from aoebank.storage.bank import load_file
+from aoebank.storage.quarantine import quarantine_path, serialize_quarantine
 
 SOC = "x86-64-v4"
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -51,6 +53,13 @@ def snap_id(root: Path, message: str = "", **options: object) -> str:
     recorded = snap(root, message, **options).recorded  # type: ignore[arg-type]
     assert recorded is not None
     return recorded.snapshot.id
+
+
+def keep_out(root: Path, *entries: QuarantineEntry) -> None:
+    """Add entries to the quarantine of a bank."""
+    path = quarantine_path(root)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(serialize_quarantine([*load_quarantine(root), *entries]))
 
 
 def costs(root: Path, op: str = "Softmax", soc: str = SOC) -> Mapping[str, float | None]:
