@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ from aoebank.history.changes import Move
 from aoebank.history.log import log, verify_history
 from aoebank.history.snapshot import add_tag, delete_tag, show_tags
 from aoebank.selection import RecordFilter
-from aoebank.storage.history.database import history_path
 from aoebank.storage.sides import snapshots
 from aoebank.testing.factories import make_record
 
@@ -134,9 +131,7 @@ def test_counts_that_are_gone_or_damaged_are_counted_again(tmp_path: Path, damag
     for number in range(2):
         banks.put(tmp_path, make_record(number))
         banks.snap(tmp_path)
-    with closing(sqlite3.connect(history_path(tmp_path))) as database:
-        database.execute(damage)
-        database.commit()
+    banks.tamper(tmp_path, damage)
     assert log(tmp_path, wanted=RecordFilter()).versions[0].moves == {Move.ADDED: 1}
 
 
@@ -144,8 +139,6 @@ def test_counts_that_were_changed_are_told_by_verify(tmp_path: Path) -> None:
     for number in range(2):
         banks.put(tmp_path, make_record(number))
         banks.snap(tmp_path)
-    with closing(sqlite3.connect(history_path(tmp_path))) as database:
-        database.execute("""UPDATE counts SET moves = '{"added": 9}'""")
-        database.commit()
+    banks.tamper(tmp_path, """UPDATE counts SET moves = '{"added": 9}'""")
     (problem,) = verify_history(tmp_path).problems
     assert "as was noted" in problem

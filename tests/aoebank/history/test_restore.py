@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -305,18 +304,7 @@ def test_damaged_snapshot_restores_nothing(bank: Path, statement: str) -> None:
     id_ = get_snapshot("latest", root=bank).id
     banks.put(bank, make_record(77))
     banks.snap(bank, "more")
-    connection = sqlite3.connect(history_path(bank))
-    for (name,) in connection.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'trigger'"
-    ).fetchall():
-        connection.execute(f"DROP TRIGGER {name}")
-    connection.execute("PRAGMA foreign_keys = OFF")
-    first = connection.execute("SELECT number FROM snapshot WHERE id = ?", [id_]).fetchone()[0]
-    for word in ("snapshot", "number"):
-        statement = statement.replace(f"{word} = 1", f"{word} = {first}")
-    connection.execute(statement)
-    connection.commit()
-    connection.close()
+    banks.tamper(bank, statement)
     before = _here(bank)
     with pytest.raises(HistoryError):
         _restore(bank, id_)
