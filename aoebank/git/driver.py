@@ -1,4 +1,4 @@
-"""What git calls to merge one file.
+"""Merge driver: the command git calls to merge one file.
 
 Git hands over three temporary files and reads the second one again afterwards, whatever the
 driver says. So that one is replaced as a whole, at the very end, or not at all.
@@ -143,7 +143,7 @@ _HINT = "git calls this command; to merge files by hand: aoebank merge --base BA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFiles:
-    """What git calls `%O`, `%A`, `%B` and `%P`.
+    """Paths git calls `%O`, `%A`, `%B` and `%P`.
 
     Attributes:
         base: Empty where both sides added the file.
@@ -159,7 +159,7 @@ class DriverFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverCall:
-    """What git started the driver with, besides the files.
+    """Circumstances of a call of the driver, besides the files.
 
     Attributes:
         cwd: The top of the work tree, if there is one.
@@ -177,7 +177,7 @@ class DriverCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverOutcome:
-    """What was done with one file.
+    """Outcome of the merge of one file.
 
     Attributes:
         plan: What was decided.

@@ -92,7 +92,7 @@ def log(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyResult:
-    """What a check of a whole history found.
+    """Result of the check of a whole history.
 
     Attributes:
         files: Different contents that were read.
@@ -230,7 +230,7 @@ class LogReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport(Report):
-    """What is wrong with a history, if anything."""
+    """Problems of a history."""
 
     result: VerifyResult
     schema: str = "aoebank.log-verify/1"

@@ -124,7 +124,7 @@ def entry_document(entry: QuarantineEntry) -> dict[str, JsonValue]:
 
 
 class _LineError(ValueError):
-    """What is wrong with a line."""
+    """Problem of a line."""
 
     def __init__(self, problem: str, got: object = None, expected: object = None) -> None:
         super().__init__(problem)

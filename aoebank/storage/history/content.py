@@ -2,8 +2,8 @@
 
 A file is cut behind each record (a side-car behind each line). Pieces the file had in the
 snapshot before are named by where they are; the others go, in their order, into new chunks
-that are compressed as a whole. So a million records of which ten thousand changed cost those
-ten thousand and a list of runs, and a file comes back byte for byte.
+that are compressed as a whole. So a million records of which ten thousand changed cost ten
+thousand records and a list of runs, and a file comes back byte for byte.
 """
 
 from __future__ import annotations

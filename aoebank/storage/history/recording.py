@@ -53,7 +53,7 @@ class BankFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What became of taking a snapshot.
+    """Snapshot that was taken, or found to be up to date.
 
     Attributes:
         snapshot: The new one, or the latest when nothing has changed since.
@@ -221,7 +221,7 @@ def _digests(members: Mapping[str, Member]) -> dict[str, tuple[str, str]]:
 
 
 def _scope(latest: Snapshot | None, draft: Snapshot) -> tuple[str, ...] | None:
-    """Return the soc_versions a snapshot knows about, those of the one before included."""
+    """Return the soc_versions a snapshot knows about, with the ones of the snapshot before."""
     if draft.scope is None or (latest is not None and latest.scope is None):
         return None
     return tuple(sorted({*draft.scope, *(latest.scope or () if latest else ())}))

@@ -27,7 +27,7 @@ _FIND = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'counts'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How many records moved.
+    """Numbers of records that moved.
 
     Attributes:
         moves: By what happened to them.
