@@ -43,10 +43,9 @@ if TYPE_CHECKING:
     from aoebank.git.install import InstallPlan
     from aoebank.history.api import blame, log, restore, revert, snapshot, tag, verify_history
     from aoebank.history.blame import BlameResult
-    from aoebank.history.log import LogResult
+    from aoebank.history.log import LogResult, VerifyResult
     from aoebank.history.restore import RestoreResult, RevertResult
     from aoebank.history.snapshot import SnapshotResult, TagResult
-    from aoebank.history.verify import VerifyResult
     from aoebank.merging.api import merge, settle
     from aoebank.merging.document import Settlement
     from aoebank.merging.run import MergeResult
@@ -258,10 +257,9 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "git.install": "InstallPlan",
     "history.api": "blame log restore revert snapshot tag verify_history",
     "history.blame": "BlameResult",
-    "history.log": "LogResult",
+    "history.log": "LogResult VerifyResult",
     "history.restore": "RestoreResult RevertResult",
     "history.snapshot": "SnapshotResult TagResult",
-    "history.verify": "VerifyResult",
     "merging.api": "merge settle",
     "merging.document": "Settlement",
     "merging.run": "MergeResult",

@@ -1,1 +1,1 @@
-"""What git asks of a bank: drivers, their registration, and merges checked again."""
+"""Merge and diff drivers for git, their registration, and the check of merges."""

@@ -42,7 +42,7 @@ _SHOWN_PATHS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConflictFile:
-    """What waits in a conflict file.
+    """Open decisions of a conflict file.
 
     Attributes:
         open: Decisions nobody made.
@@ -142,7 +142,7 @@ _MERGE = f"merge.{DRIVER}.driver"
 
 
 class CheckCode(StrEnum):
-    """What can be wrong."""
+    """Code of a problem."""
 
     NOT_REGISTERED = "not_registered"
     OTHER_COMMAND = "other_command"
@@ -158,7 +158,7 @@ class CheckCode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckProblem:
-    """One thing that keeps banks from being merged record by record.
+    """One reason why git does not merge banks record by record.
 
     Attributes:
         where: A setting of git, or a file; what `paths` have in common, if there are any.
@@ -174,7 +174,7 @@ class CheckProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What was looked at and what is wrong.
+    """Files and settings that were checked, and their problems.
 
     Attributes:
         files: Tracked bank files, side-cars and quarantine lists.
@@ -292,7 +292,7 @@ def _start(command: str, top: Path) -> str:
 
 
 def _check_block(top: Path, merges: Mapping[str, str]) -> Iterator[CheckProblem]:
-    """Yield whether the lines in `.gitattributes` are not those this version writes."""
+    """Yield a problem unless `.gitattributes` has the lines this version writes."""
     path = find_places(Scope.LOCAL, cwd=top, env={}).attributes
     block = find_block(path.read_bytes()) if path.is_file() else None
     if block is None and DRIVER not in merges.values():
@@ -350,7 +350,7 @@ def _check_coverage(merges: Mapping[str, str], top: Path) -> Iterator[CheckProbl
 
 
 def _check_exclude(top: Path) -> Iterator[CheckProblem]:
-    """Yield whether lines of an older version keep conflict files out of sight."""
+    """Yield a problem if lines of an older version keep conflict files out of sight."""
     path = find_places(Scope.LOCAL, cwd=top, env={}).exclude
     block = find_block(path.read_bytes()) if path.is_file() else None
     if block is not None and block != exclude_block(*exclude_patterns()):
@@ -363,7 +363,7 @@ def _check_exclude(top: Path) -> Iterator[CheckProblem]:
 
 
 def _check_conflict_files(top: Path, *, is_committed_only: bool) -> Iterator[CheckProblem]:
-    """Yield the conflict files that stand, those of one kind together."""
+    """Yield one problem for each kind of unsettled conflict files."""
     groups: dict[tuple[CheckCode, str], list[StandingConflicts]] = {}
     for found in find_conflict_files(top, is_tracked_only=is_committed_only):
         kind = CheckCode.UNSETTLED, "conflicts wait for somebody to settle them"
@@ -394,7 +394,7 @@ def _check_conflict_files(top: Path, *, is_committed_only: bool) -> Iterator[Che
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport(Report):
-    """What keeps git from merging banks record by record."""
+    """Problems that keep git from merging banks record by record."""
 
     result: CheckResult
     are_conflicts_only: bool = False

@@ -1,4 +1,4 @@
-"""What git calls to merge one file.
+"""Merge driver: the command git calls to merge one file.
 
 Git hands over three temporary files and reads the second one again afterwards, whatever the
 driver says. So that one is replaced as a whole, at the very end, or not at all.
@@ -8,15 +8,16 @@ Source: gitattributes(5), "Defining a custom merge driver".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from aoebank.errors import AoebankError, BankFormatError, BankPathError, shell_word
-from aoebank.formats.provenance import parse_provenance, provenance_path
+from aoebank.errors import AoebankError, BankFormatError, BankPathError, UsageError, shell_word
+from aoebank.formats.provenance import SUFFIX, parse_provenance, provenance_path
 from aoebank.formats.registry import find_format
 from aoebank.merging.decisions import (
     CLEAN,
@@ -47,8 +48,7 @@ from aoebank.storage.bank import read_file
 from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.git.config import list_settings
 from aoebank.storage.git.merges import current_point, is_in_index
-from aoebank.storage.git.program import find_work_tree
-from aoebank.storage.git.side_cars import find_side_car
+from aoebank.storage.git.program import find_work_tree, iter_blobs, run_git, try_git
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
 from aoebank.storage.writing.staged import FileWrite, write_files
 
@@ -62,7 +62,7 @@ _HINT = "git calls this command; to merge files by hand: aoebank merge --base BA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFiles:
-    """What git calls `%O`, `%A`, `%B` and `%P`.
+    """Paths git calls `%O`, `%A`, `%B` and `%P`.
 
     Attributes:
         base: Empty where both sides added the file.
@@ -78,7 +78,7 @@ class DriverFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverCall:
-    """What git started the driver with, besides the files.
+    """Circumstances of a call of the driver, besides the files.
 
     Attributes:
         cwd: The top of the work tree, if there is one.
@@ -96,7 +96,7 @@ class DriverCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverOutcome:
-    """What was done with one file.
+    """Outcome of the merge of one file.
 
     Attributes:
         plan: What was decided.
@@ -179,7 +179,7 @@ def _context(
 
 def _load_log(path: Path, data: bytes | None, call: DriverCall) -> tuple[Provenance, ...]:
     """Return the side-car of a version, which git does not hand out."""
-    found = find_side_car(path.as_posix(), data, cwd=call.cwd, env=call.env) if data else None
+    found = _find_side_car(path.as_posix(), data, cwd=call.cwd, env=call.env) if data else None
     return parse_provenance(found or b"", provenance_path(path)).entries
 
 
@@ -221,11 +221,73 @@ def _read(path: Path) -> bytes:
         raise BankPathError(problem, path=path, hint=_HINT) from error
 
 
-_SHOWN = 5
-_POLICY = "aoebank.merge.policy=theirs"
+# ---- side-cars of the versions, which git does not hand out ----
+
+
+_LABEL = "GITHEAD_"  # `git merge` leaves the names of what it merges in the environment
+_HEADS = (
+    "HEAD",
+    "MERGE_HEAD",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "REBASE_HEAD",
+    "ORIG_HEAD",
+    "refs/stash",
+)
+
+
+def _find_side_car(path: str, data: bytes, *, cwd: Path, env: Mapping[str, str]) -> bytes | None:
+    """Return the side-car of a commit in which a bank file is `data`, or None.
+
+    Looks at what is being merged, then at all branches and tags, then through their history.
+
+    Args:
+        path: Of the bank file from the top of the work tree; it may be another one there.
+    """
+    blob = run_git(["hash-object", "--stdin"], cwd=cwd, data=data).decode("ascii").strip()
+    labels = [name.removeprefix(_LABEL) for name in env if name.startswith(_LABEL)]
+    for commits in ([*labels, *_HEADS], _all_refs(cwd)):
+        side_car = _side_car_in(commits, path, blob, cwd)
+        if side_car is not None:
+            return side_car
+    for commit in _history(blob, cwd):
+        paths = [file.path for file in iter_blobs(commit, cwd=cwd) if file.name == blob]
+        if paths:
+            return _side_car_in([commit], paths[0], blob, cwd)
+    return None
+
+
+def _side_car_in(commits: Sequence[str], path: str, blob: str, cwd: Path) -> bytes | None:
+    if not commits or "\n" in path:  # git reads one name per line
+        return None
+    names = [f"{commit}:{path}{suffix}" for commit in commits for suffix in ("", SUFFIX)]
+    data = os.fsencode("".join(f"{name}\n" for name in names))
+    result = try_git(["cat-file", "--batch-check=%(objectname)"], cwd=cwd, data=data)
+    lines = result.stdout.split(b"\n")  # none outside of a repository
+    for bank_file, side_car in zip(lines[::2], lines[1::2], strict=False):
+        if bank_file.decode() == blob:
+            is_there = not side_car.endswith((b" missing", b" ambiguous"))
+            return run_git(["cat-file", "blob", side_car.decode()], cwd=cwd) if is_there else b""
+    return None
+
+
+def _all_refs(cwd: Path) -> list[str]:
+    result = try_git(["for-each-ref", "--format=%(objectname)", "--sort=-creatordate"], cwd=cwd)
+    return list(dict.fromkeys(result.stdout.decode("ascii").split()))
+
+
+def _history(blob: str, cwd: Path) -> Iterator[str]:
+    """Yield the newest commits that added a blob or took it out."""
+    search = ["log", "--all", "--max-count=5", "--format=%H", f"--find-object={blob}"]
+    result = try_git(["-c", "log.showSignature=false", *search], cwd=cwd)
+    yield from result.stdout.decode("ascii").split()
 
 
 # ---- what is printed ----
+
+
+_SHOWN = 5
+_POLICY = "aoebank.merge.policy=theirs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -234,7 +234,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _mode_of_user() -> int:
-    """Return the permissions of a new file of this user: those of a bank are narrower."""
+    """Return the permissions of a new file of this user; files of a bank have fewer."""
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask

@@ -56,7 +56,7 @@ class CommittedFile(Three[ParsedFile | None]):
 
     @property
     def parents(self) -> tuple[ParsedFile | None, ...]:
-        """Return the versions of all parents; those behind the second are `further`."""
+        """Return the versions of all parents; parents after the second are `further`."""
         return (self.ours, self.theirs, *self.further)
 
     @property
@@ -209,7 +209,7 @@ def _has(file: ParsedFile | None, key: str) -> bool:
 
 
 def is_same_answer(a: ParsedFile | None, b: ParsedFile | None, key: str) -> bool:
-    """True if two files answer a key alike, however the answer is spelled."""
+    """True if two files have the same answer for a key, however it is spelled."""
     left = a.find(key) if a else None
     right = b.find(key) if b else None
     if a is None or b is None or left is None or right is None:

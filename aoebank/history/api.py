@@ -22,12 +22,22 @@ from aoebank.parameters.param import DRY_RUN, KEY, MOVE_TAG, OP, ROOT, SOC, WITH
 if TYPE_CHECKING:
     from aoebank.history.blame import BlameResult
     from aoebank.history.edits import EditPlan, Kept
-    from aoebank.history.log import LogResult
+    from aoebank.history.log import LogResult, VerifyResult
     from aoebank.history.restore import RestoreResult, RevertResult
     from aoebank.history.snapshot import SnapshotResult, TagResult
-    from aoebank.history.verify import VerifyResult
 
 _Plan = TypeVar("_Plan", bound="EditPlan")
+_SOURCE = Param(
+    kind=HistorySource,
+    flags=("--from",),
+    help="Which history; auto takes git's where the bank is committed.",
+)
+
+
+def _version(last: str) -> Param:
+    """Return the parameter for a version, with the way to write one of git's."""
+    help_ = f"Id, start of one, tag, latest~N, or {last}."
+    return Param(kind=str, metavar="SNAPSHOT", is_argument=True, help=help_)
 
 
 def snapshot(
@@ -119,14 +129,7 @@ def log(
             help="At most so many versions.",
         ),
     ] = None,
-    source: Annotated[
-        HistorySource | str,
-        Param(
-            kind=HistorySource,
-            flags=("--from",),
-            help="Which history; auto takes git's where the bank is committed.",
-        ),
-    ] = HistorySource.AUTO,
+    source: Annotated[HistorySource | str, _SOURCE] = HistorySource.AUTO,
 ) -> LogResult:
     """Return the versions of a bank, newest first, with what each changed.
 
@@ -142,9 +145,9 @@ def log(
 
 def verify_history(root: AnyPath | None = None) -> VerifyResult:
     """Check that the snapshots of a bank are what was stored, as `aoebank log --verify` does."""
-    from aoebank.history import verify
+    from aoebank.history import log as verb
 
-    return verify.verify_history(bank_in_use(root))
+    return verb.verify_history(bank_in_use(root))
 
 
 def blame(
@@ -155,14 +158,7 @@ def blame(
     *,
     soc: Annotated[Names, SOC] = (),
     op: Annotated[Names, OP] = (),
-    source: Annotated[
-        HistorySource | str,
-        Param(
-            kind=HistorySource,
-            flags=("--from",),
-            help="Which history; auto takes git's where the bank is committed.",
-        ),
-    ] = HistorySource.AUTO,
+    source: Annotated[HistorySource | str, _SOURCE] = HistorySource.AUTO,
 ) -> BlameResult:
     """Return which version brought a record, who made it, and what was there before."""
     from aoebank.history import blame as verb
@@ -172,15 +168,7 @@ def blame(
 
 
 def restore(
-    version: Annotated[
-        str,
-        Param(
-            kind=str,
-            metavar="SNAPSHOT",
-            is_argument=True,
-            help="Id, start of one, tag, latest~N, or git:REV.",
-        ),
-    ],
+    version: Annotated[str, _version("git:REV")],
     root: Annotated[AnyPath | None, ROOT] = None,
     *,
     soc: Annotated[Names, SOC] = (),
@@ -206,15 +194,7 @@ def restore(
 
 
 def revert(
-    version: Annotated[
-        str,
-        Param(
-            kind=str,
-            metavar="SNAPSHOT",
-            is_argument=True,
-            help="Id, start of one, tag, latest~N, or git:COMMIT.",
-        ),
-    ],
+    version: Annotated[str, _version("git:COMMIT")],
     root: Annotated[AnyPath | None, ROOT] = None,
     *,
     soc: Annotated[Names, SOC] = (),

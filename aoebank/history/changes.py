@@ -1,4 +1,4 @@
-"""What changed between two versions of a bank, record by record, as bytes."""
+"""Changes between two versions of a bank, record by record, as bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aoebank.storage.sides.side import Side, StoredSide
 
 
 class Move(StrEnum):
-    """What happened to a record."""
+    """Kind of change of a record."""
 
     ADDED = "added"
     REMOVED = "removed"

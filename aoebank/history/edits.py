@@ -29,7 +29,7 @@ from aoebank.storage.writing.staged import FileWrite, write_files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEdit:
-    """What becomes of one file.
+    """Content of one file before and after an edit.
 
     Attributes:
         name: Path below the root.
@@ -44,7 +44,7 @@ class FileEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What keeps the states before and after some edits.
+    """Snapshots that keep the states before and after some edits.
 
     Attributes:
         before: Snapshot made because the state before was not recorded, else None.
@@ -86,7 +86,7 @@ def edit_records(
 
     Raises:
         BankFormatError: the file is broken.
-        BankPathError: readers take a binary twin of it, which this would put in the wrong.
+        BankPathError: readers take its binary twin, which the edit would make wrong.
     """
     format_ = parsed.format if parsed is not None else like.format
     demand_no_binary_cache(
@@ -124,8 +124,8 @@ def apply_edits(
     Args:
         before: Files that change with them and come first; they alone are no reason to record.
 
-    All of it is written, or nothing: what a process that died left half done is put back by
-    `put_back_edits`. A file that changed since it was read is an error.
+    All files are written, or none: `put_back_edits` undoes the changes of a process that died
+    in the middle. A file that changed since it was read is an error.
 
     Raises:
         BankLockedError: another process is at it.

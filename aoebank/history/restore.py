@@ -74,7 +74,7 @@ class RevertConflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevertPlan(EditPlan):
-    """What would be taken back.
+    """Edits that take back the changes of one version.
 
     Attributes:
         taken_back: What the version did to the records that are put back.
@@ -90,7 +90,7 @@ class RevertPlan(EditPlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevertResult:
-    """A plan and what became of it; `kept` is None for a dry run."""
+    """A plan and the snapshots around its edits; `kept` is None for a dry run."""
 
     plan: RevertPlan
     kept: Kept | None
@@ -191,7 +191,7 @@ class KeptOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan(EditPlan):
-    """What would change on the way to a version.
+    """Edits that bring a bank back to a version.
 
     Attributes:
         moves: Records that are not the same; none for files that only change their spelling.
@@ -208,7 +208,7 @@ class RestorePlan(EditPlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreResult:
-    """A plan and what became of it; `kept` is None for a dry run."""
+    """A plan and the snapshots around its edits; `kept` is None for a dry run."""
 
     plan: RestorePlan
     kept: Kept | None
@@ -304,7 +304,7 @@ class _Guard:
 def _known(
     root: Path, version: Version, side: StoredSide, wanted: RecordFilter
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Return the bank files in question, and those the version knows nothing about."""
+    """Return the bank files in question, and the files of targets the version does not know."""
     here = PathSide(label=str(root), path=root).names() if root.is_dir() else ()
     names = [name for name in sorted({*here, *side.names()}) if holds_file(wanted, name)]
     snapshot = version.snapshot
@@ -414,7 +414,7 @@ class RestoreReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevertReport(Report):
-    """The records that are as they were before the version, and those that are not."""
+    """The records that are as they were before the version, and the conflicts."""
 
     result: RevertResult
     schema: str = "aoebank.revert/1"

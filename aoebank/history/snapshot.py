@@ -93,7 +93,7 @@ def delete_tag(root: Path, name: str, author: Author) -> TagResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotResult:
-    """What became of taking a snapshot.
+    """Outcome of taking a snapshot.
 
     Attributes:
         recorded: None for a dry run.
@@ -352,7 +352,7 @@ def snapshot_document(snapshot: Snapshot) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagReport(Report):
-    """What happened to one tag, or all there are."""
+    """The change of one tag, or all tags."""
 
     result: TagResult
     schema: str = "aoebank.tag/1"

@@ -36,7 +36,7 @@ from aoebank.storage.quarantine import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complaint:
-    """What is said about a bad record.
+    """Reason and terms for keeping a record out.
 
     Attributes:
         until: Last day it has to stay out; None for ever.
@@ -52,7 +52,7 @@ class Complaint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantinePlan:
-    """What becomes of a quarantine and of the bank.
+    """Changes of a quarantine and of its bank.
 
     Attributes:
         added: New entries.
@@ -70,7 +70,7 @@ class QuarantinePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineResult:
-    """A plan and what became of it; `kept` is None for a dry run."""
+    """A plan and the snapshots around its edits; `kept` is None for a dry run."""
 
     plan: QuarantinePlan
     kept: Kept | None
@@ -197,7 +197,7 @@ def list_quarantine(
     """Return the entries that a filter means, each with the bank files it is still needed for.
 
     Args:
-        expired: Only those whose last day is over.
+        expired: Only entries whose last day is over.
 
     Raises:
         BankNotFoundError: there is no such bank.

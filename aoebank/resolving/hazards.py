@@ -1,4 +1,4 @@
-"""What surprises people about the places readers look into."""
+"""Surprises in the places readers look into."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def find_hazards(
 
 
 def _troubles(scene: _Scene) -> Iterator[Hazard]:
-    """Yield one hazard per unusable path, with what each reader makes of it."""
+    """Yield one hazard per unusable path, with the consequence for each reader."""
     effects: dict[tuple[str, str, Path | None, str], list[tuple[Reader, str]]] = {}
     hints: dict[Path | None, str] = {}
     for answer in scene.answers:

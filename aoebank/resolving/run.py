@@ -33,7 +33,7 @@ from aoebank.storage.readers.rules import RULES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedWorkload:
-    """What to look for: keys where they are known, else the workload itself.
+    """Workload to look for: its keys where they are known, else the workload itself.
 
     Attributes:
         keys: Keys the workload has in a format, as its readers compute them.
@@ -215,7 +215,7 @@ ANYTHING = Query()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveResult:
-    """What each reader asked about would use.
+    """Bank, files and records each reader would use.
 
     Attributes:
         answers: One per reader, in the order asked.
@@ -279,7 +279,7 @@ def resolve(
     Args:
         around: Environment, options and permissions to go by.
         query: What is looked for.
-        readers: Whose rules to follow; none stands for those `default_readers` returns.
+        readers: Readers whose rules to follow; none stands for the ones of `default_readers`.
         writers: Whether that is all writers instead of all readers.
         workload: What to look for in the files found.
     """
@@ -298,7 +298,7 @@ def resolve(
 
 
 def default_readers(query: Query, *, writers: bool = False) -> tuple[Reader, ...]:
-    """Return all readers, or all writers; only those of operator banks for an op_type."""
+    """Return all readers, or all writers; for an op_type, only of operator banks."""
     return tuple(
         rules.reader
         for rules in RULES.values()

@@ -1,4 +1,4 @@
-"""Ship a bank: into one file, and out of it, in forms others read too."""
+"""Ship a bank: pack it into one file, unpack such a file, convert banks to rows and back."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def _format(name: str, where: Path) -> Format:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertResult:
-    """What was converted.
+    """Files and records of a conversion.
 
     Attributes:
         source: As a person wrote it.
@@ -262,7 +262,7 @@ class ConvertResult:
 
 
 def convert_bank(side: Side, output: Path, *, force: bool) -> ConvertResult:
-    """Write a bank as one file of rows, if all of it comes back from there byte for byte.
+    """Write a bank as one file of rows, if every file comes back byte for byte.
 
     Args:
         side: The bank.

@@ -1,4 +1,4 @@
-"""Put a bank into a pack: all of it or what is for some targets, and never a broken file."""
+"""Put a bank, or its files for some targets, into a pack; a broken file is refused."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _signer(opened: Pack, pack: Path, allowed: Path | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackRequest:
-    """What to put into a pack.
+    """Contents and place of a new pack.
 
     Attributes:
         output: The archive to write.

@@ -188,7 +188,7 @@ class Bank:
         return record
 
     def iter_records(self, file: Path) -> Iterator[Record]:
-        """Yield the records of a file in its order; those that cannot be read are passed over.
+        """Yield the records of a file in its order; unreadable records are passed over.
 
         Raises:
             BankFormatError: the file is broken.
@@ -197,7 +197,7 @@ class Bank:
         return loaded.parsed.iter_records() if loaded else iter(())
 
     def iter_files(self) -> Iterator[Path]:
-        """Yield the bank files of the tree, sorted, those too that cannot be read.
+        """Yield the bank files of the tree, sorted, unreadable ones included.
 
         Raises:
             BankPathError: a folder, or a file that may be a bank, cannot be read; at the end.
@@ -223,10 +223,11 @@ class Bank:
         return tuple(sorted({name for name in found if name}))
 
     def put(self, file: Path, records: Iterable[Record], lines: Iterable[Provenance] = ()) -> None:
-        """Store records, replacing those of the same keys; the rest stays byte for byte.
+        """Store records, each in place of the one of its key; the rest stays byte for byte.
 
-        Where the order means nothing a new file is sorted by key, and a sorted one stays so: tuning
-        in another order gives the same bytes. In others new records come last.
+        Where the order of records means nothing, a new file is sorted by key, and a sorted one
+        stays so: tuning in another order gives the same bytes. In other files new records come
+        last.
 
         Args:
             file: The bank file.

@@ -1,4 +1,4 @@
-"""What this machine says of itself, for the history of a bank and for fingerprints."""
+"""Facts about this machine, for the history of a bank and for fingerprints."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ cannot be read is an error and not passed over: it may be the one that keeps a b
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from aoebank.model.finding import Location
 from aoebank.model.json_value import JsonValue
 from aoebank.model.quarantine import Quarantine, QuarantineEntry, sorted_entries
 from aoebank.storage.bank import read_file
-from aoebank.storage.writing.staged import update_file
 
 FOLDER = ".aoebank"
 FILE = "quarantine.jsonl"
@@ -124,29 +123,8 @@ def entry_document(entry: QuarantineEntry) -> dict[str, JsonValue]:
     return {**members, **entry.extra}
 
 
-def update_quarantine(
-    root: Path, change: Callable[[Quarantine], Iterable[QuarantineEntry]]
-) -> Quarantine:
-    """Replace the entries of a bank by what `change` makes of them, under the file's lock.
-
-    Raises:
-        BankFormatError: the file is broken; it is left as it is.
-        BankPathError: it cannot be written.
-    """
-    path = quarantine_path(root)
-    result = Quarantine()
-
-    def edit(old: bytes | None) -> bytes:
-        nonlocal result
-        result = Quarantine(sorted_entries(change(parse_quarantine(old or b"", path))))
-        return serialize_quarantine(result)
-
-    update_file(path, edit, root=root)
-    return result
-
-
 class _LineError(ValueError):
-    """What is wrong with a line."""
+    """Problem of a line."""
 
     def __init__(self, problem: str, got: object = None, expected: object = None) -> None:
         super().__init__(problem)

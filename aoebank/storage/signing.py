@@ -1,4 +1,4 @@
-"""Signatures of what is shipped, by OpenSSH: the keys are those people sign commits with.
+"""Signatures of packs, by OpenSSH: people sign commits with the same keys.
 
 Source: ssh-keygen(1), `-Y sign`, `-Y find-principals`, `-Y verify`; PROTOCOL.sshsig of OpenSSH.
 """

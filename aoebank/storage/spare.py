@@ -60,7 +60,7 @@ class SpareBank:
         self._bank = self.failure = None
 
     def put(self, file: Path, records: Iterable[Record], lines: Iterable[Provenance]) -> None:
-        """Store records and lines in the second bank; `file` is a file of it."""
+        """Store records and lines in the second bank, in which `file` lies."""
         assert self._bank is not None
         records, lines = tuple(records), tuple(lines)
         if file not in self._earlier_lines:
@@ -107,7 +107,7 @@ class BankWithSpare(Bank):
         return super().find(file, key)
 
     def iter_records(self, file: Path) -> Iterator[Record]:
-        """Yield the records of the bank, those the run has replaced or added instead and last."""
+        """Yield the records of the bank the run has not replaced, then the records of the run."""
         second = self._second(file)
         if second is None:
             yield from super().iter_records(file)
@@ -121,7 +121,7 @@ class BankWithSpare(Bank):
                 yield record
 
     def iter_provenance(self, file: Path, key: str | None = None) -> Iterator[Provenance]:
-        """Yield the lines of the bank, then those of the run."""
+        """Yield the lines of the bank, then the lines of the run."""
         yield from super().iter_provenance(file, key)
         second = self._second(file)
         if second is not None:

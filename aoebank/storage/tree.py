@@ -1,4 +1,4 @@
-"""What lies in a bank tree: bank files, side-cars, left-overs, strangers."""
+"""Contents of a bank tree: bank files, side-cars, left-overs, strangers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HINTS = {NO_FILE: "move it out of the bank", NOWHERE: NOWHERE_HINT}
 
 
 class FileKind(StrEnum):
-    """What a file in a bank tree is."""
+    """Kind of a file in a bank tree."""
 
     BANK = "bank"
     SIDE_CAR = "side_car"

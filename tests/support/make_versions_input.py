@@ -15,7 +15,6 @@ from pathlib import Path
 from aoebank import Bank, Record
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
-from aoebank.storage.quarantine import update_quarantine
 from aoebank.testing.factories import make_provenance, make_record
 from support import version_banks as banks
 
@@ -41,7 +40,7 @@ def make() -> None:
         _entry(make_record(1), "LRN", banks.SOC, "hangs now and then", None),
         _entry(make_record(1), "Softmax", OTHER, "aicore error", "T-3", date(2020, 12, 31)),
     ]
-    update_quarantine(ROOT, lambda old: entries)
+    banks.keep_out(ROOT, *entries)
     (ROOT / ".aoebank" / ".gitignore").unlink()  # this history is to be committed
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 import subprocess
 from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from aoebank import Bank, Record, SnapshotResult
+from aoebank import Bank, Record, SnapshotResult, load_quarantine
 from aoebank.history.snapshot import take_snapshot
+from aoebank.model.quarantine import QuarantineEntry
 from aoebank.model.snapshot import Author
 from aoebank.storage.bank import load_file
+from aoebank.storage.history.database import history_path
+from aoebank.storage.quarantine import quarantine_path, serialize_quarantine
 
 SOC = "x86-64-v4"
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -53,11 +58,28 @@ def snap_id(root: Path, message: str = "", **options: object) -> str:
     return recorded.snapshot.id
 
 
+def keep_out(root: Path, *entries: QuarantineEntry) -> None:
+    """Add entries to the quarantine of a bank."""
+    path = quarantine_path(root)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(serialize_quarantine([*load_quarantine(root), *entries]))
+
+
 def costs(root: Path, op: str = "Softmax", soc: str = SOC) -> Mapping[str, float | None]:
     """Return the times in a bank file by key."""
     return {
         record.key: record.cost_us for record in load_file(file_of(root, op, soc)).iter_records()
     }
+
+
+def tamper(root: Path, statement: str) -> None:
+    """Change the database of a history in a way its triggers refuse."""
+    with closing(sqlite3.connect(history_path(root))) as connection:
+        triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+        for (name,) in triggers.fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute(statement)
+        connection.commit()
 
 
 def state(root: Path) -> Mapping[str, str]:

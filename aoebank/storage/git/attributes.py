@@ -1,4 +1,4 @@
-"""What git is told about bank files, in a marked block among other people's lines.
+"""Lines for git about bank files, in a marked block among other people's lines.
 
 Source: gitattributes(5), "Defining a custom merge driver" and "Performing text diffs of
 binary files".

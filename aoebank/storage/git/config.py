@@ -13,7 +13,7 @@ from aoebank.storage.git.program import run_git, try_git
 
 
 class Scope(StrEnum):
-    """Whose settings: of this clone, or of this user."""
+    """Owner of settings: this clone, or this user."""
 
     LOCAL = "local"
     GLOBAL = "global"

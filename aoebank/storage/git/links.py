@@ -23,7 +23,7 @@ _MOST_STEPS = 40  # links on one way, as Linux has it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitFiles:
-    """Files of a commit by their paths from the top, those behind links too.
+    """Files of a commit by their paths from the top, files behind links included.
 
     Attributes:
         blobs: Object names.
@@ -36,7 +36,7 @@ class CommitFiles:
     targets: dict[str, str] = field(default_factory=dict)
 
     def paths(self) -> set[str]:
-        """Return the paths of all of them, those that cannot be read too."""
+        """Return the paths of all files, unreadable ones included."""
         return {*self.blobs, *self.closed}
 
     def plus(self, other: CommitFiles) -> CommitFiles:
@@ -48,7 +48,7 @@ class CommitFiles:
         )
 
     def only(self, paths: Collection[str]) -> CommitFiles:
-        """Return those of these paths."""
+        """Return the files of these paths."""
         members = (
             {path: member[path] for path in paths if path in member}
             for member in (self.blobs, self.closed, self.targets)
@@ -58,7 +58,7 @@ class CommitFiles:
 
 
 class _LinkError(Exception):
-    """Why a link leads to nothing here."""
+    """Reason why a link leads to nothing here."""
 
 
 def resolve_links(blobs: Iterable[Blob], inside: str, read: Callable[[str], bytes]) -> CommitFiles:
@@ -144,7 +144,7 @@ class _Tree:
                     links += self._add(name, path, found)
 
     def _iter_folders(self, shown: str, real: str, seen: set[str]) -> Iterator[tuple[str, str]]:
-        """Yield a folder and those below it, unless walked before; hidden ones may be again."""
+        """Yield a folder and its subfolders, unless walked before; hidden ones may be again."""
         folders = [(shown, real, False)]
         while folders:
             place, folder, is_hidden = folders.pop()

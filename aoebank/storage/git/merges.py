@@ -26,7 +26,7 @@ _OURS, _THEIRS = b"2", b"3"  # stages of the index
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePoint:
-    """Where a file was merged.
+    """Commit and version that one file was merged at.
 
     Attributes:
         head: Commit the work tree was at.
@@ -38,7 +38,7 @@ class MergePoint:
 
 
 class Standing(StrEnum):
-    """How a work tree is to the merge a conflict was met in."""
+    """Relation of a work tree to the merge in which a conflict was met."""
 
     CURRENT = "current"  # in the middle of it, or at the commit it made
     COMMITTED = "committed"  # commits stand on top of where it was met

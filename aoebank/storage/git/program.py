@@ -66,7 +66,7 @@ def run_git(arguments: Sequence[str], *, cwd: Path, data: bytes | None = None) -
 def try_git(
     arguments: Sequence[str], *, cwd: Path, data: bytes | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run git and return what came of it, whatever its exit code is.
+    """Run git and return its result, whatever its exit code is.
 
     Raises:
         HistoryError: git is not there.

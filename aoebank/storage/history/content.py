@@ -2,8 +2,8 @@
 
 A file is cut behind each record (a side-car behind each line). Pieces the file had in the
 snapshot before are named by where they are; the others go, in their order, into new chunks
-that are compressed as a whole. So a million records of which ten thousand changed cost those
-ten thousand and a list of runs, and a file comes back byte for byte.
+that are compressed as a whole. So a million records of which ten thousand changed cost ten
+thousand records and a list of runs, and a file comes back byte for byte.
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from sqlite3 import Connection
 
 from aoebank.errors import HistoryError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.digest import DIGEST_BYTES, record_digest, record_set_hash
 from aoebank.model.digest import sha256_of
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
+from aoebank.model.snapshot import Member
 
 CHUNK_BYTES = 256 * 1024
 _LEVEL = 6
@@ -73,41 +71,67 @@ class Chunk:
         return data
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Packing:
     """A file on its way into the store.
 
     Attributes:
+        member: The file; its `content` is 0 unless the store has the bytes already.
         runs: Pieces of the file, as first place and number; chunks not stored yet count down
             from -1.
-        chunks: Those, in order.
+        chunks: New chunks, in order.
     """
 
-    sha256: str
-    format: str
-    size_bytes: int
-    records: int = 0
-    record_set: str = ""
+    member: Member
     runs: list[tuple[int, int, int]] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
+    _pieces: list[bytes] = field(default_factory=list)
+    _digests: list[bytes] = field(default_factory=list)
+    _size: int = 0
+
+    def add_known(self, chunk: int, position: int) -> None:
+        """Add a piece that is stored: a run goes on, or a new one begins."""
+        if self.runs:
+            last, first, count = self.runs[-1]
+            if last == chunk and first + count == position:
+                self.runs[-1] = (last, first, count + 1)
+                return
+        self.runs.append((chunk, position, 1))
+
+    def add_new(self, piece: bytes, digest: bytes) -> None:
+        """Add a new piece to the chunk that is being filled."""
+        self.add_known(-1 - len(self.chunks), len(self._pieces))
+        self._pieces.append(piece)
+        self._digests.append(digest)
+        self._size += len(piece)
+        if self._size >= CHUNK_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """End the chunk that is being filled."""
+        if not self._pieces:
+            return
+        lengths, data = array("Q", map(len, self._pieces)), b"".join(self._pieces)
+        has_records = any(digest != _NO_RECORD for digest in self._digests)
+        records = b"".join(self._digests) if has_records else b""
+        digest, packed = _digest(lengths, records, data), zlib.compress(data, _LEVEL)
+        self.chunks.append(Chunk(digest=digest, lengths=lengths, records=records, data=packed))
+        self._pieces, self._digests, self._size = [], [], 0
 
 
 def pack(
     data: bytes, parsed: ParsedFile | None, known: dict[bytes, Place], digests: dict[int, bytes]
 ) -> Packing:
-    """Return the packing of a file: shared runs and new bytes.
+    """Return the packing of a file without a name: shared runs and new bytes.
 
     Args:
         parsed: The file as a bank file; None for any other, which is cut into lines.
         known: Places of pieces that are stored, by `piece_name`.
         digests: Record digests of each chunk `known` speaks of.
     """
-    packing = Packing(
-        sha256=sha256_of(data),
-        size_bytes=len(data),
-        format=str(parsed.format.name) if parsed else "",
-    )
-    fresh = _Fresh(packing)
+    format_ = str(parsed.format.name) if parsed else ""
+    file = Member(name="", content=0, sha256=sha256_of(data), size_bytes=len(data), format=format_)
+    packing = Packing(member=file)
     records: list[bytes] = []
     if parsed is not None and not all(a < b for a, b in pairwise([0, *parsed.ends])):
         parsed = None  # so broken that its records overlap
@@ -117,16 +141,16 @@ def pack(
         if place is not None:
             chunk, position = place
             digest = _digest_at(digests[chunk], position)
-            _add_run(packing.runs, chunk, position)
+            packing.add_known(chunk, position)
         else:
             has_record = parsed is not None and number < len(parsed)
             digest = record_digest(parsed.raw(number)) if parsed and has_record else _NO_RECORD
-            fresh.add(piece, digest)
+            packing.add_new(piece, digest)
         if digest != _NO_RECORD:
             records.append(digest)
-    fresh.flush()
-    packing.records = len(records)
-    packing.record_set = record_set_hash(records) if parsed else ""
+    packing.flush()
+    record_set = record_set_hash(records) if parsed else ""
+    packing.member = replace(file, records=len(records), record_set=record_set)
     return packing
 
 
@@ -135,10 +159,10 @@ def piece_name(piece: bytes) -> bytes:
     return hashlib.blake2b(piece, digest_size=16).digest()
 
 
-def load_chunks(database: Database, numbers: Iterable[int]) -> Iterator[Chunk]:
+def load_chunks(database: Connection, numbers: Iterable[int]) -> Iterator[Chunk]:
     """Yield stored chunks one by one."""
     for number in numbers:
-        found = database.conn.execute(
+        found = database.execute(
             "SELECT digest, lengths, records, data FROM chunk WHERE id = ?", [number]
         ).fetchone()
         if found is None:
@@ -149,15 +173,13 @@ def load_chunks(database: Database, numbers: Iterable[int]) -> Iterator[Chunk]:
         )
 
 
-def read_content(database: Database, number: int) -> bytes:
+def read_content(database: Connection, number: int) -> bytes:
     """Return the bytes of a stored file.
 
     Raises:
         HistoryError: they are not what was stored.
     """
-    found = database.conn.execute(
-        "SELECT sha256, runs FROM content WHERE id = ?", [number]
-    ).fetchone()
+    found = database.execute("SELECT sha256, runs FROM content WHERE id = ?", [number]).fetchone()
     if found is None:
         raise _damaged(f"file {number}")
     sha256, data = found[0], _join(database, decode_runs(found[1]))
@@ -166,7 +188,7 @@ def read_content(database: Database, number: int) -> bytes:
     return data
 
 
-def _join(database: Database, runs: list[tuple[int, int, int]]) -> bytes:
+def _join(database: Connection, runs: list[tuple[int, int, int]]) -> bytes:
     """Return the bytes of runs; each chunk is unpacked once, one at a time."""
     by_chunk: dict[int, list[int]] = {}
     for place, (chunk, _, _) in enumerate(runs):
@@ -215,50 +237,6 @@ def unpack_numbers(data: bytes) -> array[int]:
     if sys.byteorder == "big":
         words.byteswap()
     return array("Q", accumulate(words, lambda total, word: (total + word) % 2**64))
-
-
-class _Fresh:
-    """Collects new pieces into chunks and notes where they went."""
-
-    def __init__(self, packing: Packing) -> None:
-        self._packing = packing
-        self._pieces: list[bytes] = []
-        self._digests: list[bytes] = []
-        self._size = 0
-
-    def add(self, piece: bytes, digest: bytes) -> None:
-        packing = self._packing
-        _add_run(packing.runs, -1 - len(packing.chunks), len(self._pieces))
-        self._pieces.append(piece)
-        self._digests.append(digest)
-        self._size += len(piece)
-        if self._size >= CHUNK_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        if not self._pieces:
-            return
-        lengths, data = array("Q", map(len, self._pieces)), b"".join(self._pieces)
-        has_records = any(digest != _NO_RECORD for digest in self._digests)
-        records = b"".join(self._digests) if has_records else b""
-        self._packing.chunks.append(
-            Chunk(
-                digest=_digest(lengths, records, data),
-                lengths=lengths,
-                records=records,
-                data=zlib.compress(data, _LEVEL),
-            )
-        )
-        self._pieces, self._digests, self._size = [], [], 0
-
-
-def _add_run(runs: list[tuple[int, int, int]], chunk: int, position: int) -> None:
-    if runs:
-        last, first, count = runs[-1]
-        if last == chunk and first + count == position:
-            runs[-1] = (last, first, count + 1)
-            return
-    runs.append((chunk, position, 1))
 
 
 def _cuts(data: bytes, parsed: ParsedFile | None) -> Iterator[int]:

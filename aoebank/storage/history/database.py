@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from sqlite3 import Connection
 from urllib.parse import quote
 
 from aoebank.errors import (
@@ -25,9 +25,6 @@ from aoebank.errors import (
 )
 from aoebank.storage.writing.atomic import FILE_MODE, give_to_owner_of, make_directories, real_place
 from aoebank.storage.writing.staged import update_file
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 FOLDER = ".aoebank"
 FILE = "history.db"
@@ -77,7 +74,7 @@ def find_history(place: Path) -> Path | None:
 
 
 @contextmanager
-def open_history(root: Path, *, create: bool = False) -> Iterator[Database]:
+def open_history(root: Path, *, create: bool = False) -> Iterator[Connection]:
     """Give the database of a bank's history.
 
     Args:
@@ -104,20 +101,20 @@ def open_history(root: Path, *, create: bool = False) -> Iterator[Database]:
             _check_schema(database, path, create=create)
             yield database
         finally:
-            database.conn.close()
+            database.close()
 
 
 @contextmanager
-def transaction(database: Database) -> Iterator[None]:
+def transaction(database: Connection) -> Iterator[None]:
     """Hold the write lock; all that was written stays if nothing raises, else nothing."""
-    database.conn.execute("BEGIN IMMEDIATE")
+    database.execute("BEGIN IMMEDIATE")
     try:
         yield
     except BaseException:
-        if database.conn.in_transaction:  # a full disk has rolled it back already
-            database.conn.execute("ROLLBACK")
+        if database.in_transaction:  # a full disk has rolled it back already
+            database.execute("ROLLBACK")
         raise
-    database.conn.execute("COMMIT")
+    database.execute("COMMIT")
 
 
 def _prepare_place(root: Path) -> None:
@@ -132,10 +129,8 @@ def _prepare_place(root: Path) -> None:
         os.close(descriptor)
 
 
-def connect(path: Path) -> Database:
+def connect(path: Path) -> Connection:
     """Open a history that is there."""
-    from sqlite_utils import Database
-
     # `rw` also reads a file we may not write; with `ro` a dead writer's journal is in the way
     place = f"file:{quote(os.fsencode(path))}?mode=rw"
     connection = sqlite3.connect(place, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None)
@@ -143,27 +138,28 @@ def connect(path: Path) -> Database:
         connection.execute("PRAGMA synchronous = EXTRA")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA trusted_schema = OFF")
-        return Database(connection)
+        connection.row_factory = sqlite3.Row
+        return connection
     except BaseException:
         connection.close()
         raise
 
 
-def _check_schema(database: Database, path: Path, *, create: bool) -> None:
+def _check_schema(database: Connection, path: Path, *, create: bool) -> None:
     found = _user_version(database)
-    if found == 0 and create and not database.table_names():
+    if found == 0 and create and not _table_names(database):
         with transaction(database):
             if _user_version(database) == 0:  # nobody else was first
                 _make_tables(database)
         found = _user_version(database)
-    application = database.conn.execute("PRAGMA application_id").fetchone()[0]
-    if found == 0 and not database.table_names():
+    application = database.execute("PRAGMA application_id").fetchone()[0]
+    if found == 0 and not _table_names(database):
         raise HistoryError(
             "history is empty: its first snapshot did not end",
             where=str(path),
             hint=f"aoebank snapshot {shell_word(path.parent.parent)}",
         )
-    if application != _APPLICATION_ID or not set(TABLES) <= set(database.table_names()):
+    if application != _APPLICATION_ID or not set(TABLES) <= _table_names(database):
         raise HistoryError("is no history of a bank", where=str(path), hint=_HINT)
     if found > SCHEMA_VERSION:
         raise HistoryError(
@@ -175,11 +171,17 @@ def _check_schema(database: Database, path: Path, *, create: bool) -> None:
         )
 
 
-def _user_version(database: Database) -> int:
-    return int(database.conn.execute("PRAGMA user_version").fetchone()[0])
+def _table_names(database: Connection) -> set[str]:
+    return {
+        name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    }
 
 
-def _make_tables(database: Database) -> None:
+def _user_version(database: Connection) -> int:
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _make_tables(database: Connection) -> None:
     from aoebank import __version__
 
     is_strict = sqlite3.sqlite_version_info >= (3, 37)
@@ -187,17 +189,17 @@ def _make_tables(database: Database) -> None:
     without_rowid = "STRICT, WITHOUT ROWID" if is_strict else "WITHOUT ROWID"
     for statement in _TABLES.format(strict=strict, without_rowid=without_rowid).split(";"):
         if statement.strip():
-            database.conn.execute(statement)
+            database.execute(statement)
     for table in TABLES:
         for verb in ("UPDATE", "DELETE"):
-            database.conn.execute(
+            database.execute(
                 f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
                 "BEGIN SELECT RAISE(ABORT, 'a history is only added to'); END"
             )
-    database.conn.execute("INSERT INTO meta VALUES ('schema', 'aoebank.history/1')")
-    database.conn.execute("INSERT INTO meta VALUES ('made_by', ?)", [f"aoebank {__version__}"])
-    database.conn.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-    database.conn.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    database.execute("INSERT INTO meta VALUES ('schema', 'aoebank.history/1')")
+    database.execute("INSERT INTO meta VALUES ('made_by', ?)", [f"aoebank {__version__}"])
+    database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 @contextmanager

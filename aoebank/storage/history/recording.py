@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from sqlite3 import Connection
 
 from aoebank.errors import BankNotFoundError
 from aoebank.formats.protocol import ParsedFile, find_error
@@ -31,9 +31,6 @@ from aoebank.storage.history.store import (
 )
 from aoebank.storage.tree import FileKind, find_closed, iter_tree
 
-if TYPE_CHECKING:
-    from sqlite_utils import Database
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankFile:
@@ -56,7 +53,7 @@ class BankFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What became of taking a snapshot.
+    """Snapshot that was taken, or found to be up to date.
 
     Attributes:
         snapshot: The new one, or the latest when nothing has changed since.
@@ -117,7 +114,7 @@ def demand_readable(root: Path) -> None:
 
 
 def record(
-    database: Database,
+    database: Connection,
     root: Path,
     draft: Snapshot,
     *,
@@ -141,7 +138,7 @@ def record(
         raise BankNotFoundError("no such bank", path=root, expected="a directory")
     snapshots = list_snapshots(database)
     before = members_of(database, snapshots[-1]) if snapshots else {}
-    files: dict[str, Member | Packing] = {}
+    files: dict[str, Packing] = {}
     broken = []
     for file in iter_bank_files(root, wanted):
         files[file.name] = _pack(database, file, before)
@@ -161,18 +158,18 @@ def record(
 
 
 def _add(
-    database: Database,
+    database: Connection,
     draft: Snapshot,
-    files: Mapping[str, Member | Packing],
+    files: Mapping[str, Packing],
     wanted: Callable[[str], bool],
     broken: tuple[str, ...],
 ) -> Recorded:
     snapshots = list_snapshots(database)  # another process may have been first
     latest = snapshots[-1] if snapshots else None
     before = members_of(database, latest) if latest else {}
-    kept = {name: member for name, member in before.items() if not wanted(name)}
-    members: dict[str, Member | Packing] = dict(sorted({**kept, **files}.items()))
-    final = {name: _member(name, member) for name, member in members.items()}
+    kept = {name: Packing(member=file) for name, file in before.items() if not wanted(name)}
+    packings = dict(sorted({**kept, **files}.items()))
+    final = {name: packing.member for name, packing in packings.items()}
     scope = _scope(latest, draft)
     if latest and scope == latest.scope and _digests(final) == _digests(before):
         return Recorded(snapshot=latest, members=before, is_new=False, broken=broken)
@@ -184,56 +181,39 @@ def _add(
         record_set=bank_record_set(final),
     )
     snapshot = replace(snapshot, id=snapshot_id(snapshot, final))
-    add_snapshot(database, snapshot, members)
+    add_snapshot(database, snapshot, packings)
     return Recorded(
         snapshot=snapshot, members=members_of(database, snapshot), is_new=True, broken=broken
     )
 
 
-def _pack(database: Database, file: BankFile, before: Mapping[str, Member]) -> Member | Packing:
-    """Return the member a file is stored as already, or its packing."""
-    sha256 = sha256_of(file.data)
+def _pack(database: Connection, file: BankFile, before: Mapping[str, Member]) -> Packing:
+    """Return a file as the store has it already, or packed."""
     format_name = str(file.parsed.format.name) if file.parsed else ""
-    stored = find_content(database, sha256, format_name)
+    stored = find_content(database, sha256_of(file.data), format_name)
     if stored is not None:
-        return replace(stored, name=file.name)
+        return Packing(member=replace(stored, name=file.name))
     known, digests = _known_pieces(database, before.get(file.name), format_name)
-    return pack(file.data, file.parsed, known, digests)
+    packing = pack(file.data, file.parsed, known, digests)
+    packing.member = replace(packing.member, name=file.name)
+    return packing
 
 
 def _known_pieces(
-    database: Database, member: Member | None, format_name: str
+    database: Connection, member: Member | None, format_name: str
 ) -> tuple[dict[bytes, Place], dict[int, bytes]]:
     """Return the pieces a file had in the snapshot before."""
     known: dict[bytes, Place] = {}
     digests: dict[int, bytes] = {}
     if member is None or member.format != format_name:
         return known, digests
-    for chunk in load_chunks(database, _chunks_of(database, member)):
+    query = "SELECT runs FROM content WHERE id = ?"
+    runs = decode_runs(database.execute(query, [member.content]).fetchone()[0])
+    for chunk in load_chunks(database, dict.fromkeys(chunk for chunk, _, _ in runs)):
         digests[chunk.id] = chunk.records
         for position, piece in enumerate(chunk.pieces()):
             known.setdefault(piece_name(piece), (chunk.id, position))
     return known, digests
-
-
-def _chunks_of(database: Database, member: Member) -> Iterable[int]:
-    query = "SELECT runs FROM content WHERE id = ?"
-    runs = decode_runs(database.conn.execute(query, [member.content]).fetchone()[0])
-    return dict.fromkeys(chunk for chunk, _, _ in runs)
-
-
-def _member(name: str, member: Member | Packing) -> Member:
-    if isinstance(member, Member):
-        return member
-    return Member(
-        name=name,
-        content=0,
-        sha256=member.sha256,
-        size_bytes=member.size_bytes,
-        format=member.format,
-        records=member.records,
-        record_set=member.record_set,
-    )
 
 
 def _digests(members: Mapping[str, Member]) -> dict[str, tuple[str, str]]:
@@ -241,7 +221,7 @@ def _digests(members: Mapping[str, Member]) -> dict[str, tuple[str, str]]:
 
 
 def _scope(latest: Snapshot | None, draft: Snapshot) -> tuple[str, ...] | None:
-    """Return the soc_versions a snapshot knows about, those of the one before included."""
+    """Return the soc_versions a snapshot knows about, with the ones of the snapshot before."""
     if draft.scope is None or (latest is not None and latest.scope is None):
         return None
     return tuple(sorted({*draft.scope, *(latest.scope or () if latest else ())}))

@@ -8,23 +8,26 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from sqlite3 import Connection, Row
 
 from aoebank.errors import HistoryError
 from aoebank.model.snapshot import Member, Snapshot, bank_record_set, snapshot_id
-from aoebank.storage.history.content import Packing, encode_runs, pack_numbers
+from aoebank.storage.history.content import Chunk, Packing, encode_runs, pack_numbers
 from aoebank.storage.history.database import transaction
 
-if TYPE_CHECKING:
-    from sqlite_utils import Database
-
+_SNAPSHOT = (
+    *("id", "parent", "who", "time", "message", "environment", "scope"),
+    *("records", "record_set"),
+)
+_CONTENT = ("sha256", "format", "size_bytes", "records", "record_set")
+_FILE = f"content.id AS content, {', '.join(_CONTENT)}"
 _TABLE = "CREATE TABLE IF NOT EXISTS counts (snapshot TEXT PRIMARY KEY, moves TEXT, socs TEXT)"
 _FIND = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'counts'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How many records moved.
+    """Numbers of records that moved.
 
     Attributes:
         moves: By what happened to them.
@@ -35,20 +38,20 @@ class Counts:
     socs: Mapping[str, int]
 
 
-def put_counts(database: Database, snapshot: str, counts: Counts) -> None:
+def put_counts(database: Connection, snapshot: str, counts: Counts) -> None:
     """Note the counts of a snapshot, by its full id; what is noted already stays."""
     texts = [json.dumps(dict(part), sort_keys=True) for part in (counts.moves, counts.socs)]
     with transaction(database):
-        database.conn.execute(_TABLE)
-        database.conn.execute("INSERT OR IGNORE INTO counts VALUES (?, ?, ?)", [snapshot, *texts])
+        database.execute(_TABLE)
+        database.execute("INSERT OR IGNORE INTO counts VALUES (?, ?, ?)", [snapshot, *texts])
 
 
-def list_counts(database: Database) -> dict[str, Counts]:
+def list_counts(database: Connection) -> dict[str, Counts]:
     """Return the counts that are noted, by id; one that cannot be read is passed over."""
-    if database.conn.execute(_FIND).fetchone() is None:
+    if database.execute(_FIND).fetchone() is None:
         return {}
     found = {}
-    for snapshot, *texts in database.conn.execute("SELECT snapshot, moves, socs FROM counts"):
+    for snapshot, *texts in database.execute("SELECT snapshot, moves, socs FROM counts"):
         try:
             moves, socs = (
                 {str(name): int(number) for name, number in json.loads(text).items()}
@@ -67,23 +70,22 @@ _HEX = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,99}", re.ASCII)
 
 
-def list_snapshots(database: Database) -> tuple[Snapshot, ...]:
+def list_snapshots(database: Connection) -> tuple[Snapshot, ...]:
     """Return all snapshots, oldest first."""
     tags: dict[str, list[str]] = {}
     for name, id_ in list_tags(database).items():
         tags.setdefault(id_, []).append(name)
-    columns = "id, parent, who, time, message, environment, scope, records, record_set"
-    query = f"SELECT {columns} FROM snapshot ORDER BY number"
-    return tuple(_snapshot(row, tags) for row in database.query(query))
+    query = f"SELECT {', '.join(_SNAPSHOT)} FROM snapshot ORDER BY number"
+    return tuple(_snapshot(row, tags) for row in database.execute(query))
 
 
-def list_tags(database: Database) -> dict[str, str]:
+def list_tags(database: Connection) -> dict[str, str]:
     """Return the id of the snapshot each tag means now, sorted by name; the last line counts."""
     query = """
         SELECT name, snapshot FROM tag WHERE number IN (SELECT max(number) FROM tag GROUP BY name)
         AND snapshot IS NOT NULL ORDER BY name
     """
-    return {found["name"]: found["snapshot"] for found in database.query(query)}
+    return {found["name"]: found["snapshot"] for found in database.execute(query)}
 
 
 def find_snapshot(snapshots: tuple[Snapshot, ...], reference: str) -> Snapshot:
@@ -118,22 +120,19 @@ def find_snapshot(snapshots: tuple[Snapshot, ...], reference: str) -> Snapshot:
     return found[0]
 
 
-def members_of(database: Database, snapshot: Snapshot) -> dict[str, Member]:
+def members_of(database: Connection, snapshot: Snapshot) -> dict[str, Member]:
     """Return the files of a snapshot by their path below the root, sorted.
 
     Raises:
         HistoryError: a name would lead out of the bank.
     """
-    query = """
-        SELECT member.name, content.id AS content, sha256, format, size_bytes,
-               content.records AS records, content.record_set AS record_set
-        FROM member JOIN content ON content.id = member.content
-        JOIN snapshot ON snapshot.number = member.snapshot
-        WHERE snapshot.id = ? ORDER BY member.name
+    query = f"""
+        SELECT member.name, {_FILE} FROM member JOIN content ON content.id = member.content
+        WHERE member.snapshot = (SELECT number FROM snapshot WHERE id = ?) ORDER BY member.name
     """
     members = (
         Member(**{**found, "name": _name(found["name"])})
-        for found in database.query(query, [snapshot.id])
+        for found in database.execute(query, [snapshot.id])
     )
     return {member.name: member for member in members}
 
@@ -156,75 +155,51 @@ def demand_whole(snapshot: Snapshot, members: Mapping[str, Member]) -> None:
     )
 
 
-def add_snapshot(
-    database: Database, snapshot: Snapshot, members: Mapping[str, Member | Packing]
-) -> None:
+def add_snapshot(database: Connection, snapshot: Snapshot, packings: Mapping[str, Packing]) -> None:
     """Store a snapshot and what is new of its files; the caller holds the write lock.
 
     Args:
-        members: Files by name; stored ones and new ones.
+        packings: Files by name; stored ones and new ones.
     """
-    scope = None if snapshot.scope is None else json.dumps(list(snapshot.scope))
-    cursor = database.conn.execute(
-        "INSERT INTO snapshot (id, parent, who, time, message, environment, scope, records, "
-        "record_set) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            snapshot.id,
-            snapshot.parent,
-            snapshot.who,
-            snapshot.time,
-            snapshot.message,
-            json.dumps(dict(snapshot.environment), sort_keys=True),
-            scope,
-            snapshot.records,
-            snapshot.record_set,
-        ],
+    number = _insert(
+        database,
+        "snapshot",
+        {
+            **{name: getattr(snapshot, name) for name in _SNAPSHOT},
+            "environment": json.dumps(dict(snapshot.environment), sort_keys=True),
+            "scope": None if snapshot.scope is None else json.dumps(list(snapshot.scope)),
+        },
     )
-    for name, member in members.items():
-        content = member.content if isinstance(member, Member) else add_content(database, member)
-        database.conn.execute(
-            "INSERT INTO member (snapshot, name, content) VALUES (?, ?, ?)",
-            [cursor.lastrowid, os.fsencode(name), content],
-        )
+    for name, packing in packings.items():
+        content = packing.member.content or add_content(database, packing)
+        values = {"snapshot": number, "name": os.fsencode(name), "content": content}
+        _insert(database, "member", values)
 
 
-def add_content(database: Database, packing: Packing) -> int:
+def add_content(database: Connection, packing: Packing) -> int:
     """Store the bytes of a file unless they are there already; return their number."""
-    found = find_content(database, packing.sha256, packing.format)
+    file = packing.member
+    found = find_content(database, file.sha256, file.format)
     if found is not None:
         return found.content
-    numbers = [_add_chunk(database, packing, place) for place in range(len(packing.chunks))]
-    runs = (
+    numbers = [_add_chunk(database, chunk) for chunk in packing.chunks]
+    runs = encode_runs(
         (numbers[-1 - chunk] if chunk < 0 else chunk, first, count)
         for chunk, first, count in packing.runs
     )
-    cursor = database.conn.execute(
-        "INSERT INTO content (sha256, format, size_bytes, records, record_set, runs) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
-        [
-            packing.sha256,
-            packing.format,
-            packing.size_bytes,
-            packing.records,
-            packing.record_set,
-            encode_runs(runs),
-        ],
-    )
-    return int(cursor.lastrowid or 0)
+    values = {name: getattr(file, name) for name in _CONTENT}
+    return _insert(database, "content", {**values, "runs": runs})
 
 
-def find_content(database: Database, sha256: str, format_name: str) -> Member | None:
+def find_content(database: Connection, sha256: str, format_name: str) -> Member | None:
     """Return stored bytes by their digest, as a file without a name."""
-    query = """
-        SELECT id AS content, sha256, format, size_bytes, records, record_set
-        FROM content WHERE sha256 = ? AND format = ?
-    """
-    found = next(iter(database.query(query, [sha256, format_name])), None)
+    query = f"SELECT {_FILE} FROM content WHERE sha256 = ? AND format = ?"
+    found = database.execute(query, [sha256, format_name]).fetchone()
     return Member(name="", **found) if found else None
 
 
 def put_tag(
-    database: Database, name: str, snapshot: Snapshot, *, who: str, time: str, force: bool = False
+    database: Connection, name: str, snapshot: Snapshot, *, who: str, time: str, force: bool = False
 ) -> None:
     """Let a tag mean a snapshot; the caller holds the write lock.
 
@@ -242,10 +217,10 @@ def put_tag(
             got=now[:12],
             hint="move it with --force",
         )
-    _change_tag(database, name, snapshot.id, who=who, time=time)
+    _insert(database, "tag", {"name": name, "snapshot": snapshot.id, "who": who, "time": time})
 
 
-def remove_tag(database: Database, name: str, *, who: str, time: str) -> str:
+def remove_tag(database: Connection, name: str, *, who: str, time: str) -> str:
     """Let a tag mean nothing any more; return the id it meant.
 
     Raises:
@@ -257,7 +232,7 @@ def remove_tag(database: Database, name: str, *, who: str, time: str) -> str:
             raise HistoryError(
                 "no such tag", where=name, expected=", ".join(tags) or "none is there"
             )
-        _change_tag(database, name, None, who=who, time=time)
+        _insert(database, "tag", {"name": name, "snapshot": None, "who": who, "time": time})
     return tags[name]
 
 
@@ -271,46 +246,32 @@ def check_tag(name: str) -> None:
         )
 
 
-def _add_chunk(database: Database, packing: Packing, place: int) -> int:
-    chunk = packing.chunks[place]
+def _add_chunk(database: Connection, chunk: Chunk) -> int:
     find = "SELECT id FROM chunk WHERE digest = ?"
-    found = database.conn.execute(find, [chunk.digest]).fetchone()
+    found = database.execute(find, [chunk.digest]).fetchone()
     if found is not None:
         return int(found[0])
-    cursor = database.conn.execute(
-        "INSERT INTO chunk (digest, lengths, records, data) VALUES (?, ?, ?, ?)",
-        [chunk.digest, pack_numbers(chunk.lengths), chunk.records, chunk.data],
-    )
-    return int(cursor.lastrowid or 0)
+    values = {name: getattr(chunk, name) for name in ("digest", "records", "data")}
+    return _insert(database, "chunk", {**values, "lengths": pack_numbers(chunk.lengths)})
 
 
-def _change_tag(
-    database: Database, name: str, snapshot: str | None, *, who: str, time: str
-) -> None:
-    database.conn.execute(
-        "INSERT INTO tag (name, snapshot, who, time) VALUES (?, ?, ?, ?)",
-        [name, snapshot, who, time],
-    )
+def _insert(database: Connection, table: str, values: Mapping[str, object]) -> int:
+    """Add a row to a table; return its number."""
+    places = ", ".join("?" * len(values))
+    statement = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({places})"
+    return database.execute(statement, [*values.values()]).lastrowid or 0
 
 
-def _snapshot(found: Mapping[str, str], tags: Mapping[str, Iterable[str]]) -> Snapshot:
+def _snapshot(found: Row, tags: Mapping[str, Iterable[str]]) -> Snapshot:
+    values = {name: found[name] for name in _SNAPSHOT}
     try:
-        environment = {str(k): str(v) for k, v in json.loads(found["environment"]).items()}
-        scope = None if found["scope"] is None else tuple(map(str, json.loads(found["scope"])))
+        environment = json.loads(found["environment"]).items()
+        values["environment"] = {str(name): str(value) for name, value in environment}
+        scope = found["scope"]
+        values["scope"] = None if scope is None else tuple(map(str, json.loads(scope)))
     except (ValueError, TypeError, AttributeError) as error:
         raise HistoryError("history is damaged", where=f"snapshot:{found['id']}") from error
-    return Snapshot(
-        id=found["id"],
-        parent=found["parent"],
-        who=found["who"],
-        time=found["time"],
-        message=found["message"],
-        environment=environment,
-        scope=scope,
-        records=int(found["records"]),
-        record_set=found["record_set"],
-        tags=tuple(tags.get(found["id"], ())),
-    )
+    return Snapshot(**values, tags=tuple(tags.get(found["id"], ())))
 
 
 def _name(stored: bytes) -> str:

@@ -60,7 +60,7 @@ class PackedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackManifest:
-    """What a pack says of itself.
+    """Contents and origin of a pack.
 
     Attributes:
         message: What it is for, in the words of whoever made it; may be empty.
@@ -78,12 +78,12 @@ class PackManifest:
 
     @property
     def records(self) -> int:
-        """How many records there are."""
+        """Return the number of records."""
         return sum(file.records for file in self.files)
 
     @property
     def size_bytes(self) -> int:
-        """How much all files take."""
+        """Return the bytes of all files."""
         return sum(file.size_bytes for file in self.files)
 
 
@@ -125,7 +125,7 @@ def parse_manifest(data: bytes, pack: Path) -> PackManifest:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise _bad(pack, f"its manifest is not JSON: {error}") from error
+        raise _damaged(pack, f"its manifest is not JSON: {error}") from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         got = document.get("schema") if isinstance(document, dict) else type(document).__name__
         raise BankFormatError(
@@ -138,7 +138,7 @@ def parse_manifest(data: bytes, pack: Path) -> PackManifest:
     files = tuple(_file(entry, pack) for entry in _member(document, "files", list, pack))
     names = [file.name for file in files]
     if len(set(names)) != len(names):
-        raise _bad(pack, "its manifest names a file twice")
+        raise _damaged(pack, "its manifest names a file twice")
     return PackManifest(
         message=_member(document, "message", str, pack),
         source=_member(document, "source", str, pack),
@@ -150,13 +150,13 @@ def parse_manifest(data: bytes, pack: Path) -> PackManifest:
 
 def _file(entry: Any, pack: Path) -> PackedFile:
     if not isinstance(entry, dict):
-        raise _bad(pack, "its manifest has a file that is no object")
+        raise _damaged(pack, "its manifest has a file that is no object")
     name = _member(entry, "name", str, pack)
     if not is_name_in_bank(name):
-        raise _bad(pack, f"its manifest has a file that would lie elsewhere: {name!r}")
+        raise _damaged(pack, f"its manifest has a file that would lie elsewhere: {name!r}")
     digest = _member(entry, "sha256", str, pack)
     if len(digest) != _SHA256_DIGITS or not _HEX_DIGITS.issuperset(digest):
-        raise _bad(pack, f"its manifest has no SHA-256 for {name}")
+        raise _damaged(pack, f"its manifest has no SHA-256 for {name}")
     return PackedFile(
         name=name,
         sha256=digest,
@@ -168,19 +168,15 @@ def _file(entry: Any, pack: Path) -> PackedFile:
 def _count(members: Mapping[str, Any], name: str, pack: Path) -> int:
     value: int = _member(members, name, int, pack)
     if value < 0 or isinstance(value, bool):
-        raise _bad(pack, f"its manifest has {value} as {name}")
+        raise _damaged(pack, f"its manifest has {value} as {name}")
     return value
 
 
 def _member(members: Mapping[str, Any], name: str, kind: type, pack: Path) -> Any:
     value = members.get(name)
     if not isinstance(value, kind):
-        raise _bad(pack, f"its manifest has no {name}")
+        raise _damaged(pack, f"its manifest has no {name}")
     return value
-
-
-def _bad(pack: Path, problem: str) -> BankFormatError:
-    return BankFormatError(problem, path=pack, hint="get the pack again from where it was made")
 
 
 NAMESPACE = "aoebank-pack"
@@ -302,7 +298,7 @@ def open_pack(pack: Path) -> Iterator[Pack]:
 
     Raises:
         BankNotFoundError: there is no such file.
-        BankFormatError: it is no pack, or what is read of it is damaged.
+        BankFormatError: it is no pack, or the part that is read is damaged.
     """
     try:
         with gzip.open(pack) as plain:

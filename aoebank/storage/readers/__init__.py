@@ -1,1 +1,1 @@
-"""How each program finds its bank: places, rules, and a walk that tells what it saw."""
+"""Places and rules by which programs find their banks, and a walk that notes each step."""

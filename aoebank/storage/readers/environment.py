@@ -1,4 +1,4 @@
-"""Which directory a reader takes for the bank; the only place that reads the environment.
+"""Directory a reader takes for the bank; the only module that reads the environment.
 
 Source: CANN documentation of TUNE_BANK_PATH and ASCEND_CACHE_PATH; CANN 8.1
 tbe/common/repository_manager for the demand of rwx on directories named explicitly.
@@ -88,7 +88,7 @@ def _may_be_read(root: Path | None, trouble: Trouble) -> bool:
 def find_answer(
     reader: Reader, around: Surroundings, query: Query, *, writes: bool = False
 ) -> ReaderAnswer:
-    """Return the bank a program would use in given surroundings; bad news is part of it."""
+    """Return the bank a program would use in given surroundings, and every problem."""
     from aoebank.storage.readers.rules import RULES
     from aoebank.storage.readers.walk import search
 

@@ -14,7 +14,7 @@ _ARCH = "<arch>"
 
 
 def find_files(rules: Rules, place: Place, root: Path, query: Query) -> list[Path]:
-    """Return the files a program would open below `root`: those of the first folder with any."""
+    """Return the files a program would open below `root`: all of the first folder that has some."""
     for below in place.below:
         found = [
             path

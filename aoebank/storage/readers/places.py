@@ -127,7 +127,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How one program finds its bank; adding a program is adding one of these.
+    """Rules by which one program finds its bank; a new program is one more value.
 
     Attributes:
         format: Name of the format of its files, which knows how they are called.

@@ -1,4 +1,4 @@
-"""How each program finds its bank: one declaration per program.
+"""Rules by which each program finds its bank: one declaration per program.
 
 Source: ops-nn common/src/op_host/bank_mgr (2026) for the C++ reader and writer; CANN 8.1.RC1
 tbe/common/repository_manager, auto_tune and rl_bank for the static, cube and vector readers;

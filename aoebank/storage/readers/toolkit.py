@@ -1,4 +1,4 @@
-"""Whether a machine has a CANN toolkit, its own `aoe` and `atc`: where its programs would be."""
+"""Search for a CANN toolkit, and for its own `aoe` and `atc`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def find_toolkit(env: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CannSearch:
-    """Where a program of CANN was looked for.
+    """Result of the search for a program of CANN.
 
     Attributes:
         program: What was found, None if it was not.

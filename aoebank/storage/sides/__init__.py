@@ -1,1 +1,1 @@
-"""What is compared or merged: a path, a git revision, a snapshot, all read the same way."""
+"""Sides of a comparison or a merge: a path, a git revision, a snapshot, read the same way."""

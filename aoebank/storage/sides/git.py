@@ -111,7 +111,7 @@ class _Store:
 
 
 def list_files(commit: str, inside: str, objects: ObjectReader) -> CommitFiles:
-    """Return the files at or below a path, those behind links too, by path from the top."""
+    """Return the files at or below a path, also behind links, by path from the top."""
     blobs = [*iter_blobs(commit, cwd=objects.cwd, path=inside)]
     is_behind_link = not blobs and has_link_above(commit, inside, cwd=objects.cwd)
     if not is_behind_link and not any(blob.is_link for blob in blobs):
@@ -232,7 +232,7 @@ class GitHistory:
         return f"{self._inside}/" if self._inside else ""
 
     def _listing(self, commit: str) -> CommitFiles:
-        """Return all files of the bank, those behind links too; commits are asked for in a row."""
+        """Return all files of the bank, also behind links; commits are asked for in a row."""
         if commit not in self._listings:
             while len(self._listings) >= _KEPT_LISTINGS:
                 del self._listings[next(iter(self._listings))]
@@ -249,7 +249,7 @@ class GitHistory:
 
     @property
     def _has_links(self) -> bool:
-        """True if the newest commit has links; of others, those a change meets are seen."""
+        """True if the newest commit has links; links of others show when a change meets one."""
         return any(map(_is_bank_like, (*self._newest.targets, *self._newest.closed)))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""How a side, or a version of a bank, is written.
+"""Notation for a side, and for a version of a bank.
 
 - `PATH`: a bank file or a tree;
 - `git:REV`: the bank as it was at a revision; which path is meant comes from the other side
@@ -64,7 +64,7 @@ def open_side(text: str, *, beside: str = "", cwd: Path, default_root: Callable[
 def _open_snapshot_beside(
     reference: str, other: Path | None, default_root: Callable[[], Path]
 ) -> StoredSide:
-    """Return a snapshot of the bank `other` lies in, of the same folder of it."""
+    """Return the folder `other` in a snapshot of the bank it lies in; of a file, the bank."""
     from aoebank.storage.history.database import find_history
     from aoebank.storage.sides.snapshots import open_snapshot_side
 

@@ -31,7 +31,7 @@ from aoebank.storage.tree import (
 
 
 class SideKind(StrEnum):
-    """Where a side is read from."""
+    """Kind of place a side is read from."""
 
     FILE = "file"
     TREE = "tree"
@@ -80,7 +80,7 @@ class Side(Protocol):
 
         Args:
             name: As `names` gives it.
-            like: Another version of it: lines both have are parsed once.
+            like: Another version of the file: lines both have are parsed once.
         """
         ...
 
@@ -255,5 +255,5 @@ def _is_hidden(name: str) -> bool:
 
 
 def size_on_disk(sides: Iterable[Side | None]) -> int:
-    """Return the bytes of bank files on disk; those of stored sides do not count."""
+    """Return the bytes of bank files on disk; files of stored sides do not count."""
     return sum(side.size_bytes() for side in sides if isinstance(side, PathSide))

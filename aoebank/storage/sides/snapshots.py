@@ -1,4 +1,4 @@
-"""Snapshots: one as a side, and those beside a bank as versions."""
+"""Snapshots: one as a side, and all of a bank as its versions."""
 
 from __future__ import annotations
 

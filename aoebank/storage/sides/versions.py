@@ -54,7 +54,7 @@ class History(Protocol):
         """Yield the versions, newest first.
 
         Args:
-            names: Only those that touch these files, along every line of the history.
+            names: Only versions that touch these files, along every line of the history.
         """
         ...
 

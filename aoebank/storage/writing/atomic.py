@@ -236,7 +236,7 @@ def digest_of_file(path: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedChange:
-    """What one file was and becomes.
+    """Content of one file before and after a change.
 
     Attributes:
         kept: Where the old content is; None if there was no file.

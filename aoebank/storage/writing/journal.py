@@ -143,7 +143,7 @@ def tree_journal(path: Path) -> Path:
 
 
 def file_journal(path: Path, verb: str) -> Path:
-    """Return the journal beside one file, or a new folder, for what a verb makes of it."""
+    """Return the journal of a verb that writes one file or a new folder, beside that."""
     return path.with_name(f".{path.name[:_MOST_CHARACTERS]}.{verb}{TEMPORARY_SUFFIX}")
 
 
@@ -330,7 +330,7 @@ class NewTree:
         self._digests[path.relative_to(self.path)] = hashlib.sha256(data).hexdigest()
 
     def put_in_place(self) -> None:
-        """Give the tree its name; whoever looks sees nothing or all of it.
+        """Give the tree its name; readers see no tree, or the whole tree.
 
         Raises:
             BankPathError: something else has that name by now.

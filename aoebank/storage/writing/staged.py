@@ -177,7 +177,7 @@ class StagedChanges:
         return self._roots[root] / path.relative_to(root)
 
     def commit(self) -> tuple[Path, ...]:
-        """Put all of it in place and return the paths, as they were given.
+        """Put all files in place and return their paths, as they were given.
 
         Raises:
             BankPathError: a file is not what it was, so nothing is changed; or it became
@@ -281,7 +281,7 @@ def write_files(
     is_new_tree: bool = False,
     settles_links: bool = True,
 ) -> tuple[Path, ...]:
-    """Write many files, with a journal all or none; return the paths of those that changed.
+    """Write many files, with a journal all or none; return the paths that changed.
 
     Args:
         changes: One at a time in memory.
@@ -312,7 +312,7 @@ def update_file(
     root: Path | None = None,
     before: Callable[[], None] | None = None,
 ) -> None:
-    """Replace the content of `path` by what `edit` makes of it, under its lock.
+    """Replace the content of `path` by the result of `edit`, under its lock.
 
     Args:
         edit: Gets the current bytes, read under the lock, or None if there is no file. May

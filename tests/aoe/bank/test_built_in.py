@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.engine.families import chain_workload
 from support.engine.tuning import guess_of, make_bank, make_journal, make_verdict
+from support.version_banks import keep_out
 
 import aoebank
 from aoe.bank.built_in import VARIABLE, built_in_bank, packaged_root
@@ -25,7 +26,6 @@ from aoe.tasks.operators.lookup import look_up
 from aoe.workload import workload_from_json
 from aoebank import Bank, BankPermissionError, Event, Tier
 from aoebank.model.quarantine import QuarantineEntry
-from aoebank.storage.quarantine import update_quarantine
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 MOST_BYTES = 600_000
@@ -68,7 +68,7 @@ def test_record_in_quarantine_is_a_miss(tmp_path: Path) -> None:
     entry = QuarantineEntry(
         key=key_of(_EXP), reason="wrong", who="Ann", when="2026-01-01T00:00:00Z"
     )
-    update_quarantine(tmp_path / "custom", lambda old: [*old, entry])
+    keep_out(tmp_path / "custom", entry)
     assert bank.find(_EXP) is None
 
 

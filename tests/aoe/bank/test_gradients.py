@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.engine.gradients import hash_of, make_gradient_trace
+from support.version_banks import keep_out
 
 from aoe.bank.gradients import GradientBank, gradient_bank_folder
 from aoe.bank.journal import BankJournal
@@ -24,7 +25,6 @@ from aoe.measurement import SpeedupEstimate
 from aoebank import Bank, BankNotFoundError, Event
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
-from aoebank.storage.quarantine import update_quarantine
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 COST = AllReduceCost(latency_us=100, us_per_byte=0.002, residuals=(0.01, -0.01))
@@ -345,7 +345,7 @@ def quarantine(bank: GradientBank, *, any_strategy: bool) -> None:
         soc_version="x86-64-test",
         strategy_sha256=None if any_strategy else digest_of(record.strategy),
     )
-    update_quarantine(bank.file.parent, lambda old: [*old, entry])
+    keep_out(bank.file.parent, entry)
 
 
 def test_record_in_quarantine_is_a_miss_and_gets_replaced_by_other_times(

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from support.engine.fakes import make_target
 from support.engine.tuning import make_estimate
+from support.version_banks import keep_out
 
 from aoe.bank.journal import BankJournal, Note, machine_fingerprint
 from aoe.measurement import Clock
 from aoebank import Bank, Event, make_gradient_record
 from aoebank.model.quarantine import QuarantineEntry
-from aoebank.storage.quarantine import update_quarantine
 
 _HERE = {"cpu_model": "this one"}
 
@@ -105,7 +105,7 @@ def test_quarantine_written_during_the_run_is_obeyed(tmp_path: Path) -> None:
         when="2026-01-01T00:00:00Z",
         soc_version="x86-64-test",
     )
-    update_quarantine(tmp_path, lambda old: [*old, entry])
+    keep_out(tmp_path, entry)
     assert journal.quarantine_reason(record) == "in quarantine: hangs (T-1)"
 
 

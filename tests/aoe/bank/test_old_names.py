@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from support.engine.families import chain_workload
 from support.engine.tuning import guess_of, make_bank, make_verdict
+from support.version_banks import keep_out
 
 from aoe.bank.operators import OperatorBank, key_of
 from aoebank import Bank, Event
 from aoebank.model.quarantine import QuarantineEntry
-from aoebank.storage.quarantine import update_quarantine
 
 _EXP = chain_workload(("Exp",))
 _OLD, _NEW = "x86-64-v4", "x86-64-zen4"
@@ -79,7 +79,7 @@ def test_quarantine_counts_under_either_name(tmp_path: Path, name: str) -> None:
     entry = QuarantineEntry(
         key=key_of(_EXP), reason="wrong", who="Ann", when="2026-01-01T00:00:00Z", soc_version=name
     )
-    update_quarantine(tmp_path, lambda known: [*known, entry])
+    keep_out(tmp_path, entry)
     assert make_bank(tmp_path, soc_version=_NEW).find(_EXP) is None
 
 

@@ -10,6 +10,7 @@ import pytest
 from support.engine.fakes import RecordingProgress, ScriptedRunner
 from support.engine.families import chain_workload
 from support.engine.tuning import guess_of, make_bank, make_operator, make_verdict, tune_operator
+from support.version_banks import keep_out
 
 from aoe.measurement import Outcome
 from aoe.results.files import RepoOutcome
@@ -20,7 +21,7 @@ from aoe.tuner.mode import TuneSettings
 from aoebank import Bank, BankFormatError, Event
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
-from aoebank.storage.quarantine import quarantine_path, update_quarantine
+from aoebank.storage.quarantine import quarantine_path
 
 _EXP = chain_workload(("Exp",), shape=(1, 16, 64, 64))
 
@@ -46,7 +47,7 @@ def _quarantine(
         until=until,
         strategy_sha256=None if any_strategy else digest_of(record.strategy),
     )
-    update_quarantine(root, lambda old: [*old, entry])
+    keep_out(root, entry)
 
 
 def _tune(root: Path, runner: ScriptedRunner, progress: RecordingProgress) -> TunedOperator:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.engine.tuning import make_estimate, make_journal, make_measurement
+from support.version_banks import keep_out
 
 from aoe.bank import subgraphs
 from aoe.bank.records.subgraph import (
@@ -27,7 +28,6 @@ from aoe.bank.verdicts import BankNote
 from aoebank import Bank, Event, Record, diff, make_graph_record, merge, validate
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry, answer_digest
-from aoebank.storage.quarantine import update_quarantine
 
 SPLIT = AppliedRule(rule="convolution-split", version=1, nodes=(0, 1, 3))
 MEAN = AppliedRule(rule="mean-to-global-pool", version=2, nodes=(4,))
@@ -84,7 +84,7 @@ def test_subgraph_in_quarantine_is_the_same_when_it_is_measured_again(
         when="2026-01-01T00:00:00Z",
         strategy_sha256=digest_of(record.strategy) if as_before else answer_digest(record),
     )
-    update_quarantine(tmp_path, lambda old: [*old, entry])
+    keep_out(tmp_path, entry)
     assert entry.holds(record)
     refused = bank.save("7", NODES, strategy, _note(Event.ADD, 1.7))
     assert ("wrong on one machine" in refused) is not as_before  # older entries name the time, too

@@ -187,14 +187,8 @@ def test_damaged_history_is_told_and_the_bank_is_untouched(bank: Path) -> None:
 
 
 def test_verify_exits_1_for_a_changed_history(bank: Path) -> None:
-    import sqlite3
-
     _run("snapshot")
-    connection = sqlite3.connect(bank / ".aoebank" / "history.db")
-    connection.execute("DROP TRIGGER snapshot_no_update")
-    connection.execute("UPDATE snapshot SET who = 'somebody else'")
-    connection.commit()
-    connection.close()
+    banks.tamper(bank, "UPDATE snapshot SET who = 'somebody else'")
     text = _run("log", "--verify", exit_code=1)
     assert "the id is not the hash of what it says" in text
     assert _json("log", "--verify", exit_code=1)["problems"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,11 +9,9 @@ from support import version_banks as banks
 
 from aoebank import HistoryError
 from aoebank.history.changes import Move
-from aoebank.history.log import log
+from aoebank.history.log import log, verify_history
 from aoebank.history.snapshot import add_tag, delete_tag, show_tags
-from aoebank.history.verify import verify_history
 from aoebank.selection import RecordFilter
-from aoebank.storage.history.database import history_path
 from aoebank.storage.sides import snapshots
 from aoebank.testing.factories import make_record
 
@@ -135,9 +131,7 @@ def test_counts_that_are_gone_or_damaged_are_counted_again(tmp_path: Path, damag
     for number in range(2):
         banks.put(tmp_path, make_record(number))
         banks.snap(tmp_path)
-    with closing(sqlite3.connect(history_path(tmp_path))) as database:
-        database.execute(damage)
-        database.commit()
+    banks.tamper(tmp_path, damage)
     assert log(tmp_path, wanted=RecordFilter()).versions[0].moves == {Move.ADDED: 1}
 
 
@@ -145,8 +139,6 @@ def test_counts_that_were_changed_are_told_by_verify(tmp_path: Path) -> None:
     for number in range(2):
         banks.put(tmp_path, make_record(number))
         banks.snap(tmp_path)
-    with closing(sqlite3.connect(history_path(tmp_path))) as database:
-        database.execute("""UPDATE counts SET moves = '{"added": 9}'""")
-        database.commit()
+    banks.tamper(tmp_path, """UPDATE counts SET moves = '{"added": 9}'""")
     (problem,) = verify_history(tmp_path).problems
     assert "as was noted" in problem

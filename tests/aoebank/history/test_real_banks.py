@@ -10,8 +10,8 @@ from support import version_banks as banks
 
 from aoebank.history.changes import Move
 from aoebank.history.edits import carry_out
+from aoebank.history.log import verify_history
 from aoebank.history.restore import plan_restore
-from aoebank.history.verify import verify_history
 from aoebank.selection import RecordFilter
 from aoebank.storage.history.database import history_path
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from aoebank.model.quarantine import QuarantineEntry
 from aoebank.selection import RecordFilter
 from aoebank.storage.bank import load_file
 from aoebank.storage.history.database import history_path
-from aoebank.storage.quarantine import update_quarantine
 from aoebank.storage.sides.snapshots import get_snapshot, open_snapshot_side
 from aoebank.testing.factories import make_provenance, make_record
 
@@ -213,7 +211,7 @@ def _quarantine(root: Path) -> None:
         strategy_sha256=digest_of(record.strategy),
         until=date(2026, 6, 30),
     )
-    update_quarantine(root, lambda old: [*old, entry])
+    banks.keep_out(root, entry)
 
 
 def test_record_in_quarantine_does_not_come_back(bank: Path) -> None:
@@ -256,7 +254,7 @@ def test_record_in_quarantine_cannot_leave_a_file_with_a_twin(tmp_path: Path) ->
     for path in (cube, cube.with_suffix(".bin")):
         path.unlink()
     entry = QuarantineEntry(key=key, reason="x", who="Ann", when="2026-01-02T03:04:05Z")
-    update_quarantine(tmp_path, lambda old: [entry])
+    banks.keep_out(tmp_path, entry)
     with pytest.raises(BankPathError, match="twin"):
         plan_restore(tmp_path, "v1", ALL, today=date(2026, 1, 1))
     _restore(tmp_path, "v1")
@@ -306,18 +304,7 @@ def test_damaged_snapshot_restores_nothing(bank: Path, statement: str) -> None:
     id_ = get_snapshot("latest", root=bank).id
     banks.put(bank, make_record(77))
     banks.snap(bank, "more")
-    connection = sqlite3.connect(history_path(bank))
-    for (name,) in connection.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'trigger'"
-    ).fetchall():
-        connection.execute(f"DROP TRIGGER {name}")
-    connection.execute("PRAGMA foreign_keys = OFF")
-    first = connection.execute("SELECT number FROM snapshot WHERE id = ?", [id_]).fetchone()[0]
-    for word in ("snapshot", "number"):
-        statement = statement.replace(f"{word} = 1", f"{word} = {first}")
-    connection.execute(statement)
-    connection.commit()
-    connection.close()
+    banks.tamper(bank, statement)
     before = _here(bank)
     with pytest.raises(HistoryError):
         _restore(bank, id_)

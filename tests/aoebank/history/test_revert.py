@@ -16,7 +16,6 @@ from aoebank.history.restore import RevertPlan, plan_revert
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.selection import RecordFilter
 from aoebank.storage.history.database import history_path
-from aoebank.storage.quarantine import update_quarantine
 from aoebank.storage.sides.snapshots import get_snapshot
 from aoebank.testing.factories import make_record
 
@@ -156,7 +155,7 @@ def test_record_in_quarantine_does_not_come_back(bank: Path) -> None:
     entry = QuarantineEntry(
         key=K2, reason="hangs", who="Ann", when="2026-01-02T03:04:05Z", op_type="Softmax"
     )
-    update_quarantine(bank, lambda old: [*old, entry])
+    banks.keep_out(bank, entry)
     plan = plan_revert(bank, "drop", ALL, today=date(2026, 1, 1))
     carry_out(plan, banks.author())
     assert banks.costs(bank) == {K1: 11.5}

@@ -10,8 +10,8 @@ from support import version_banks as banks
 
 from aoebank import Bank, BankNotFoundError, BankPathError, HistoryError
 from aoebank.history.changes import Move, iter_moves
+from aoebank.history.log import verify_history
 from aoebank.history.snapshot import preview_snapshot
-from aoebank.history.verify import verify_history
 from aoebank.model.snapshot import Snapshot
 from aoebank.selection import RecordFilter
 from aoebank.storage.bank import load_file
@@ -198,20 +198,12 @@ def test_preview_counts_and_writes_nothing(two_socs: Path, tmp_path: Path) -> No
     ],
 )
 def test_tampering_is_found(tmp_path: Path, statement: str, words: str) -> None:
-    import sqlite3
-
     banks.put(tmp_path, make_record(1))
     banks.snap(tmp_path, "one", tag="v1")
     banks.put(tmp_path, make_record(2))
     banks.snap(tmp_path, "two")
     assert verify_history(tmp_path).problems == ()
-    connection = sqlite3.connect(history_path(tmp_path))
-    triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
-    for (name,) in triggers.fetchall():
-        connection.execute(f"DROP TRIGGER {name}")
-    connection.execute(statement)
-    connection.commit()
-    connection.close()
+    banks.tamper(tmp_path, statement)
     result = verify_history(tmp_path)
     assert any(words in problem for problem in result.problems), result.problems
 

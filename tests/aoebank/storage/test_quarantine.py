@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.version_banks import keep_out
 
 from aoebank import BankFormatError, BankPathError, Quarantine, load_quarantine
 from aoebank.formats.registry import FORMATS
@@ -22,7 +22,6 @@ from aoebank.storage.quarantine import (
     parse_quarantine,
     quarantine_path,
     serialize_quarantine,
-    update_quarantine,
 )
 from aoebank.testing.factories import make_record
 
@@ -127,7 +126,7 @@ def test_entries_come_back_in_one_order(entries: list[QuarantineEntry]) -> None:
 
 
 def test_file_is_one_plain_line_per_entry(tmp_path: Path) -> None:
-    update_quarantine(tmp_path, lambda old: [*old, make_entry(until=TODAY)])
+    keep_out(tmp_path, make_entry(until=TODAY))
     (line,) = quarantine_path(tmp_path).read_text().splitlines()
     assert json.loads(line) == {
         "schema": "aoebank.quarantine_entry/1",
@@ -191,10 +190,6 @@ def test_line_that_is_no_entry_is_an_error_and_not_passed_over(
     with pytest.raises(BankFormatError, match=words) as caught:
         load_quarantine(tmp_path)
     assert caught.value.line == 2
-    before = path.read_bytes()
-    with pytest.raises(BankFormatError):
-        update_quarantine(tmp_path, lambda old: old)
-    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("data", [b"\xef\xbb\xbf%s", b"%s\r\n\r\n", b"\n\n%s"])
@@ -224,7 +219,7 @@ def test_root_is_found_from_any_depth(tmp_path: Path) -> None:
     root = tmp_path / "bank"
     file = root / "soc" / "unified_bank" / "file.json"
     assert find_quarantine_root(file) is None
-    update_quarantine(root, lambda old: [make_entry()])
+    keep_out(root, make_entry())
     assert find_quarantine_root(file) == root
     assert find_quarantine_root(root) == root
     assert find_quarantine_root(tmp_path) is None
@@ -234,19 +229,3 @@ def test_entry_without_key_or_reason_cannot_be() -> None:
     for change in ({"key": ""}, {"reason": " "}, {"when": "now"}):
         with pytest.raises(ValueError, match=r"key and a reason|RFC 3339"):
             make_entry(**change)
-
-
-def _add_some(root: Path, writer: int) -> None:
-    for number in range(6):
-        entry = make_entry(key=f"{writer} {number}")
-        update_quarantine(root, lambda old, entry=entry: [*old, entry])  # type: ignore[misc]
-
-
-def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_add_some, args=(tmp_path, writer)) for writer in range(4)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert len(load_quarantine(tmp_path)) == 24

@@ -20,6 +20,7 @@ from support.engine.models import make_model
 from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns, evenly_profiled
 from support.engine.subgraph_runs import Run
 from support.engine.subgraphs import by_splits, c2f_network
+from support.version_banks import keep_out
 
 import aoe
 from aoe import VerifiedBank
@@ -39,7 +40,6 @@ from aoe.workload import KERNEL_DOMAIN
 from aoebank import Bank, Event, Provenance, emit, validate
 from aoebank.formats.provenance import provenance_path
 from aoebank.model.quarantine import QuarantineEntry
-from aoebank.storage.quarantine import update_quarantine
 from aoebank.storage.readers.places import DEFAULT_FOLDER
 
 Script = Callable[[ModelPart, ModelPart], Any]
@@ -286,7 +286,7 @@ def test_record_in_quarantine_is_passed_over(forms: World) -> None:
     entry = QuarantineEntry(
         key=first.key, reason="wrong", who="Ann", when="2026-01-01T00:00:00Z", soc_version=None
     )
-    update_quarantine(forms.bank, lambda old: [*old, entry])
+    keep_out(forms.bank, entry)
     result = forms.verify(dry_run=True)
     assert [one.reason for one in result.passed_over] == ["in quarantine: wrong"]
     assert len(result.records) == len(others)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from array import array
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from aoebank.storage.history.content import (
     read_content,
     unpack_numbers,
 )
-from aoebank.storage.history.database import history_path, open_history, transaction
+from aoebank.storage.history.database import open_history, transaction
 from aoebank.storage.history.store import add_content
 from aoebank.storage.sides.snapshots import open_snapshot_side
 from aoebank.testing.factories import make_record
@@ -51,7 +50,7 @@ def test_damaged_runs_are_told(damage: bytes) -> None:
 def _pieces_stored(root: Path) -> int:
     """Return how many bytes of pieces the history holds, before compression."""
     with open_history(root) as database:
-        lengths = [packed for (packed,) in database.conn.execute("SELECT lengths FROM chunk")]
+        lengths = [packed for (packed,) in database.execute("SELECT lengths FROM chunk")]
     return sum(sum(unpack_numbers(packed)) for packed in lengths)
 
 
@@ -80,7 +79,7 @@ def test_any_bytes_come_back_whatever_was_stored_before(versions: list[bytes]) -
             b"".join(pieces[number][first : first + count]) for number, first, count in packing.runs
         )
         assert again == data
-        assert packing.size_bytes == len(data)
+        assert packing.member.size_bytes == len(data)
 
 
 @pytest.mark.parametrize("name", [known.name for known in FORMATS])
@@ -161,13 +160,7 @@ def test_large_files_are_cut_into_chunks(tmp_path: Path) -> None:
 def test_damage_is_told_and_never_returned(tmp_path: Path, statement: str) -> None:
     banks.put(tmp_path, *map(make_record, range(9)))
     banks.snap(tmp_path)
-    connection = sqlite3.connect(history_path(tmp_path))
-    triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
-    for (name,) in triggers.fetchall():
-        connection.execute(f"DROP TRIGGER {name}")
-    connection.execute(statement)
-    connection.commit()
-    connection.close()
+    banks.tamper(tmp_path, statement)
     with pytest.raises(HistoryError, match="not what was stored"):
         side = open_snapshot_side("latest", root=tmp_path)
         side.load(side.names()[0])

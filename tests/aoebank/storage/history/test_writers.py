@@ -12,7 +12,7 @@ import pytest
 from support import version_banks as banks
 
 from aoebank.formats.protocol import find_error
-from aoebank.history.verify import verify_history
+from aoebank.history.log import verify_history
 from aoebank.model.snapshot import Snapshot
 from aoebank.storage.history.database import open_history
 from aoebank.storage.history.store import list_snapshots
