@@ -1,7 +1,7 @@
 """The table of experiments that one runner measures; `comparison/experiment.py` is the runner.
 
-    python benchmarks/experiments.py               # the table
-    python benchmarks/experiments.py NAME ...      # as python benchmarks/NAME.py ...
+python benchmarks/experiments.py               # the table
+python benchmarks/experiments.py NAME ...      # as python benchmarks/NAME.py ...
 """
 
 from __future__ import annotations

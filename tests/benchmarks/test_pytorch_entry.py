@@ -17,7 +17,9 @@ def _document(*records: dict[str, Any]) -> dict[str, Any]:
     return {
         "environment": {"cpu": "Test CPU"},
         "options": {
-            "rounds": 7, "budget": 60.0, "threads": 2,
+            "rounds": 7,
+            "budget": 60.0,
+            "threads": 2,
             "libraries": {"torch": "2.15.0", "timm": ""},
         },
         "steps": {str(number): record for number, record in enumerate(records)},
