@@ -1,28 +1,25 @@
 """Advice on models with a planted problem, and on sound ones: is it found, does the claim hold?
 
-    python benchmarks/advice.py --output DIR [--prepared DIR] [--planted ...] [--sound ...]
-    python benchmarks/advice.py --output DIR --write-docs      # docs/advise.md of what is there
+    python benchmarks/advice.py                   # idle, 2 cores: about 20 minutes
+    python benchmarks/advice.py constant bert6    # some models
+    python benchmarks/advice.py --write-docs      # docs/advise.md of the results
 
 Each planted model (`planted_models.py`) is advised on with its action alone, each sound
 one (`SOUND`, networks of the suite against the peers) with the actions about most lost time.
 Every gain that is claimed is tried again without the engine's measuring: model and copy run in
 processes of their own, which take turns while the other one is stopped, three pairs of processes
 with six turns each; a claim holds if the median of the ratios of these turns is above 1 again.
-`advice.json` in the output directory has a record for each model; a second call goes on with what
-is not there. Idle, 2 cores: about 20 minutes.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,10 +28,11 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import tests_path  # noqa: F401
-from comparison.files import write_document
+from comparison.experiment import Experiment, Option, run_experiment
 from comparison.prepared import INPUTS, MODEL, PreparedNetwork
 from comparison.processes import RuntimeProcess
-from comparison.tables import table_row, write_between
+from comparison.steps import Steps
+from comparison.tables import table_row
 from planted_models import PLANTED
 from runtimes.registry import BASELINE, PEERS
 
@@ -63,39 +61,11 @@ SOUND = (
     *("bert6", "unet2d", "espcn", "whisper_tiny_encoder", "lstm_tagger", "deeplab_head"),
 )
 """Twelve networks nobody has planted anything in, of several kinds, the quick ones of each."""
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "advise.md"
-BEGIN, END = "<!-- advice: begin -->", "<!-- advice: end -->"
 _PROCESSES, _TURNS, _TURN_S = 3, 6, 0.25
-_MOST_ON_SOUND = 4
 
 Record = dict[str, Any]
 Again = Callable[[Path, ModelAdvice, TriedAction], list[float]]
 """Returns ratios of turns, model over copy, of an action a gain is claimed of."""
-
-
-def main(words: Sequence[str] | None = None, page: Path = PAGE) -> int:
-    """Measure what is not there yet, keep it, print the tables.
-
-    Args:
-        words: Of the command line.
-        page: Where the tables go, if that is asked for.
-    """
-    arguments = _arguments(words)
-    file: Path = arguments.output.resolve() / "advice.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    records = json.loads(file.read_text())["records"] if file.exists() else []
-    if not arguments.write_docs:
-        done = {(one["set"], one["model"]) for one in records}
-        for job in _jobs(arguments, file.parent):
-            if (job.which, job.name) not in done:
-                records.append(advised(job, try_again))
-                write_document(file, _document(records))
-                print(_line(records[-1]), file=sys.stderr, flush=True)
-    text = tables(records, json.loads(file.read_text())["machine"])
-    if arguments.write_docs:
-        write_between(page, BEGIN, END, text)
-    print(text)
-    return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +104,6 @@ def advised(job: Job, again: Again, advise: Callable[..., ModelAdvice] = advise_
     ]
     record: Record = {
         "set": job.which,
-        "model": job.name,
         "model_us": round(advice.profile.model_us, 1),
         "tried": {one.action: one.verdict.value for one in advice.tried},
         "claims": claims,
@@ -236,40 +205,22 @@ def network_of(name: str, folder: Path, proto: onnx.ModelProto) -> PreparedNetwo
 # ---- what is run, what is printed ----
 
 
-def _jobs(arguments: argparse.Namespace, output: Path) -> Iterator[Job]:
-    for name in arguments.planted:
-        planted = PLANTED[name]
-        folder = output / "planted" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / MODEL).write_bytes(planted.build().SerializeToString())
-        actions = (planted.action,) if planted.action else ()
-        yield Job(
-            which="planted",
-            name=name,
-            file=folder / MODEL,
-            most=1 if planted.action else 0,
-            actions=actions,
-        )
-    for name in arguments.sound:
-        folder = output / "sound" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        given = arguments.prepared
-        found = given / name / MODEL if given else PreparedNetwork.make(name, folder).model
-        copy = folder / MODEL
-        if found != copy:
-            copy.write_bytes(found.read_bytes())
-        yield Job(which="sound", name=name, file=copy, most=arguments.most)
+def measure(name: str, steps: Steps, given: Namespace) -> None:
+    """Advise on a model and try its claims again, unless that is done."""
+    steps.once(name, lambda: advised(_job(name, given), try_again))
 
 
-def _document(records: Sequence[Record]) -> Mapping[str, Any]:
-    target = default_device().describe(None)
-    machine = {
-        "cpu_model": target.cpu_model,
-        "threads": target.core_num,
-        "onnxruntime": ort.__version__,
-        "date": datetime.now(UTC).date().isoformat(),
-    }
-    return {"machine": machine, "records": list(records)}
+def _job(name: str, given: Namespace) -> Job:
+    planted = PLANTED.get(name)
+    folder: Path = given.work / name
+    if planted is None:
+        file = PreparedNetwork.make(name, folder).model
+        return Job(which="sound", name=name, file=file, most=given.most)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / MODEL
+    file.write_bytes(planted.build().SerializeToString())
+    actions = (planted.action,) if planted.action else ()
+    return Job(which="planted", name=name, file=file, most=len(actions), actions=actions)
 
 
 def holds(claim: Mapping[str, Any]) -> bool:
@@ -277,15 +228,17 @@ def holds(claim: Mapping[str, Any]) -> bool:
     return bool(claim["again"]) and median(claim["again"]) > 1
 
 
-def tables(records: Sequence[Record], machine: Mapping[str, Any]) -> str:
+def tables(document: Mapping[str, Any]) -> str:
     """Return what was found and what holds, as Markdown."""
+    here = document["environment"]
+    records = [{"model": name, **record} for name, record in document["steps"].items()]
     planted = [one for one in records if one["set"] == "planted"]
     sound = [one for one in records if one["set"] == "sound"]
     causes = [one for one in planted if one["cause"]]
     actions = [one for one in planted if one["action"]]
     taken = (
-        f"{machine['cpu_model']}, {machine['threads']} threads, ONNX Runtime "
-        f"{machine['onnxruntime']}, {machine['date']}, `python benchmarks/advice.py`."
+        f"{here['cpu']}, {here['cores']} threads, ONNX Runtime {here['versions']['onnxruntime']}, "
+        f"{document['date']}, `python benchmarks/advice.py`."
     )
     found = (
         f"Planted problems: {sum(one['cause_found'] for one in causes)} of {len(causes)} causes "
@@ -345,26 +298,18 @@ def _sound_line(sound: Sequence[Record]) -> str:
     )
 
 
-def _line(record: Record) -> str:
-    claims = ", ".join(
-        f"{one['action']} {one['claimed']:.3f}x, again {_again([one])}" for one in record["claims"]
-    )
-    found = "" if record.get("cause_found", True) else "; CAUSE NOT FOUND"
-    missed = "" if record.get("action_tried", True) else "; ACTION NOT TRIED"
-    name = f"{record['set']} {record['model']}"
-    return f"{name}: {claims or 'nothing claimed'}{found}{missed} ({record['seconds']:.0f} s)"
-
-
-def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--prepared", type=Path, metavar="DIR", help="networks made before")
-    parser.add_argument("--planted", nargs="*", default=list(PLANTED), choices=[*PLANTED])
-    parser.add_argument("--sound", nargs="*", default=list(SOUND), metavar="NETWORK")
-    parser.add_argument("--most", type=int, default=_MOST_ON_SOUND, metavar="N")
-    parser.add_argument("--write-docs", action="store_true")
-    return parser.parse_args(words)
+EXPERIMENT = Experiment(
+    name="advice",
+    about=__doc__,
+    measure=measure,
+    cases=(*PLANTED, *SOUND),
+    usual=(*PLANTED, *SOUND),
+    options={"most": Option(default=4, help="actions tried on a sound model")},
+    short=lambda document, _: tables(document),
+    page="advise.md",
+    smoke=(("constant", "powers"), {}),
+)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_experiment(EXPERIMENT))

@@ -7,31 +7,29 @@ A process a core computes for part of every tenth of a second, at the same prior
 share of `--idle` is left to the tuning. Each network of the suite (`benchmarks/networks`) is tuned
 with a home, a bank and a cache of its own, `--limit` seconds. Noted are what was decided about the
 whole model, the gain with its interval, which clock decided, and the operators and what was found
-of them. What is done is kept in `--results`: the same command goes on where it was ended. Needs
-torch, as `benchmarks/peers.py` does.
+of them. Needs torch, as `benchmarks/peers.py` does.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+from comparison.experiment import Experiment, Option, run_experiment
 from comparison.prepared import PreparedNetwork
-from comparison.steps import Steps, measure_each, run_aoe, tell, where_measured
+from comparison.steps import Steps, run_aoe, where_measured
 from comparison.tables import table_row
 from networks.registry import NETWORKS
 
-_HERE = Path(__file__).resolve().parent
-_RESULTS = _HERE / "results" / "busy_machine.json"
 _PERIOD_S = 0.1
 _NEIGHBOUR = """
 import os, sys, time
@@ -144,26 +142,27 @@ def _sum(document: Mapping[str, Any]) -> str:
     return f"Decided: {decided} of {len(rows)}; geometric mean of the gains {mean:.2f}x."
 
 
-def main(words: list[str] | None = None) -> int:
-    """Tune every network, print what was decided."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("networks", nargs="*", metavar="NETWORK")
-    parser.add_argument("--idle", type=float, default=0.3, help="share others leave of each core")
-    parser.add_argument("--limit", type=float, default=45.0, help="--tuning_time_limit")
-    parser.add_argument("--prepared", type=Path, default=_HERE.parent / "build" / "busy_machine")
-    parser.add_argument("--results", type=Path, default=_RESULTS)
-    parser.add_argument("--write-docs", action="store_true")
-    given = parser.parse_args(words)
-    steps = Steps(given.results, {"idle": given.idle, "limit_s": given.limit})
+def measure(name: str, steps: Steps, given: Namespace) -> None:
+    """Tune a network beside others, unless that is done."""
+    model = PreparedNetwork.make(name, given.work / name).model
+    steps.once(name, lambda: tune_beside(model, idle=given.idle, limit_s=given.limit))
 
-    def measure(name: str) -> None:
-        model = PreparedNetwork.make(name, given.prepared / name).model
-        steps.once(name, lambda: tune_beside(model, idle=given.idle, limit_s=given.limit))
 
-    code = measure_each(given.networks, measure)
-    tell(steps, given, short=table, whole=whole_page)
-    return code
+EXPERIMENT = Experiment(
+    name="busy_machine",
+    about=__doc__,
+    measure=measure,
+    cases=NETWORKS,
+    options={
+        "idle": Option(default=0.3, help="share others leave of each core"),
+        "limit": Option(default=45.0, help="--tuning_time_limit"),
+    },
+    settings=lambda given: {"idle": given.idle, "limit_s": given.limit},
+    short=lambda document, _: table(document),
+    whole=lambda document, _: whole_page(document),
+    smoke=(("espcn",), {"limit": 10.0}),
+)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_experiment(EXPERIMENT))

@@ -20,19 +20,23 @@ import argparse
 import contextlib
 import json
 import os
+import platform
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gdat_processes import machine_facts, prepare, start, table, wait
+import torch
 from gdat_training import ARMS
-from shaped_link import shaped_link
+from shaped_link import INTERFACE, is_permitted, shaped_link
 
+from aoe.device.registry import default_device
 from aoe.measurement import PairedSamples, estimate_speedup
 
 SCENARIOS = {
@@ -72,10 +76,10 @@ def main() -> int:
     """Run the scenarios, print the table."""
     arguments = _arguments()
     output: Path = arguments.output.resolve()
-    shaped = prepare(output)
+    shaped = _prepare(output)
     results: dict[str, Any] = {
         "schema": "aoe.gdat_independent/1",
-        **machine_facts(2),
+        **_machine_facts(2),
         "scenarios": [],
     }
     budget_s = arguments.seconds / len(arguments.scenarios)
@@ -97,7 +101,7 @@ def main() -> int:
 def page(results: dict[str, Any]) -> str:
     """Return everything as Markdown."""
     facts = {key: value for key, value in results.items() if key not in {"schema", "scenarios"}}
-    return table(facts, _HEADING, [line for one in results["scenarios"] for line in rows(one)])
+    return _table(facts, _HEADING, [line for one in results["scenarios"] for line in rows(one)])
 
 
 def rows(scenario: dict[str, Any]) -> list[str]:
@@ -124,7 +128,7 @@ def rows(scenario: dict[str, Any]) -> list[str]:
 
 def _scenario(place: Place, deadline: float, budget_s: float) -> dict[str, Any]:
     print(f"{place.model}: tuning", file=sys.stderr, flush=True)
-    wait(_spawn(place, "tune", "tune", seconds=_TUNING_SHARE * budget_s), timeout_s=600)
+    _wait(_spawn(place, "tune", "tune", seconds=_TUNING_SHARE * budget_s), timeout_s=600)
     times_us: dict[str, list[float]] = {arm: [] for arm in ARMS[1:]}
     for number in range(_STARTS):
         with _started(place, number) as arms:
@@ -161,7 +165,7 @@ def _spawn(
 ) -> list[subprocess.Popen[str]]:
     words = ["--arm", arm, "--model", place.model, "--folder", place.folder, "--seconds", seconds]
     words += ["--rendezvous", f"rendezvous_{rendezvous}"]
-    return start("gdat_training.py", place.prefixes, *words, is_served=arm != "tune")
+    return _start(place.prefixes, *words, is_served=arm != "tune")
 
 
 def _sample_us(workers: Sequence[subprocess.Popen[str]], steps: int = _STEPS) -> float:
@@ -187,6 +191,82 @@ def _end(workers: Sequence[subprocess.Popen[str]]) -> None:
         except subprocess.TimeoutExpired:
             worker.kill()
             worker.wait()
+
+
+def _prepare(output: Path) -> bool:
+    """Make a folder for results and undo links at SIGTERM; return whether links can be shaped."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    output.mkdir(parents=True, exist_ok=True)
+    permitted = is_permitted()
+    if not permitted:
+        print("no permission to make namespaces: loopback as it is", file=sys.stderr)
+    return permitted
+
+
+def _machine_facts(world: int) -> dict[str, Any]:
+    """Return the conditions of figures by so many processes of this machine."""
+    target = default_device().describe()
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "cpu": target.cpu_model,
+        "cores": target.core_num,
+        "processes": world,
+        "backend": "gloo",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "load_average": round(os.getloadavg()[0], 2),
+    }
+
+
+def _start(
+    prefixes: Sequence[Sequence[str]], *words: object, is_served: bool = False
+) -> list[subprocess.Popen[str]]:
+    """Start `gdat_training.py` as the processes of a group.
+
+    Args:
+        prefixes: What puts a process behind its link, one per process.
+        words: Arguments of the script, but for rank and world.
+        is_served: True for pipes to all of them, and from the first.
+    """
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if any(prefixes):
+        env["GLOO_SOCKET_IFNAME"] = INTERFACE
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("gdat_training.py")),
+        *map(str, words),
+        "--world",
+    ]
+    return [
+        subprocess.Popen(
+            [*prefix, *command, str(len(prefixes)), "--rank", str(rank)],
+            env=env,
+            stdin=subprocess.PIPE if is_served else None,
+            stdout=subprocess.PIPE if is_served and rank == 0 else None,
+            text=True,
+        )
+        for rank, prefix in enumerate(prefixes)
+    ]
+
+
+def _wait(workers: Sequence[subprocess.Popen[str]], timeout_s: float) -> None:
+    """Wait until all processes of a group ended well; none is left behind."""
+    try:
+        codes = [worker.wait(timeout=timeout_s) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    if any(codes):
+        raise SystemExit(f"processes ended with {codes}, see above")
+
+
+def _table(facts: Mapping[str, Any], heading: str, lines: Iterable[str]) -> str:
+    """Return figures as Markdown, below the conditions they were measured in."""
+    conditions = ", ".join(f"{key} {value}" for key, value in facts.items())
+    columns = heading.count("|") - 1
+    return "\n".join([conditions, "", heading, "|---" * columns + "|", *lines])
 
 
 def _milliseconds(times_us: Sequence[float]) -> str:

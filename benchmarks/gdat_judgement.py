@@ -1,4 +1,4 @@
-"""How good gradient tuning judges: thousands of searches on simulated machines, old way and new.
+"""How good gradient tuning judges: thousands of searches on simulated machines.
 
     python benchmarks/gdat_judgement.py [--searches 2000] [--noise-file STEPS.json]
 
@@ -9,8 +9,8 @@ tails are those of the recording. Every candidate has an offset of its own in ev
 between two starts of one script (1 %). No clock is read: the figures are about the judge alone.
 
 Rows without a gain are A/A: whatever is accepted is a false accept. In the others one candidate has
-the gain and seven trail it by 3 to 20 %. `best dropped`: it did not get to the end of the race, or
-fell out of the old one before six pairs. `interval holds`: share of the winners whose 95 % interval
+the gain and seven trail it by 3 to 20 %. `best dropped`: it did not get to the end of the race.
+`interval holds`: share of the winners whose 95 % interval
 contains their true speed-up, the one a fresh run has on average.
 """
 
@@ -29,15 +29,7 @@ from statistics import NormalDist, median
 
 from false_accepts import at_most
 
-from aoe.measurement import (
-    MeasurePolicy,
-    PairedSamples,
-    Race,
-    SpeedupEstimate,
-    accepts,
-    estimate_speedup,
-    run_pairs,
-)
+from aoe.measurement import Race, SpeedupEstimate
 from aoe.tasks.gradients.racing import RACE_STEPS, RUN_TO_RUN, race_and_confirm
 from aoe.tasks.gradients.settings import ACCEPT_STEP_SPEEDUP
 from aoe.tuner.policies import step_final_policy, step_race_policy
@@ -46,8 +38,6 @@ CANDIDATES = 8
 GAINS = (0.0, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2)
 NOISES = (0.02, 0.05, 0.1)
 NOISE_FILE = Path(__file__).resolve().parent / "results" / "gdat_step_noise.json"
-_OLD_SCREEN = MeasurePolicy(pairs_min=6, pairs_max=8, race_ratio=1.05)
-_OLD_FINAL = MeasurePolicy(pairs_min=10, pairs_max=20, target_half_width=0.01)
 
 
 class SimulatedMachine:
@@ -115,7 +105,7 @@ class Search:
     steps: int
 
 
-def new_way(recorded: Sequence[float], gains: Sequence[float], rng: random.Random) -> Search:
+def search(recorded: Sequence[float], gains: Sequence[float], rng: random.Random) -> Search:
     """Search as the product does, with its own policies."""
     machine = SimulatedMachine(recorded, gains, rng)
     found = race_and_confirm(
@@ -132,43 +122,6 @@ def new_way(recorded: Sequence[float], gains: Sequence[float], rng: random.Rando
         holds=holds,
         printed=printed,
         steps=machine.steps,
-    )
-
-
-def old_way(recorded: Sequence[float], gains: Sequence[float], rng: random.Random) -> Search:
-    """Search as versions before did: candidate by candidate, out if 5 % behind after 3 pairs."""
-    machine = SimulatedMachine(recorded, gains, rng)
-    best_ratio, screened, lost = 1.0, {}, set[int]()
-    for runner in range(1, len(gains) + 1):
-        samples = _old_pairs(machine, runner, _OLD_SCREEN, best_ratio)
-        if len(samples.tuned_us) < _OLD_SCREEN.pairs_min:
-            lost.add(runner)
-        screened[runner] = estimate_speedup(samples).median
-        best_ratio = max(best_ratio, screened[runner])
-    best = gains.index(max(gains)) + 1
-    for runner in sorted(screened, key=lambda place: -screened[place])[:2]:
-        if screened[runner] <= ACCEPT_STEP_SPEEDUP:
-            break
-        estimate = estimate_speedup(_old_pairs(machine, runner, _OLD_FINAL, None))
-        if accepts(estimate, ACCEPT_STEP_SPEEDUP):
-            holds = estimate.low <= 1 + gains[runner - 1] <= estimate.high
-            return Search(
-                chosen=runner,
-                has_lost_best=best in lost,
-                holds=holds,
-                printed=estimate.median,
-                steps=machine.steps,
-            )
-    return Search(
-        chosen=None, has_lost_best=best in lost, holds=None, printed=1.0, steps=machine.steps
-    )
-
-
-def _old_pairs(
-    machine: SimulatedMachine, runner: int, policy: MeasurePolicy, best_ratio: float | None
-) -> PairedSamples:
-    return run_pairs(
-        lambda: machine.sample_us(0), lambda: machine.sample_us(runner), policy, best_ratio
     )
 
 
@@ -190,9 +143,8 @@ def gains_of(gain: float, rng: random.Random) -> list[float]:
     return found
 
 
-def row(way: str, recorded: Sequence[float], noise: float, gain: float, searches: int) -> str:
+def row(recorded: Sequence[float], noise: float, gain: float, searches: int) -> str:
     """Return a line of the table, of so many searches."""
-    search = {"old": old_way, "new": new_way}[way]
     series = scaled(recorded, noise)
     rng = random.Random(1)
     done, right = [], 0
@@ -211,7 +163,7 @@ def row(way: str, recorded: Sequence[float], noise: float, gain: float, searches
     if gain:
         shares = f"{right / searches:.1%} | {wrong} | {lost:.1%} | {holding:.1%}"
     steps = median(one.steps for one in done)
-    return f"| {noise:.0%} | {gain:.0%} | {way} | {shares} | {printed:.3f}x | {steps:.0f} |"
+    return f"| {noise:.0%} | {gain:.0%} | {shares} | {printed:.3f}x | {steps:.0f} |"
 
 
 def main() -> int:
@@ -224,13 +176,12 @@ def main() -> int:
     arguments = parser.parse_args()
     recorded = [math.log(us) for us in json.loads(arguments.noise_file.read_text())["samples_us"]]
     print(
-        "| noise of a sample | gain | judge | found | false accepts | best dropped | "
-        "interval holds | printed | steps |\n|---|---|---|---|---|---|---|---|---|"
+        "| noise of a sample | gain | found | false accepts | best dropped | "
+        "interval holds | printed | steps |\n|---|---|---|---|---|---|---|---|"
     )
     for noise in arguments.noises:
         for gain in arguments.gains:
-            for way in ("old", "new"):
-                print(row(way, recorded, noise, gain, arguments.searches), flush=True)
+            print(row(recorded, noise, gain, arguments.searches), flush=True)
     return 0
 
 

@@ -12,13 +12,13 @@ import argparse
 import sys
 import time
 import warnings
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from gdat_models import make_step
-from gdat_processes import join, process_arguments
+from gdat_models import MODELS, make_step
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -29,7 +29,7 @@ _UNTIMED = 2
 def main() -> None:
     """Join the group, and be the arm asked for."""
     arguments = _arguments()
-    ddp = _wrapped(join(arguments), arguments.arm, arguments.folder)
+    ddp = _wrapped(_joined(arguments), arguments.arm, arguments.folder)
     step = make_step(ddp, arguments.model)
     for _ in range(3):
         step()
@@ -41,9 +41,30 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = process_arguments(__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=MODELS, required=True)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--world", type=int, required=True)
+    parser.add_argument("--folder", type=Path, required=True, help="of the bank and the results")
+    parser.add_argument("--rendezvous", default="rendezvous", help="file in the folder")
+    parser.add_argument("--seconds", type=float, default=60.0, help="limit of the tuning")
     parser.add_argument("--arm", choices=ARMS, required=True)
     return parser.parse_args()
+
+
+def _joined(arguments: argparse.Namespace) -> nn.Module:
+    """Join the group of a process; return its model, the same in all of them."""
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{arguments.folder / arguments.rendezvous}",
+        rank=arguments.rank,
+        world_size=arguments.world,
+        timeout=timedelta(seconds=120),
+    )
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    make, divisor, _ = MODELS[arguments.model]
+    return make(divisor)
 
 
 def _wrapped(model: nn.Module, arm: str, bank: Path) -> Any:

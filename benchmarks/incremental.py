@@ -1,11 +1,9 @@
 """Tuning again: after a change with `--base_result`, with all hits, and `aoe compile`.
 
-    python benchmarks/incremental.py --smoke                 # does it work: small networks, seconds
-    python benchmarks/incremental.py --write-docs            # an idle machine: about 13 minutes
-    python benchmarks/incremental.py --networks --write-docs # nothing is measured
+    python benchmarks/incremental.py --smoke                 # does it work: a few trials
+    python benchmarks/incremental.py                         # an idle machine: about 13 minutes
     python benchmarks/incremental.py --budget 0              # without a time limit: 20 minutes
-    python benchmarks/incremental.py --networks resnet50     # half of it: 7 minutes, then the other
-    python benchmarks/incremental.py --networks resnet50 --budget 300
+    python benchmarks/incremental.py resnet50 --budget 300   # half of it
 
 A network of the suite (`benchmarks/networks`) is tuned. The same command again finds everything in
 the bank, and so does `aoe compile`. Then the network gets another head (100 classes) and two other
@@ -15,38 +13,30 @@ another machine and once with the kernels in the cache that the first run has co
 command is a process; the other tunings have a home, a bank and a cache of kernels of their own, and
 each has `--budget` seconds at most. The results of the changed network are measured side by side,
 in turns: the one of the first full run against that of the second, which tells what two tunings
-differ by, and against that of `--base_result`.
-
-What is done is kept in `--results`: the same command goes on where it was ended. Needs torch, as
-`benchmarks/peers.py` does.
+differ by, and against that of `--base_result`. Needs torch, as `benchmarks/peers.py` does.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
+from argparse import Namespace
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
+from comparison.experiment import Experiment, Option, run_experiment
 from comparison.preparation import export
-from comparison.steps import Steps, measure_each, run_aoe, tell, where_measured
+from comparison.steps import Steps, run_aoe, tuned_figures, where_measured
 from comparison.tables import table_row
 from networks.registry import NETWORKS
 from torch import nn
 
-_HERE = Path(__file__).resolve().parent
-_WORK = _HERE.parent / "build" / "incremental"
-_RESULTS = _HERE / "results" / "incremental.json"
-_NETWORKS = ("resnet50", "mobilenet_v3_large")
 _CLASSES = 100
-_BUDGET_S, _SMOKE_S = 120, 15
 _AGAIN = 3
 _COLUMNS = (
     *("network", "run", "seconds", "of the first"),
@@ -65,48 +55,14 @@ _OTHERS = {"full_again": "tuned anew once more", "base": "tuned with `--base_res
 _Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How the networks are tuned: options of each tuning, and where files are."""
-
-    options: tuple[str, ...]
-    work: Path
-
-
-def main(words: list[str] | None = None) -> int:
-    """Tune, tune again, change, tune both ways, compare; write the tables if asked."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--networks", nargs="*", default=_NETWORKS, choices=sorted(NETWORKS))
-    parser.add_argument(
-        "--budget", type=int, default=_BUDGET_S, help="seconds of each tuning; 0: no limit"
-    )
-    parser.add_argument("--trials", type=int, default=24)
-    parser.add_argument("--work", type=Path, default=_WORK)
-    parser.add_argument("--results", type=Path, default=_RESULTS)
-    parser.add_argument("--smoke", action="store_true", help="a few trials, results beside --work")
-    parser.add_argument("--write-docs", action="store_true")
-    given = parser.parse_args(words)
-    budget, trials = (_SMOKE_S, 1) if given.smoke else (given.budget, given.trials)
-    results = given.work / "smoke.json" if given.smoke else given.results
-    limit = (f"--tuning_time_limit={budget}",) if budget else ()
-    options = (f"--trials={trials}", *limit)
-    steps = Steps(results, {"options": list(options)})
-    code = measure_each(
-        given.networks,
-        lambda name: measure(name, steps, Settings(options=options, work=given.work / name)),
-    )
-    tell(steps, given, short=short_tables, whole=lambda d: f"# Tuning again\n\n{tables(d)}")
-    return code
-
-
-def measure(name: str, steps: Steps, settings: Settings) -> None:
+def measure(name: str, steps: Steps, given: Namespace) -> None:
     """Do what is not done yet with one network."""
-    work = settings.work
+    work = given.work / name
     work.mkdir(parents=True, exist_ok=True)
     first, changed = (work / f"{name}_{what}.onnx" for what in ("first", "changed"))
     if not (first.exists() and changed.exists()):
         build(name, first, changed)
-    options, base = settings.options, work / "first"
+    options, base = options_of(given), work / "first"
     steps.once(f"{name} first", lambda: _tuned(first, base, *options))
     for number in range(_AGAIN):
         steps.once(f"{name} hits {number}", lambda: _again(first, work, *options))
@@ -124,6 +80,12 @@ def measure(name: str, steps: Steps, settings: Settings) -> None:
         steps.once(f"{name} against {what}", partial(_side_by_side, work, changed.stem, what))
 
 
+def options_of(given: Namespace) -> tuple[str, ...]:
+    """Return the options of every tuning."""
+    limit = (f"--tuning_time_limit={given.budget}",) if given.budget else ()
+    return (f"--trials={given.trials}", *limit)
+
+
 def _tuned(model: Path, folder: Path, *options: str, cache: Path | None = None) -> _Row:
     """Tune into an empty bank; return seconds, trials and figures.
 
@@ -139,35 +101,20 @@ def _tuned(model: Path, folder: Path, *options: str, cache: Path | None = None) 
     if cache is not None:
         shutil.copytree(cache, home / "cache")
     done = run_aoe(home, ["--model", str(model), f"--output={folder}", "--quiet", *options])
-    return {"seconds": round(done.seconds, 1), **_figures(folder)}
+    return {"seconds": round(done.seconds, 1), **tuned_figures(folder)}
 
 
 def _again(model: Path, work: Path, *options: str) -> _Row:
     """Tune with the bank of the first run: nothing is left to search."""
     words = ["--model", str(model), f"--output={work / 'again'}", "--quiet", *options]
     done = run_aoe(work / "first.home", words)
-    return {"seconds": round(done.seconds, 1), **_figures(work / "again")}
+    return {"seconds": round(done.seconds, 1), **tuned_figures(work / "again")}
 
 
 def _compiled(model: Path, work: Path) -> _Row:
     """Convert the model with the bank of the first run."""
     words = ["compile", "--model", str(model), "--framework=5", f"--output={work / 'compiled.om'}"]
     return {"seconds": round(run_aoe(work / "first.home", [*words, "--quiet"]).seconds, 1)}
-
-
-def _figures(folder: Path) -> _Row:
-    summary = json.loads((folder / "summary.json").read_text())
-    details = [json.loads(file.read_text()) for file in (folder / "op_tuning").glob("*.json")]
-    trials = sum(len(one["trials"]) for each in details for one in each)
-    names = ("baseline_ms", "tuned_ms", "speedup", "speedup_low", "speedup_high")
-    reuse = summary["reuse"]
-    return {
-        "om": summary["om"],
-        "trials": trials,
-        "phase_seconds": summary["phase_seconds"],
-        **{name: summary[name] for name in names},
-        "reuse": reuse["counts"] if reuse is not None else None,
-    }
 
 
 def _side_by_side(work: Path, name: str, other: str) -> _Row:
@@ -312,5 +259,22 @@ def _latencies(name: str, steps: Mapping[str, _Row]) -> list[str]:
     return lines
 
 
+EXPERIMENT = Experiment(
+    name="incremental",
+    about=__doc__,
+    measure=measure,
+    cases=NETWORKS,
+    usual=("resnet50", "mobilenet_v3_large"),
+    options={
+        "budget": Option(default=120, help="seconds of each tuning; 0: no limit"),
+        "trials": Option(default=24, help="candidates of an operator"),
+    },
+    settings=lambda given: {"options": list(options_of(given))},
+    short=lambda document, _: short_tables(document),
+    whole=lambda document, _: f"# Tuning again\n\n{tables(document)}",
+    smoke=(("mobilenet_v3_large",), {"budget": 15, "trials": 1}),
+)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_experiment(EXPERIMENT))

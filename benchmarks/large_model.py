@@ -4,41 +4,37 @@ The model is a stack of wide products with a gate behind each. Its weights, norm
 seeded, lie in a file of their own. What counts is the proportional set size of the command and all
 its processes together, read five times a second: pages of a file several of them map count once.
 
-    python benchmarks/large_model.py --gib 1.1                  # does everything work, some minutes
-    python benchmarks/large_model.py --gib 2.1 --write-docs     # the table, a quarter of an hour
+    python benchmarks/large_model.py --smoke              # does it work, on a small model
+    python benchmarks/large_model.py --gib 2.1            # a quarter of an hour
 
-Needs about five times the size of the model on disk (`--folder`), and twice the size and 1 GiB in
+Commands come in the order of `--list`: those behind `tune` need what it left in `--work`, which
+stays. Needs about five times the size of the model on disk there, and twice the size and 1 GiB in
 memory: a session that tunes in the background has a model of its own beside the one it serves. All
 other commands are to stay below the size and 1 GiB.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from comparison.files import write_document
-from comparison.results import environment
-from comparison.steps import where_measured
-from comparison.tables import PAGE, table_row, write_between
+from comparison.experiment import Experiment, Option, run_experiment
+from comparison.steps import Steps, where_measured
+from comparison.tables import table_row
 from onnx import TensorProto, helper, numpy_helper
 
-BEGIN, END = "<!-- large models: begin -->", "<!-- large models: end -->"
-_HERE = Path(__file__).resolve().parent
-_RESULTS = _HERE / "results" / "large_model.json"
+READ_THE_MODEL = ("tune", "session", "session that tunes", "advise")
+COMMANDS = (*READ_THE_MODEL, "run", "inspect", "profile", "benchmark")
 _BOUND_MIB = 1024
 """What a command may take besides the weights."""
 
@@ -87,9 +83,14 @@ class Peaks:
     exit_code: int
 
 
+def layers_of(gib: float, width: int = _WIDTH) -> int:
+    """Return how many layers have at least so many GiB of weights."""
+    return -(-int(gib * 2**30) // (width * width * _FLOAT_BYTES))
+
+
 def write_model(folder: Path, size_bytes: int, width: int = _WIDTH) -> Path:
     """Write the model with at least so many bytes of weights, product by product."""
-    layers = -(-size_bytes // (width * width * _FLOAT_BYTES))
+    layers = layers_of(size_bytes / 2**30, width)
     rng = np.random.default_rng(_SEED)
     tensors, nodes = [numpy_helper.from_array(np.float32(3), _THREE)], []
     with (folder / "large.weights").open("wb") as sink:
@@ -176,24 +177,25 @@ def _kib(told: bytes, pattern: re.Pattern[bytes]) -> int:
 
 def table(document: Mapping[str, Any]) -> str:
     """Return what was measured as Markdown."""
-    options, size_mib = document["options"], document["model_mib"]
+    options = document["options"]
+    size_mib = layers_of(options["gib"]) * _WIDTH**2 * _FLOAT_BYTES >> 20
     facts = (
         f"`python benchmarks/large_model.py --gib {options['gib']:g}`, {size_mib} MiB of weights, "
         f"`--job_type={options['job_type']} --trials={options['trials']} "
         f"--tuning_time_limit={options['limit']}`. "
-        f"{where_measured(document)} {document['conditions']}"
+        f"{where_measured(document)}"
     )
     lines = [
-        facts.strip(),
+        facts,
         "",
         "| command | MiB at most | beyond the weights | in no file | largest process | seconds |",
         "|---|---|---|---|---|---|",
     ]
-    for row in document["rows"]:
+    for command, row in document["steps"].items():
         beyond = row["all_mib"] - size_mib
-        cells = [row["command"], str(row["all_mib"]), _beyond(beyond), str(row["own_mib"])]
+        cells = [command, str(row["all_mib"]), _beyond(beyond), str(row["own_mib"])]
         cells += [str(row["one_mib"]), f"{row['seconds']:.0f}"]
-        lines.append(table_row(cells if not row["exit_code"] else [row["command"], "failed"]))
+        lines.append(table_row(cells if not row["exit_code"] else [command, "failed"]))
     return "\n".join(lines) + "\n"
 
 
@@ -203,52 +205,17 @@ def _beyond(mib: int) -> str:
     return f"**{mib}**" if mib > _BOUND_MIB else str(mib)
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Write the model, tune it and run what came of it; 1 if a command failed."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--gib", type=float, default=2.2, help="size of the weights")
-    parser.add_argument("--folder", help="where everything goes; default is a temporary folder")
-    parser.add_argument("--job_type", default="opat")
-    parser.add_argument("--trials", type=int, default=2)
-    parser.add_argument("--limit", type=int, default=600, help="--tuning_time_limit of tune, s")
-    parser.add_argument("--only", nargs="+", default=(), help="names of commands; tune comes first")
-    parser.add_argument("--conditions", default="", help="a sentence about the machine")
-    parser.add_argument("--results", type=Path, default=_RESULTS)
-    parser.add_argument("--write-docs", action="store_true")
-    given = parser.parse_args(words)
-    options = {name: getattr(given, name) for name in ("gib", "job_type", "trials", "limit")}
-    document: dict[str, Any] = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "environment": environment(),
-        "options": options,
-        "conditions": given.conditions,
-        "rows": [],
-    }
-    if given.folder:
-        Path(given.folder).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=given.folder) as name:
-        for row in measured(Path(name), given):
-            print(json.dumps(row), flush=True)
-            document["model_mib"] = row.pop("model_mib")
-            document["rows"].append(row)
-    text = table(document)
-    sys.stdout.write(text)
-    if given.write_docs:
-        write_document(given.results, document)
-        page = _HERE.parent / "docs" / PAGE
-        write_between(page, BEGIN, END, text)
-    return int(any(row["exit_code"] for row in document["rows"]))
-
-
-def measured(folder: Path, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield what each command took.
+def measure(what: str, steps: Steps, given: Namespace) -> None:
+    """Run one command, unless that is done; the model is written, and tuned, where it is missing.
 
     Args:
-        folder: Empty.
+        what: A name of `COMMANDS`.
+        steps: Where figures go.
         given: Options of this script.
     """
+    folder: Path = given.work
     for made in ("tmp", "bank"):
-        (folder / made).mkdir()
+        (folder / made).mkdir(parents=True, exist_ok=True)
     env = {
         **os.environ,
         "TUNE_BANK_PATH": str(folder / "bank"),
@@ -256,8 +223,12 @@ def measured(folder: Path, given: argparse.Namespace) -> Iterator[dict[str, Any]
         "AOE_CACHE_SIZE": "0",
         "AOE_ACCEPT_BUSY": "true",
     }
-    model = write_model(folder, int(given.gib * 2**30))
-    size_mib = (folder / "large.weights").stat().st_size >> 20
+    model = folder / "large.onnx"
+    if what in READ_THE_MODEL and not model.exists():
+        write_model(folder, int(given.gib * 2**30))
+    elif what not in READ_THE_MODEL:  # the .om has its weights
+        for file in (model, folder / "large.weights"):
+            file.unlink(missing_ok=True)
     om = folder / "out" / "large_tune.om"
     aoe = [sys.executable, "-P", "-m", "aoe"]
     session = [sys.executable, "-P", "-c", _SESSION, str(model)]
@@ -273,14 +244,29 @@ def measured(folder: Path, given: argparse.Namespace) -> Iterator[dict[str, Any]
         "profile": [*aoe, "profile", str(om), "--runs=3"],
         "benchmark": [*aoe, "benchmark", str(om), "--pairs=6"],
     }
-    for what, command in commands.items():
-        if what != "tune" and given.only and what not in given.only:
-            continue
-        peaks = watched(command, env)
-        yield {"command": what, "model_mib": size_mib, **asdict(peaks)}
-        if what == "advise":  # the last one to read the model itself
-            (folder / "large.weights").unlink()  # the .om has them
+    steps.once(what, lambda: asdict(watched(commands[what], env)))
+
+
+EXPERIMENT = Experiment(
+    name="large_model",
+    about=__doc__,
+    measure=measure,
+    cases=COMMANDS,
+    usual=COMMANDS,
+    options={
+        "gib": Option(default=2.2, help="size of the weights"),
+        "job_type": Option(default="opat"),
+        "trials": Option(default=2),
+        "limit": Option(default=600, help="--tuning_time_limit of tune, s"),
+    },
+    settings=lambda given: {
+        name: getattr(given, name) for name in ("gib", "job_type", "trials", "limit")
+    },
+    short=lambda document, _: table(document),
+    smoke=(("tune", "run", "inspect"), {"gib": 0.1, "trials": 1, "limit": 60}),
+    is_passed=lambda document: not any(row["exit_code"] for row in document["steps"].values()),
+)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_experiment(EXPERIMENT))

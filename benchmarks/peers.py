@@ -25,8 +25,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -52,56 +52,76 @@ _PACKAGE_OF = {
 }
 
 
+def write_tables_of_peers(results: Path, docs: Path) -> None:
+    """Write tables and picture; what draws is loaded here."""
+    from comparison.tables import write_docs
+
+    write_docs(results, docs)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """What the suite does with networks, and where its results are.
+    """What a suite compares on which networks, and where its results are.
 
     Attributes:
+        about: First lines of its help.
+        networks: Names of those it measures where none is named, and knows.
+        smoke: Networks, rounds, seconds of a turn and of tuning of `--smoke`.
+        peers: What is compared.
+        threads: Numbers of them where none is named; empty for 1, 2 and all cores.
+        budget_s: Seconds of tuning.
         prepare: Builds a network in a folder.
         compare: Lets runtimes take turns.
         open_roof: Measures what the processor can do, with files in a folder.
         results: Of this machine.
+        write_docs: Writes the tables of results into a folder of pages.
     """
 
+    about: str = __doc__
+    networks: Sequence[str] = tuple(NETWORKS)
+    smoke: tuple[tuple[str, ...], int, float, float] = (_SMOKE_NETWORKS, 2, 0.02, 2.0)
+    peers: Mapping[str, Peer] = field(default_factory=lambda: PEERS)
+    threads: tuple[int, ...] = ()
+    budget_s: float = 300.0
     prepare: Callable[[str, Path], PreparedNetwork] = PreparedNetwork.make
     compare: Callable[[Comparison, RoundSettings, Callable[[str], None]], dict[str, Any]] = compare
     open_roof: Callable[[Path], FmaRoof | None] = FmaRoof
     results: Path = _RESULTS
+    write_docs: Callable[[Path, Path], None] = write_tables_of_peers
 
 
 def main(words: list[str] | None = None, suite: Suite | None = None) -> int:
     """Measure, or list, or write the documentation."""
     suite = suite or Suite()
-    arguments = _arguments(words, suite.results)
+    arguments = _arguments(words, suite)
     if arguments.list:
-        _print_lists()
+        _print_lists(suite)
         return 0
     try:
         if arguments.write_docs:
-            from comparison.tables import write_docs
-
-            write_docs(arguments.results, _HERE.parent / "docs")
+            suite.write_docs(arguments.results, _HERE.parent / "docs")
             return 0
         with open_results(arguments.results, is_mixed=True) as results:
             _run(arguments, results, suite)
     except ResultsError as error:
-        print(f"peers: {error}", file=sys.stderr)
+        print(f"{suite.results.stem}: {error}", file=sys.stderr)
         return 3
     return 0
 
 
-def _arguments(words: list[str] | None, kept: Path) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
-    parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
+def _arguments(words: list[str] | None, suite: Suite) -> argparse.Namespace:
+    networks, peers = list(suite.networks), list(suite.peers)
+    parser = argparse.ArgumentParser(description=suite.about.splitlines()[0])
+    parser.add_argument("--networks", nargs="+", default=networks, choices=networks)
+    parser.add_argument("--peers", nargs="+", default=peers, choices=peers)
     parser.add_argument("--threads", nargs="+", type=int, help="default: 1, 2 and all cores")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--turn", type=float, default=0.5, help="seconds of one turn")
-    parser.add_argument("--budget", type=float, default=300.0, help="seconds of tuning")
+    parser.add_argument("--budget", type=float, default=suite.budget_s, help="seconds of tuning")
     parser.add_argument(
         "--precision_mode", nargs="+", default=[], help="further rows of the engine"
     )
-    parser.add_argument("--results", type=Path, default=kept)
+    parser.add_argument("--results", type=Path, default=suite.results)
     parser.add_argument("--work", type=Path, default=_WORK)
     parser.add_argument(
         "--minutes", type=float, default=inf, help="begin no further network after so many"
@@ -112,9 +132,10 @@ def _arguments(words: list[str] | None, kept: Path) -> argparse.Namespace:
     parser.add_argument("--write-docs", action="store_true", help="tables and picture from results")
     arguments = parser.parse_args(words)
     if arguments.smoke:
-        _make_small(arguments, kept)
+        _make_small(arguments, suite)
     cores = environment()["cores"]
-    arguments.threads = arguments.threads or sorted({1, min(2, cores), cores})
+    usual = suite.threads or (1, 2, cores)
+    arguments.threads = arguments.threads or sorted({min(one, cores) for one in usual})
     if not all(1 <= threads <= cores for threads in arguments.threads):
         parser.error(f"--threads: got {arguments.threads}, expected 1 to {cores}, the usable cores")
     if arguments.rounds < 1 or arguments.turn <= 0 or arguments.budget < 0:
@@ -122,26 +143,26 @@ def _arguments(words: list[str] | None, kept: Path) -> argparse.Namespace:
     return arguments
 
 
-def _make_small(arguments: argparse.Namespace, kept: Path) -> None:
-    arguments.networks = list(_SMOKE_NETWORKS)
-    arguments.rounds, arguments.turn, arguments.budget = 2, 0.02, 2.0
+def _make_small(arguments: argparse.Namespace, suite: Suite) -> None:
+    arguments.networks, arguments.rounds, arguments.turn, arguments.budget = suite.smoke
     arguments.threads = arguments.threads or [1]
-    if arguments.results == kept:
-        arguments.results = arguments.work / "smoke.json"
+    if arguments.results == suite.results:
+        arguments.results = arguments.work / f"{suite.results.stem}-smoke.json"
 
 
-def _print_lists() -> None:
-    for name, network in NETWORKS.items():
+def _print_lists(suite: Suite) -> None:
+    for name in suite.networks:
+        network = NETWORKS[name]
         shapes = ", ".join("x".join(map(str, tensor.shape)) for tensor in network.inputs[:2])
         more = f" and {len(network.inputs) - 2} more" if len(network.inputs) > 2 else ""
         print(f"{name:22} {network.title:24} {shapes}{more}")
     print()
-    for name, peer in PEERS.items():
+    for name, peer in suite.peers.items():
         print(f"{name:22} {peer.title:24} {peer.precision}")
 
 
 def _run(arguments: argparse.Namespace, results: ResultsFile, suite: Suite) -> None:
-    peers = _peers(arguments)
+    peers = _peers(arguments, suite.peers)
     settings = RoundSettings(
         rounds=arguments.rounds, turn_s=arguments.turn, budget_s=arguments.budget
     )
@@ -177,11 +198,11 @@ def _run(arguments: argparse.Namespace, results: ResultsFile, suite: Suite) -> N
             results.put(suite.compare(comparison, settings, say))
 
 
-def _peers(arguments: argparse.Namespace) -> MappingProxyType[str, Peer]:
+def _peers(arguments: argparse.Namespace, known: Mapping[str, Peer]) -> MappingProxyType[str, Peer]:
     """Return the peers asked for, the baseline always, further rows of the engine behind it."""
-    peers: dict[str, Peer] = {BASELINE: PEERS[BASELINE]}
+    peers: dict[str, Peer] = {BASELINE: known[BASELINE]}
     for name in arguments.peers:
-        peers[name] = PEERS[name]
+        peers[name] = known[name]
         if name == "engine":
             peers.update(with_precision(mode) for mode in arguments.precision_mode)
     return MappingProxyType(peers)

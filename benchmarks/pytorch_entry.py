@@ -2,8 +2,7 @@
 
     python benchmarks/pytorch_entry.py                       # about seven minutes, quiet machine
     python benchmarks/pytorch_entry.py --smoke               # does everything work
-    python benchmarks/pytorch_entry.py --networks mlp --budget 120 --inductor
-    python benchmarks/pytorch_entry.py --write-docs          # the table from the results
+    python benchmarks/pytorch_entry.py mlp --budget 120 --inductor
 
 Needs the extras `engine` and `torch`, and timm and transformers for their networks; those of a
 library that is not installed are left out, with a line that says so. Weights are seeded. A network
@@ -16,12 +15,11 @@ median over the rounds of the ratios within a round, with the interval of a medi
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -29,17 +27,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from comparison.files import write_document, write_whole
-from comparison.results import environment
+from comparison.experiment import Experiment, Option, run_experiment
+from comparison.steps import Steps
 
 from aoe.bank.built_in import VARIABLE as BUILT_IN_BANK
 from aoe.measurement import SpeedupEstimate, estimate_speedup
 from aoe.measurement.pairs import PairedSamples
 
-_HERE = Path(__file__).resolve().parent
-_RESULTS = _HERE / "results" / "pytorch_entry.json"
-_PAGE = _HERE.parent / "docs" / "pytorch.md"
-BEGIN, END = "<!-- pytorch entry: begin -->", "<!-- pytorch entry: end -->"
 EAGER, UNTUNED, TUNED, INDUCTOR = "eager", "untuned", "tuned", "inductor"
 _LIBRARIES = ("torch", "onnxruntime", "timm", "transformers")
 _LEAST_CALLS = 3
@@ -99,83 +93,43 @@ CASES = {
 }
 
 
-def main(words: list[str] | None = None) -> int:
-    """Measure and write the results, or write the table of the documentation."""
-    arguments = _arguments(words)
-    if arguments.write_docs:
-        document = json.loads(arguments.results.read_text())
-        write_whole(_PAGE, filled(_PAGE.read_text(), table(document)))
-        return 0
-    records = []
-    with tempfile.TemporaryDirectory(prefix="pytorch_entry_") as scratch:
-        for name in arguments.networks:
-            try:
-                records.append(_measured(name, arguments, Path(scratch)))
-            except ModuleNotFoundError as error:
-                _say(f"{name}: left out, {error.name} is not installed")
-    here = {**environment(), "libraries": {name: _version(name) for name in _LIBRARIES}}
-    settings = {key: getattr(arguments, key) for key in ("rounds", "turn", "budget", "threads")}
-    document = {"machine": here, "settings": settings, "networks": records}
-    write_document(arguments.results, document)
-    print(table(document))
-    return 0
+def measure(name: str, steps: Steps, given: Namespace) -> None:
+    """Measure a network, unless that is done or its library is missing."""
+    try:
+        steps.once(name, lambda: _measured(name, given))
+    except ModuleNotFoundError as error:
+        sys.stderr.write(f"{name}: left out, {error.name} is not installed\n")
 
 
-def _arguments(words: list[str] | None) -> argparse.Namespace:
-    cores = len(os.sched_getaffinity(0))
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--networks", nargs="+", default=list(CASES), choices=list(CASES))
-    parser.add_argument("--threads", type=int, default=cores, help="default: all cores")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--turn", type=float, default=0.4, help="seconds of one turn")
-    parser.add_argument("--budget", type=float, default=60.0, help="tuning_time_limit, seconds")
-    parser.add_argument("--inductor", action="store_true", help="torch.compile takes turns too")
-    parser.add_argument("--results", type=Path, default=_RESULTS)
-    parser.add_argument("--smoke", action="store_true", help="the MLP, two short rounds")
-    parser.add_argument("--write-docs", action="store_true", help="docs/pytorch.md from results")
-    arguments = parser.parse_args(words)
-    if arguments.smoke:
-        arguments.networks, arguments.rounds, arguments.turn = ["mlp"], 2, 0.02
-        arguments.budget = min(arguments.budget, 5.0)
-        if arguments.results == _RESULTS:
-            arguments.results = Path(tempfile.gettempdir()) / "pytorch_entry_smoke.json"
-    if arguments.rounds < 1 or arguments.turn <= 0 or not 1 <= arguments.threads <= cores:
-        parser.error(f"--rounds at least 1, --turn above 0, --threads 1 to {cores}")
-    return arguments
-
-
-def _measured(name: str, arguments: argparse.Namespace, scratch: Path) -> Record:
+def _measured(name: str, given: Namespace) -> Record:
     import torch
 
     import aoe.torch
 
-    torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(given.threads)
     torch.manual_seed(0)
     module, args, kwargs = CASES[name].make()
     module.eval()
     modules = {EAGER: module}
     os.environ[BUILT_IN_BANK] = "off"  # what is measured is what a run finds by itself
     began_s = time.monotonic()
-    with torch.no_grad():
-        for way, limit in ((UNTUNED, 0.0), (TUNED, arguments.budget)):
-            _say(f"{name}: {way}")
+    with torch.no_grad(), tempfile.TemporaryDirectory(prefix="pytorch_entry_") as scratch:
+        for way, limit in ((UNTUNED, 0.0), (TUNED, given.budget)):
             modules[way] = aoe.torch.optimize(
                 module,
                 args,
                 example_kwargs=kwargs,
-                bank=scratch / f"bank_{way}",
+                bank=Path(scratch) / f"bank_{way}",
                 tuning_time_limit=limit,
-                core_num=arguments.threads,
+                core_num=given.threads,
             )
-        if arguments.inductor:
+        if given.inductor:
             modules[INDUCTOR] = torch.compile(module)
         prepared_s = time.monotonic() - began_s
         ways = {way: (lambda m=m: m(*args, **kwargs)) for way, m in modules.items()}
-        _say(f"{name}: {arguments.rounds} rounds")
-        rounds = take_turns(ways, rounds=arguments.rounds, turn_s=arguments.turn)
+        rounds = take_turns(ways, rounds=given.rounds, turn_s=given.turn)
     fallbacks = aoe.torch.fallbacks(modules[TUNED]) + aoe.torch.fallbacks(modules[UNTUNED])
     return {
-        "network": name,
         "title": CASES[name].title,
         "ms": rounds,
         "kernels": len(aoe.load(modules[TUNED].om_file).manifest.kernels),
@@ -221,24 +175,12 @@ def _turn(way: Way, turn_s: float, clock: Callable[[], float]) -> float:
 # ---- the table ----
 
 
-def filled(page: str, text: str) -> str:
-    """Return a page with its marked place filled.
-
-    Raises:
-        ValueError: it has no such place.
-    """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"no place for the table (expected {BEGIN} and {END})")
-    return f"{before}{BEGIN}\n{text}{END}{after}"
-
-
 def table(document: Mapping[str, Any]) -> str:
     """Return the results as Markdown."""
-    machine, settings = document["machine"], document["settings"]
-    libraries = ", ".join(f"{k} {v}" for k, v in machine["libraries"].items() if v)
-    has_inductor = any(INDUCTOR in record["ms"] for record in document["networks"])
+    machine, settings = document["environment"], document["options"]
+    records = document["steps"].values()
+    libraries = ", ".join(f"{k} {v}" for k, v in settings["libraries"].items() if v)
+    has_inductor = any(INDUCTOR in record["ms"] for record in records)
     head = ["network", "eager ms", "ORT / eager", "tuned / ORT", "tuned / eager", "kernels"]
     if has_inductor:
         head.append("inductor / eager")
@@ -252,7 +194,7 @@ def table(document: Mapping[str, Any]) -> str:
         "",
         f"| {' | '.join(head)} |",
         f"|{'---|' * len(head)}",
-        *(_line(record, has_inductor) for record in document["networks"]),
+        *(_line(record, has_inductor) for record in records),
     ]
     return "\n".join(lines) + "\n"
 
@@ -282,9 +224,28 @@ def _version(package: str) -> str:
         return ""
 
 
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+EXPERIMENT = Experiment(
+    name="pytorch_entry",
+    about=__doc__,
+    measure=measure,
+    cases=CASES,
+    usual=tuple(CASES),
+    options={
+        "threads": Option(default=len(os.sched_getaffinity(0)), help="default: all cores"),
+        "rounds": Option(default=15),
+        "turn": Option(default=0.4, help="seconds of one turn"),
+        "budget": Option(default=60.0, help="tuning_time_limit, seconds"),
+        "inductor": Option(default=False, help="torch.compile takes turns too"),
+    },
+    settings=lambda given: {
+        **{name: getattr(given, name) for name in ("rounds", "turn", "budget", "threads")},
+        "libraries": {name: _version(name) for name in _LIBRARIES},
+    },
+    short=lambda document, _: table(document),
+    page="pytorch.md",
+    smoke=(("mlp",), {"rounds": 2, "turn": 0.02, "budget": 5.0}),
+)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_experiment(EXPERIMENT))

@@ -9,20 +9,20 @@ A network is exported with open extents and tuned for their range, and for some 
 (`--shapes_from`). At every measured shape, some of which no run has seen, ONNX Runtime and OpenVINO
 (float32) with open shapes, the engine's model for the range and, where there is one, its model for
 that shape take turns in processes of their own, as in `benchmarks/peers.py`. Results are compared
-with torch in float64. What is done is kept: the same command goes on where it was ended.
+with torch in float64.
 `--write-docs` writes every shape beside the results, and the means into docs/benchmarks.md where
 that has a place for the file.
 """
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import json
 import os
 import shutil
 import sys
 import warnings
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,12 +33,13 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
+from comparison.experiment import Experiment, Option, run_experiment
 from comparison.preparation import OPSET, run_module
 from comparison.prepared import INPUTS, MODEL, REFERENCE, PreparedNetwork
 from comparison.processes import PeerFailure, RuntimeProcess
 from comparison.range_tables import FIRST, every_network, every_shape, step_name
 from comparison.rounds import RoundSettings, interleaved
-from comparison.steps import Steps, measure_each, run_aoe, tell
+from comparison.steps import Steps, run_aoe
 from networks.building import build_module
 from networks.network import Array, sample_inputs
 from networks.ranges import RANGES
@@ -47,9 +48,6 @@ from runtimes.registry import PEERS
 
 import aoe
 
-_HERE = Path(__file__).resolve().parent
-_WORK = _HERE.parent / "build" / "shape_ranges"
-_RESULTS = _HERE / "results" / "shape_ranges.json"
 _THREADS = 2
 _OM, _LOG = "tuned.om", "calls.csv"
 _LATER_CALLS = 8
@@ -124,9 +122,7 @@ def tune(
     return found
 
 
-def measure(
-    name: str, extents: tuple[int, ...], work: Path, given: argparse.Namespace
-) -> dict[str, Any]:
+def measure(name: str, extents: tuple[int, ...], work: Path, given: Namespace) -> dict[str, Any]:
     """Return the times of everyone at a shape, in turns."""
     here, text = RANGES[name], "x".join(map(str, extents))
     network = prepare(name, extents, work / MODEL, work / text)
@@ -192,10 +188,10 @@ def _first_calls(name: str, om: Path) -> dict[str, float]:
     return found
 
 
-def measure_range(name: str, steps: Steps, given: argparse.Namespace) -> None:
+def measure_range(name: str, steps: Steps, given: Namespace) -> None:
     """Tune a network for its range and measure it at each shape, as far as that is not done."""
     here, network, work = RANGES[name], NETWORKS[name], given.work / name
-    limit_s = here.limit_s if given.limit is None else given.limit
+    limit_s = given.limit or here.limit_s
     (work / "range").mkdir(parents=True, exist_ok=True)
     if not (work / MODEL).exists():
         export_open(name, work / MODEL)
@@ -229,26 +225,20 @@ def measure_range(name: str, steps: Steps, given: argparse.Namespace) -> None:
     )
 
 
-def main(words: list[str] | None = None) -> int:
-    """Tune and measure what is named; print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("networks", nargs="*", metavar="NETWORK")
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--limit", type=float, help="seconds for a range; default is its own")
-    parser.add_argument("--fixed_limit", type=float, default=60.0, help="seconds for a shape")
-    parser.add_argument("--work", type=Path, default=_WORK)
-    parser.add_argument("--results", type=Path, default=_RESULTS)
-    parser.add_argument("--write-docs", action="store_true")
-    given = parser.parse_args(words)
-    if given.list:
-        sys.stdout.write("\n".join(RANGES) + "\n")
-        return 0
-    steps = Steps(given.results, {})
-    code = measure_each(given.networks, lambda name: measure_range(name, steps, given))
-    file = given.results.name
-    tell(steps, given, short=lambda d: every_network(d, file), whole=lambda d: every_shape(d, file))
-    return code
+EXPERIMENT = Experiment(
+    name="shape_ranges",
+    about=__doc__,
+    measure=measure_range,
+    cases=RANGES,
+    options={
+        "limit": Option(default=0.0, help="seconds for a range; 0: its own"),
+        "fixed_limit": Option(default=60.0, help="seconds for a shape"),
+    },
+    short=every_network,
+    whole=every_shape,
+    smoke=(("conformer_block",), {"limit": 20.0, "fixed_limit": 10.0}),
+)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_experiment(EXPERIMENT))

@@ -1,12 +1,12 @@
 """Subgraph tuning alone, operator tuning alone and both, against ONNX Runtime.
 
     python benchmarks/subgraphs.py --smoke                  # does everything work: a minute or two
-    python benchmarks/subgraphs.py --budget 120             # ten networks, on a quiet machine
+    python benchmarks/subgraphs.py                          # ten networks, on a quiet machine
     python benchmarks/subgraphs.py --networks hifigan densenet121 --rounds 15
     python benchmarks/subgraphs.py --write-docs             # the table from the results
 
-The networks, the processes and the rounds are those of `peers.py`: each way of tuning starts with
-an empty bank and the same seconds, writes an `.om`, and is loaded in a process of its own; the four
+Networks, processes, rounds and options are those of `peers.py`: each way of tuning starts with an
+empty bank and the same seconds, writes an `.om`, and is loaded in a process of its own; the four
 take turns in an order that changes from round to round. Runs can be ended and begun again at any
 time. What an earlier version of the engine has measured stays (`--again` measures it anew); where
 there are several versions, each row names its own.
@@ -14,26 +14,21 @@ there are several versions, each row names its own.
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from comparison.figures import NetworkFigures, PeerFigure, figures_of, geometric_mean, shared_rows
-from comparison.prepared import PreparationError, PreparedNetwork
-from comparison.results import ResultsError, ResultsFile, environment, load_results, open_results
-from comparison.rounds import Comparison, RoundSettings, compare
+from comparison.results import load_results
 from comparison.tables import PAGE, facts_lines, ratio_cell, table_row, write_between
 from networks.registry import NETWORKS
+from peers import Suite, main
 from runtimes.registry import BASELINE, PEERS
 from runtimes.runtime import Peer
 
-Prepare = Callable[[str, Path], PreparedNetwork]
-Race = Callable[[Comparison, RoundSettings, Callable[[str], None]], dict[str, Any]]
 BEGIN, END = "<!-- subgraphs: begin -->", "<!-- subgraphs: end -->"
 AIMS: Mapping[str, float | None] = MappingProxyType(
     {
@@ -50,12 +45,8 @@ AIMS: Mapping[str, float | None] = MappingProxyType(
     }
 )
 """The networks, with the speed-up over ONNX Runtime that is aimed at with both ways of tuning."""
-_HERE = Path(__file__).resolve().parent
-_RESULTS = _HERE / "results" / "subgraphs.json"
-_WORK = _HERE.parent / "build" / "peers"
 _DIGITS = 7
 """Of an engine's digest: a file has a few of them."""
-_SMOKE = ("mobilenet_v3_large",)
 _ENGINE = PEERS["engine"]
 
 
@@ -73,84 +64,6 @@ WAYS: Mapping[str, Peer] = MappingProxyType(
         "both": _tuned("SGAT, OPAT", "sgat,opat"),
     }
 )
-
-
-def main(
-    words: list[str] | None = None, *, prepare: Prepare = PreparedNetwork.make, race: Race = compare
-) -> int:
-    """Measure, or write the documentation.
-
-    Args:
-        words: Of the command line.
-        prepare: Builds a network in a folder.
-        race: Lets the ways of tuning take turns.
-    """
-    arguments = _arguments(words)
-    try:
-        if arguments.write_docs:
-            write_docs(arguments.results, _HERE.parent / "docs")
-            return 0
-        with open_results(arguments.results, is_mixed=True) as results:
-            _run(arguments, results, prepare, race)
-    except ResultsError as error:
-        print(f"subgraphs: {error}", file=sys.stderr)
-        return 3
-    return 0
-
-
-def _arguments(words: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--networks", nargs="+", default=list(AIMS), choices=list(AIMS))
-    parser.add_argument("--threads", type=int, default=min(2, environment()["cores"]))
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--turn", type=float, default=0.5, help="seconds of one turn")
-    parser.add_argument("--budget", type=float, default=120.0, help="seconds of each tuning")
-    parser.add_argument("--results", type=Path, default=_RESULTS)
-    parser.add_argument("--work", type=Path, default=_WORK)
-    parser.add_argument("--again", action="store_true", help="measure what was measured before")
-    parser.add_argument("--smoke", action="store_true", help="one little network, few rounds")
-    parser.add_argument("--write-docs", action="store_true", help="docs/benchmarks.md from results")
-    arguments = parser.parse_args(words)
-    if arguments.smoke:
-        arguments.networks = list(_SMOKE)
-        arguments.rounds, arguments.turn, arguments.budget = 2, 0.02, 5.0
-        if arguments.results == _RESULTS:
-            arguments.results = arguments.work / "subgraphs-smoke.json"
-    if arguments.threads < 1 or arguments.rounds < 1 or arguments.turn <= 0 or arguments.budget < 0:
-        parser.error("--threads and --rounds must be at least 1, --turn above 0, --budget from 0")
-    return arguments
-
-
-def _run(arguments: argparse.Namespace, results: ResultsFile, prepare: Prepare, race: Race) -> None:
-    settings = RoundSettings(
-        rounds=arguments.rounds, turn_s=arguments.turn, budget_s=arguments.budget
-    )
-    wanted = {"rounds": settings.rounds, "turn_s": settings.turn_s, "budget_s": settings.budget_s}
-    arguments.work.mkdir(parents=True, exist_ok=True)
-    here = environment()
-    runtime = str(here["versions"]["onnxruntime"])
-    versions = {name: runtime if name == BASELINE else here["engine"] for name in WAYS}
-    for name in arguments.networks:
-        record = results.find(name, arguments.threads)
-        if record is not None and record["settings"] == wanted and not arguments.again:
-            _say(name, "measured before")
-            continue
-        try:
-            network = prepare(name, arguments.work / name)
-        except PreparationError as error:
-            _say(name, f"cannot be prepared: {error}")
-            continue
-        comparison = Comparison(
-            network=network, threads=arguments.threads, peers=WAYS, versions=versions, roof=None
-        )
-        results.put(race(comparison, settings, lambda text, name=name: _say(name, text)))
-
-
-def _say(where: str, text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {where}: {text}", file=sys.stderr, flush=True)
-
-
-# ---- the page ----
 
 
 def write_docs(results: Path, docs: Path) -> None:
@@ -215,5 +128,18 @@ def _memory(way: PeerFigure | None) -> str:
     return f"{peaks[0] / peaks[1]:.2f}" if all(peaks) else "-"
 
 
+SUITE = Suite(
+    about=__doc__,
+    networks=tuple(AIMS),
+    smoke=(("mobilenet_v3_large",), 2, 0.02, 5.0),
+    peers=WAYS,
+    threads=(2,),
+    budget_s=120.0,
+    open_roof=lambda folder: None,
+    results=Path(__file__).resolve().parent / "results" / "subgraphs.json",
+    write_docs=write_docs,
+)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(suite=SUITE))

@@ -1,18 +1,16 @@
 """Does `--tuning_time_limit` hold: 5 % and one trial beyond it, whatever the network and the mode?
 
     python benchmarks/time_limits.py espcn/model.onnx --limits 10        # does it work
-    python benchmarks/time_limits.py {resnet50,espcn,vit_small}/model.onnx --write-docs
+    python benchmarks/time_limits.py {resnet50,espcn,vit_small}/model.onnx
 
 Each model is tuned with each limit into an empty bank, subgraphs and operators both, in a process
 of its own. Noted are the seconds from the first to the last moment of `aoe.tune`, and the longest
-time between two reports of trials: what is begun when the limit is over is finished. What is done
-is kept in `--results`: the same command goes on where it was ended. On an idle machine a network
-takes its limits and half a minute more.
+time between two reports of trials: what is begun when the limit is over is finished. On an idle
+machine a network takes its limits and half a minute more.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
@@ -20,17 +18,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from comparison.experiment import Experiment, Option, run_experiment
 from comparison.steps import Steps, where_measured
-from comparison.tables import PAGE, table_row, write_between
+from comparison.tables import table_row
 
-BEGIN, END = "<!-- time limits: begin -->", "<!-- time limits: end -->"
-_HERE = Path(__file__).resolve().parent
-_RESULTS = _HERE / "results" / "time_limits.json"
-_LIMITS_S = (20.0, 60.0, 180.0)
+_ONE = "--one"
 _SHARE = 0.05
 
 
@@ -93,43 +90,43 @@ def table(document: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(words: list[str] | None = None) -> int:
-    """Tune every model with every limit; 1 if one was exceeded."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("models", nargs="+", type=Path)
-    parser.add_argument("--limits", nargs="+", type=float, default=_LIMITS_S)
-    parser.add_argument("--job_type", default="sgat,opat")
-    parser.add_argument("--results", type=Path, default=_RESULTS)
-    parser.add_argument("--write-docs", action="store_true")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args(words)
-    if given.one:
-        row = tune_once(given.models[0], given.limits[0], given.job_type)
-        sys.stdout.write(json.dumps(row) + "\n")
-        return 0
-    steps = Steps(given.results, {"job_type": given.job_type})
-    for model in given.models:
-        name = model.parent.name if model.stem == "model" else model.stem
-        for limit_s in given.limits:
-            steps.once(f"{name} {limit_s:g}", lambda m=model, s=limit_s: _apart(m, s, given))
-    text = table(steps.document)
-    sys.stdout.write(text)
-    if given.write_docs:
-        page = _HERE.parent / "docs" / PAGE
-        write_between(page, BEGIN, END, text)
-    rows = steps.document["steps"].items()
-    return int(not all(holds(row, float(key.split()[-1])) for key, row in rows))
+def measure(model: str, steps: Steps, given: Namespace) -> None:
+    """Tune a model with every limit, each time in a process of its own."""
+    file = Path(model)
+    name = file.parent.name if file.stem == "model" else file.stem
+    for limit_s in given.limits:
+        steps.once(f"{name} {limit_s:g}", lambda s=limit_s: _apart(file, s, given.job_type))
 
 
-def _apart(model: Path, limit_s: float, given: argparse.Namespace) -> dict[str, Any]:
+def _apart(model: Path, limit_s: float, job_type: str) -> dict[str, Any]:
     """Return what `tune_once` does in a process of its own."""
-    words = [str(model), "--limits", str(limit_s), f"--job_type={given.job_type}", "--one"]
-    done = subprocess.run(
-        [sys.executable, __file__, *words], stdout=subprocess.PIPE, text=True, check=True
-    )
+    command = [sys.executable, __file__, _ONE, str(model), str(limit_s), job_type]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
+EXPERIMENT = Experiment(
+    name="time_limits",
+    about=__doc__,
+    measure=measure,
+    cases=None,
+    options={
+        "limits": Option(default=(20.0, 60.0, 180.0), type=float, help="seconds"),
+        "job_type": Option(default="sgat,opat"),
+    },
+    settings=lambda given: {"job_type": given.job_type},
+    short=lambda document, _: table(document),
+    smoke=((), {"limits": (10.0,)}),
+    is_passed=lambda document: all(
+        holds(row, float(key.split()[-1])) for key, row in document["steps"].items()
+    ),
+)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == [_ONE]:
+        found = tune_once(Path(sys.argv[2]), float(sys.argv[3]), sys.argv[4])
+        sys.stdout.write(json.dumps(found) + "\n")
+        sys.exit(0)
+    sys.exit(run_experiment(EXPERIMENT))

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +17,8 @@ from typing import Any
 
 from comparison.files import write_document
 from comparison.results import environment
-from comparison.tables import PAGE, write_tables
 
-Page = Callable[[Mapping[str, Any]], str]
 _AOE = "from aoe.cli.app import main; main()"
-_DOCS = Path(__file__).resolve().parents[2] / "docs"
 _LAST_LINES = 5
 """Of what a command wrote that may hold its error: where, what, and a hint."""
 
@@ -66,10 +62,15 @@ class Command:
     text: str
 
 
-def run_aoe(home: Path, words: Sequence[str]) -> Command:
+def run_aoe(home: Path, words: Sequence[str], **variables: str) -> Command:
     """Run `aoe` with a home, a bank and a cache of kernels below a folder.
 
     What it writes to standard error is passed on while it runs.
+
+    Args:
+        home: The folder.
+        words: Arguments of `aoe`.
+        variables: Of the environment, besides.
 
     Raises:
         CommandError: it failed.
@@ -79,6 +80,7 @@ def run_aoe(home: Path, words: Sequence[str]) -> Command:
         "HOME": str(home),
         "XDG_CACHE_HOME": str(home / "cache"),
         "TUNE_BANK_PATH": str(home / "bank"),
+        **variables,
     }
     command = [sys.executable, "-P", "-c", _AOE, *words]
     said: deque[str] = deque(maxlen=_LAST_LINES)
@@ -105,6 +107,23 @@ def run_aoe(home: Path, words: Sequence[str]) -> Command:
     return Command(seconds=seconds, text=text)
 
 
+def tuned_figures(folder: Path) -> dict[str, Any]:
+    """Return what tables have of a tuning, from the directory of its results."""
+    summary = json.loads((folder / "summary.json").read_text())
+    details = [json.loads(file.read_text()) for file in (folder / "op_tuning").glob("*.json")]
+    operators = summary["operators"]
+    names = ("phase_seconds", "baseline_ms", "tuned_ms", "speedup", "speedup_low", "speedup_high")
+    reuse = summary.get("reuse")
+    return {
+        "om": summary.get("om"),
+        "trials": sum(len(one["trials"]) for each in details for one in each),
+        "operators": len(operators),
+        "hits": sum(one["outcome"] == "reserved" for one in operators),
+        **{name: summary.get(name) for name in names},
+        "reuse": reuse["counts"] if reuse is not None else None,
+    }
+
+
 def measure_each(names: Iterable[str], measure: Callable[[str], object]) -> int:
     """Measure networks one after another; a failure of `aoe` ends the network it is of alone.
 
@@ -121,19 +140,6 @@ def measure_each(names: Iterable[str], measure: Callable[[str], object]) -> int:
             failed.append(f"{name} was not measured: {error}\n")
     sys.stderr.writelines(failed)
     return 1 if failed else 0
-
-
-def tell(steps: Steps, given: Namespace, *, short: Page, whole: Page) -> None:
-    """Print all figures; with `--write-docs`, write them beside the results, short ones in docs.
-
-    Without networks on the command line they are those of the file, measured elsewhere or not.
-    """
-    document = steps.document if given.networks else json.loads(steps.file.read_text())
-    if document["steps"]:  # something could be measured
-        page = whole(document)
-        sys.stdout.write(page)
-        if given.write_docs:
-            write_tables(steps.file, _DOCS / PAGE, short(document), page)
 
 
 def where_measured(document: Mapping[str, Any]) -> str:

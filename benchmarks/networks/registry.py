@@ -5,8 +5,20 @@ from __future__ import annotations
 from networks.network import Draw, Network, NetworkInput
 
 
-def _image(side: int, channels: int = 3) -> tuple[NetworkInput, ...]:
-    return (NetworkInput(name="image", shape=(1, channels, side, side)),)
+def _image(
+    title: str,
+    builder: str,
+    source: str,
+    *,
+    side: int = 224,
+    channels: int = 3,
+    parameters: int = 0,
+) -> Network:
+    """Return a network that reads one image."""
+    image = NetworkInput(name="image", shape=(1, channels, side, side))
+    return Network(
+        title=title, builder=builder, inputs=(image,), parameters=parameters, source=source
+    )
 
 
 def _tokens(length: int, below: int) -> NetworkInput:
@@ -33,95 +45,40 @@ NETWORKS: dict[str, Network] = {
     "light_squeezenet": _shipped("SqueezeNet", file="squeezenet"),
     "light_vgg19": _shipped("VGG-19", file="vgg19"),
     "light_zfnet512": _shipped("ZFNet-512", file="zfnet512", image="gpu_0/data_0"),
-    "resnet18": Network(
-        title="ResNet-18",
-        builder="residual:resnet18",
-        inputs=_image(224),
-        parameters=11_689_512,
-        source="arXiv:1512.03385",
+    "resnet18": _image("ResNet-18", "residual:resnet18", "arXiv:1512.03385", parameters=11_689_512),
+    "resnet50": _image("ResNet-50", "residual:resnet50", "arXiv:1512.03385", parameters=25_557_032),
+    "mobilenet_v2": _image(
+        "MobileNetV2", "mobile:mobilenet_v2", "arXiv:1801.04381", parameters=3_504_872
     ),
-    "resnet50": Network(
-        title="ResNet-50",
-        builder="residual:resnet50",
-        inputs=_image(224),
-        parameters=25_557_032,
-        source="arXiv:1512.03385",
+    "mobilenet_v3_large": _image(
+        "MobileNetV3-L", "mobile:mobilenet_v3_large", "arXiv:1905.02244", parameters=5_483_032
     ),
-    "mobilenet_v2": Network(
-        title="MobileNetV2",
-        builder="mobile:mobilenet_v2",
-        inputs=_image(224),
-        parameters=3_504_872,
-        source="arXiv:1801.04381",
+    "efficientnet_b0": _image(
+        "EfficientNet-B0", "mobile:efficientnet_b0", "arXiv:1905.11946", parameters=5_288_548
     ),
-    "mobilenet_v3_large": Network(
-        title="MobileNetV3-L",
-        builder="mobile:mobilenet_v3_large",
-        inputs=_image(224),
-        parameters=5_483_032,
-        source="arXiv:1905.02244",
+    "ghostnet": _image("GhostNet", "mobile:ghostnet", "arXiv:1911.11907", parameters=5_182_508),
+    "regnety_008": _image(
+        "RegNetY-008", "residual:regnety_008", "arXiv:2003.13678", parameters=6_263_168
     ),
-    "efficientnet_b0": Network(
-        title="EfficientNet-B0",
-        builder="mobile:efficientnet_b0",
-        inputs=_image(224),
-        parameters=5_288_548,
-        source="arXiv:1905.11946",
+    "densenet121": _image(
+        "DenseNet-121", "residual:densenet121", "arXiv:1608.06993", parameters=7_978_856
     ),
-    "ghostnet": Network(
-        title="GhostNet",
-        builder="mobile:ghostnet",
-        inputs=_image(224),
-        parameters=5_182_508,
-        source="arXiv:1911.11907",
+    "convnext_tiny": _image(
+        "ConvNeXt-tiny", "residual:convnext_tiny", "arXiv:2201.03545", parameters=28_589_128
     ),
-    "regnety_008": Network(
-        title="RegNetY-008",
-        builder="residual:regnety_008",
-        inputs=_image(224),
-        parameters=6_263_168,
-        source="arXiv:2003.13678",
+    "iresnet50": _image("iResNet-50", "residual:iresnet50", "arXiv:1801.07698", side=112),
+    "vit_small": _image(
+        "ViT-S/16", "vision_attention:vit_small", "arXiv:2010.11929", parameters=22_050_664
     ),
-    "densenet121": Network(
-        title="DenseNet-121",
-        builder="residual:densenet121",
-        inputs=_image(224),
-        parameters=7_978_856,
-        source="arXiv:1608.06993",
+    "swin_tiny": _image(
+        "Swin-T", "vision_attention:swin_tiny", "arXiv:2103.14030", parameters=28_288_354
     ),
-    "convnext_tiny": Network(
-        title="ConvNeXt-tiny",
-        builder="residual:convnext_tiny",
-        inputs=_image(224),
-        parameters=28_589_128,
-        source="arXiv:2201.03545",
-    ),
-    "iresnet50": Network(
-        title="iResNet-50",
-        builder="residual:iresnet50",
-        inputs=_image(112),
-        source="arXiv:1801.07698",
-    ),
-    "vit_small": Network(
-        title="ViT-S/16",
-        builder="vision_attention:vit_small",
-        inputs=_image(224),
-        parameters=22_050_664,
-        source="arXiv:2010.11929",
-    ),
-    "swin_tiny": Network(
-        title="Swin-T",
-        builder="vision_attention:swin_tiny",
-        inputs=_image(224),
-        parameters=28_288_354,
-        source="arXiv:2103.14030",
-    ),
-    "mobilevit_s": Network(
-        title="MobileViT-S",
-        builder="vision_attention:mobilevit_s",
-        inputs=_image(256),
+    "mobilevit_s": _image(
+        "MobileViT-S",
+        "vision_attention:mobilevit_s",
+        "arXiv:2110.02178",
+        side=256,
         parameters=5_578_632,
-        source="arXiv:2110.02178",
     ),
     "bert6": Network(
         title="BERT, 6 layers",
@@ -141,24 +98,17 @@ NETWORKS: dict[str, Network] = {
         ),
         source="arXiv:2002.10957",
     ),
-    "yolo_silu": Network(
-        title="YOLO, SiLU",
-        builder="detection:yolo_silu",
-        inputs=_image(640),
-        parameters=7_235_389,
-        source="YOLOv5s 6.0",
+    "yolo_silu": _image(
+        "YOLO, SiLU", "detection:yolo_silu", "YOLOv5s 6.0", side=640, parameters=7_235_389
     ),
-    "yolo_mish": Network(
-        title="YOLO, Mish",
-        builder="detection:yolo_mish",
-        inputs=_image(640),
-        source="YOLOv5s 6.0 with the activation of arXiv:2004.10934",
+    "yolo_mish": _image(
+        "YOLO, Mish",
+        "detection:yolo_mish",
+        "YOLOv5s 6.0 with the activation of arXiv:2004.10934",
+        side=640,
     ),
-    "unet2d": Network(
-        title="U-Net 2-D",
-        builder="image_to_image:unet2d",
-        inputs=_image(256, 1),
-        source="arXiv:1809.10486",
+    "unet2d": _image(
+        "U-Net 2-D", "image_to_image:unet2d", "arXiv:1809.10486", side=256, channels=1
     ),
     "unet3d": Network(
         title="U-Net 3-D",
@@ -172,18 +122,9 @@ NETWORKS: dict[str, Network] = {
         inputs=(NetworkInput(name="features", shape=(1, 960, 33, 33)),),
         source="arXiv:1706.05587",
     ),
-    "espcn": Network(
-        title="ESPCN",
-        builder="image_to_image:espcn",
-        inputs=_image(224, 1),
-        source="arXiv:1609.05158",
-    ),
-    "srvgg": Network(
-        title="SRVGG",
-        builder="image_to_image:srvgg",
-        inputs=_image(96),
-        parameters=621_424,
-        source="arXiv:2107.10833",
+    "espcn": _image("ESPCN", "image_to_image:espcn", "arXiv:1609.05158", channels=1),
+    "srvgg": _image(
+        "SRVGG", "image_to_image:srvgg", "arXiv:2107.10833", side=96, parameters=621_424
     ),
     "gpt2": Network(
         title="GPT-2",
@@ -232,73 +173,34 @@ NETWORKS: dict[str, Network] = {
         inputs=(_tokens(64, 20000),),
         source="arXiv:1508.01991",
     ),
-    "efficientnet_v2_s": Network(
-        title="EfficientNetV2-S",
-        builder="mobile:efficientnet_v2_s",
-        inputs=_image(224),
-        parameters=21_458_488,
-        source="arXiv:2104.00298",
+    "efficientnet_v2_s": _image(
+        "EfficientNetV2-S", "mobile:efficientnet_v2_s", "arXiv:2104.00298", parameters=21_458_488
     ),
-    "regnety_016": Network(
-        title="RegNetY-016",
-        builder="residual:regnety_016",
-        inputs=_image(224),
-        parameters=11_202_430,
-        source="arXiv:2003.13678",
+    "regnety_016": _image(
+        "RegNetY-016", "residual:regnety_016", "arXiv:2003.13678", parameters=11_202_430
     ),
-    "repvgg_a0": Network(
-        title="RepVGG-A0",
-        builder="reparameterized:repvgg_a0",
-        inputs=_image(224),
-        parameters=8_309_384,
-        source="arXiv:2101.03697",
+    "repvgg_a0": _image(
+        "RepVGG-A0", "reparameterized:repvgg_a0", "arXiv:2101.03697", parameters=8_309_384
     ),
-    "mobileone_s1": Network(
-        title="MobileOne-S1",
-        builder="reparameterized:mobileone_s1",
-        inputs=_image(224),
-        parameters=4_764_840,
-        source="arXiv:2206.04040",
+    "mobileone_s1": _image(
+        "MobileOne-S1", "reparameterized:mobileone_s1", "arXiv:2206.04040", parameters=4_764_840
     ),
-    "convmixer_1024": Network(
-        title="ConvMixer-1024/20",
-        builder="mixers:convmixer_1024",
-        inputs=_image(224),
-        parameters=24_383_464,
-        source="arXiv:2201.09792",
+    "convmixer_1024": _image(
+        "ConvMixer-1024/20", "mixers:convmixer_1024", "arXiv:2201.09792", parameters=24_383_464
     ),
-    "mixer_small": Network(
-        title="MLP-Mixer S/16",
-        builder="mixers:mixer_small",
-        inputs=_image(224),
-        parameters=18_528_264,
-        source="arXiv:2105.01601",
+    "mixer_small": _image(
+        "MLP-Mixer S/16", "mixers:mixer_small", "arXiv:2105.01601", parameters=18_528_264
     ),
-    "poolformer_s12": Network(
-        title="PoolFormer-S12",
-        builder="mixers:poolformer_s12",
-        inputs=_image(224),
-        parameters=11_915_176,
-        source="arXiv:2111.11418",
+    "poolformer_s12": _image(
+        "PoolFormer-S12", "mixers:poolformer_s12", "arXiv:2111.11418", parameters=11_915_176
     ),
-    "pvt_v2_b1": Network(
-        title="PVT-v2-B1",
-        builder="efficient_attention:pvt_v2_b1",
-        inputs=_image(224),
-        parameters=14_009_000,
-        source="arXiv:2106.13797",
+    "pvt_v2_b1": _image(
+        "PVT-v2-B1", "efficient_attention:pvt_v2_b1", "arXiv:2106.13797", parameters=14_009_000
     ),
-    "edgenext_small": Network(
-        title="EdgeNeXt-S",
-        builder="efficient_attention:edgenext_small",
-        inputs=_image(224),
-        parameters=5_586_832,
-        source="arXiv:2206.10589",
+    "edgenext_small": _image(
+        "EdgeNeXt-S", "efficient_attention:edgenext_small", "arXiv:2206.10589", parameters=5_586_832
     ),
-    "efficientvit_b1": Network(
-        title="EfficientViT-B1",
-        builder="efficient_attention:efficientvit_b1",
-        inputs=_image(224),
-        source="arXiv:2205.14756",
+    "efficientvit_b1": _image(
+        "EfficientViT-B1", "efficient_attention:efficientvit_b1", "arXiv:2205.14756"
     ),
 }

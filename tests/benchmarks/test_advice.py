@@ -19,7 +19,7 @@ from aoe.advice.run import ModelAdvice
 from aoe.advice.trying import TrialVerdict, TriedAction
 from aoe.device.registry import default_device
 
-_MACHINE = {"cpu_model": "Test CPU", "threads": 2, "onnxruntime": "1.31", "date": "2026-01-01"}
+_MACHINE = {"cpu": "Test CPU", "cores": 2, "versions": {"onnxruntime": "1.31"}}
 
 
 def _tried(action: str, verdict: TrialVerdict, speedup: float) -> TriedAction:
@@ -72,8 +72,10 @@ def test_tables_count_what_is_found_and_what_is_false() -> None:
         {"action": "power-as-product", "claimed": 1.1, "low": 1.05, "again": [1.1]},
         {"action": "batch-split", "claimed": 1.02, "low": 1.01, "again": [0.99]},
     ]
-    sound = {"set": "sound", "model": "net", "tried": {"a": "gain", "b": "gain"}, "claims": claims}
-    text = benchmark.tables([planted, sound], _MACHINE)
+    sound = {"set": "sound", "tried": {"a": "gain", "b": "gain"}, "claims": claims}
+    steps = {"constant": planted, "net": sound}
+    text = benchmark.tables({"environment": _MACHINE, "date": "2026-01-01", "steps": steps})
+    assert text.startswith("Test CPU, 2 threads, ONNX Runtime 1.31, 2026-01-01")
     assert "1 of 1 causes found, 1 of 1 actions tried." in text
     assert "| constant | constant: found | constants-once | 1.500x | yes | 1.400x |" in text
     assert "1 sound models: 2 actions tried, 2 gains claimed, 1 of them false, 50%" in text
@@ -94,17 +96,3 @@ def test_what_is_tried_again_is_what_was_claimed(tmp_path: Path) -> None:
 def test_sound_networks_are_twelve_of_the_suite() -> None:
     assert len(set(benchmark.SOUND)) == 12
     assert set(benchmark.SOUND) <= set(NETWORKS)
-
-
-def test_page_takes_the_tables(tmp_path: Path) -> None:
-    page, output = tmp_path / "advise.md", tmp_path / "out"
-    output.mkdir()
-    page.write_text(f"before\n{benchmark.BEGIN}\nprevious\n{benchmark.END}\nafter\n")
-    record = _advise("constant", Cause.CONSTANT)
-    benchmark.write_document(output / "advice.json", {"machine": _MACHINE, "records": [record]})
-    assert benchmark.main(["--output", str(output), "--write-docs"], page) == 0
-    assert "Test CPU" in page.read_text()
-    assert "previous" not in page.read_text()
-    assert (
-        benchmark.BEGIN in (Path(benchmark.__file__).parent.parent / "docs/advise.md").read_text()
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import onnx
@@ -15,7 +14,6 @@ pytest.importorskip("torch")
 import incremental
 import large_model
 import time_limits
-import workers_scaling as scaling
 from comparison.steps import CommandError, Steps, measure_each, run_aoe
 from comparison.tables import place_of, put_between
 
@@ -113,14 +111,12 @@ def test_table_of_large_models_marks_what_is_beyond_the_bound(tmp_path: Path) ->
     options = {"gib": 2.1, "job_type": "opat", "trials": 2, "limit": 240}
     document = {
         **Steps(tmp_path / "steps.json", options).document,
-        "conditions": "Idle.",
-        "model_mib": 2176,
-        "rows": [
-            {"command": "run", "all_mib": 3200, "exit_code": 0, **sizes},
-            {"command": "session", "all_mib": 3201, "exit_code": 0, **sizes},
-            {"command": "inspect", "all_mib": 90, "exit_code": 0, **sizes},
-            {"command": "profile", "all_mib": 90, "exit_code": 3, **sizes},
-        ],
+        "steps": {
+            "run": {"all_mib": 3200, "exit_code": 0, **sizes},
+            "session": {"all_mib": 3201, "exit_code": 0, **sizes},
+            "inspect": {"all_mib": 90, "exit_code": 0, **sizes},
+            "profile": {"all_mib": 90, "exit_code": 3, **sizes},
+        },
     }
     text = large_model.table(document)
     assert "| run | 3200 | 1024 | 2300 | 2400 | 12 |" in text
@@ -135,27 +131,8 @@ def test_large_model_is_a_sound_one(tmp_path: Path) -> None:
     onnx.checker.check_model(str(file), full_check=True)
 
 
-@pytest.mark.parametrize("script", [large_model, time_limits, scaling])
-def test_pages_have_the_places_of_the_tables(script: ModuleType) -> None:
-    page = _DOCS / ("workers.md" if script is scaling else "benchmarks.md")
-    assert "new text" in put_between(page, script.BEGIN, script.END, "new text\n")
-
-
-@pytest.mark.parametrize(
-    "name", ["peers", "shape_ranges", "shape_ranges-xeon", "busy_machine", "incremental"]
-)
+@pytest.mark.parametrize("name", ["peers", "shape_ranges-xeon"])
 def test_page_of_benchmarks_has_a_place_for_the_newest_results(name: str) -> None:
     file = _DOCS.parent / "benchmarks" / "results" / f"{name}.json"
     assert file.exists() and file.with_suffix(".md").exists()
     assert "new text" in put_between(_DOCS / "benchmarks.md", *place_of(file), "new text\n")
-
-
-def test_page_of_a_farm_is_labelled_and_has_its_times(tmp_path: Path) -> None:
-    run = {"model": "net", "before_s": 10.0, "operators_s": [5.0] * 8, "after_s": 20.0}
-    facts = {"cpu": "a CPU", "cores": 2, "trials": 8, "conditions": "otherwise idle"}
-    page = tmp_path / "workers.md"
-    page.write_text(f"before\n{scaling.BEGIN}\nold\n{scaling.END}\nafter\n")
-    scaling.write_page(page, {**facts, "runs": [run]})
-    text = page.read_text()
-    assert "**simulation**" in text and "| net | 8 | 10 | 40 | 20 |" in text
-    assert "old" not in text and text.startswith("before") and text.endswith("after\n")

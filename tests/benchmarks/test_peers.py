@@ -144,4 +144,4 @@ def test_smoke_leaves_the_results_alone(
     assert peers.main(["--smoke", "--work", str(tmp_path / "work")], suite) == 0
     assert len(compared) == 2
     assert not suite.results.exists()
-    assert (tmp_path / "work" / "smoke.json").exists()
+    assert (tmp_path / "work" / "peers-smoke.json").exists()

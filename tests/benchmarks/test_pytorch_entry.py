@@ -1,15 +1,11 @@
-"""The benchmark of the PyTorch entry: turns, ratios, and the table in its place."""
+"""The benchmark of the PyTorch entry: turns and ratios."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pytest
 import pytorch_entry
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "pytorch.md"
 
 
 def _record(**changes: Any) -> dict[str, Any]:
@@ -19,9 +15,14 @@ def _record(**changes: Any) -> dict[str, Any]:
 
 def _document(*records: dict[str, Any]) -> dict[str, Any]:
     return {
-        "machine": {"cpu": "Test CPU", "libraries": {"torch": "2.15.0", "timm": ""}},
-        "settings": {"rounds": 7, "budget": 60.0, "threads": 2},
-        "networks": list(records),
+        "environment": {"cpu": "Test CPU"},
+        "options": {
+            "rounds": 7,
+            "budget": 60.0,
+            "threads": 2,
+            "libraries": {"torch": "2.15.0", "timm": ""},
+        },
+        "steps": {str(number): record for number, record in enumerate(records)},
     }
 
 
@@ -64,12 +65,3 @@ def test_everybody_has_a_turn_in_each_round_and_the_first_one_turns() -> None:
     found = pytorch_entry.take_turns(ways, rounds=2, turn_s=1.0, clock=clock)
     assert found == {"a": [250.0, 250.0], "b": [1000.0, 1000.0]}
     assert order == ["a"] * 4 + ["b"] * 3 + ["b"] * 3 + ["a"] * 4
-
-
-def test_table_is_put_into_its_place_in_the_documentation() -> None:
-    page = PAGE.read_text()
-    filled = pytorch_entry.filled(page, "the table\n")
-    assert f"{pytorch_entry.BEGIN}\nthe table\n{pytorch_entry.END}" in filled
-    assert pytorch_entry.filled(filled, "the table\n") == filled
-    with pytest.raises(ValueError, match="no place for the table"):
-        pytorch_entry.filled("a page", "the table\n")

@@ -7,9 +7,10 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+import banks
 import pytest
-from bank_repository import clone_bundle, figures, key_to_blame, write_repository
 from make_bank import LAYOUTS, make_bank, runtime_lines
+from source_repository import key_to_blame, write_repository
 
 from aoebank.history.blame import blame
 from aoebank.selection import RecordFilter
@@ -54,16 +55,48 @@ def test_synthetic_repository_is_the_same_each_time_and_has_banks_with_a_past(
     assert found.states
 
 
+def _rows(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, list[str]]:
+    """Return the rows an experiment prints, by their titles."""
+    banks.main([*words, "--repeat=1"])
+    _, _, *rows = capsys.readouterr().out.splitlines()
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    return {title.partition(" (")[0]: others for title, *others in cells}
+
+
+@pytest.mark.parametrize(
+    ("experiment", "titles"),
+    [
+        ("load", ["load 2 files", "load and check"]),
+        ("diff_merge", ["`diff`", "`merge`", "`merge --base`"]),
+        ("history", ["first snapshot", "nothing changed", "1 % changed", "first read back"]),
+    ],
+)
+def test_experiment_has_its_rows(
+    experiment: str, titles: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = _rows(capsys, experiment, "--records=400", "--files=2")
+    assert list(rows) == titles
+    assert all(len(cells) == 4 for cells in rows.values())
+
+
 @pytest.mark.slow
-def test_figures_of_a_bundle_have_a_row_per_command(tmp_path: Path) -> None:
+def test_questions_have_a_row_each(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = _rows(capsys, "query", "--records=400")
+    assert len(rows) == 3 + len(banks.QUERIES)
+
+
+@pytest.mark.slow
+def test_commands_in_a_bundle_have_a_row_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_repository(tmp_path / "made", files=80, commits=60)
     bundle = tmp_path / "history.bundle"
     command = ["git", "bundle", "create", "-q", str(bundle), "--branches", "--tags"]
     subprocess.run(command, cwd=tmp_path / "made", check=True)
-    top = clone_bundle(bundle, tmp_path / "clone", "v2")
-    rows = [*figures(top, ("v1", "v2"), 1, "validate")]
-    assert [row.split("|")[1].strip() for row in rows] == [
-        "`validate .`",
-        "`validate . --baseline git:v1`",
-    ]
-    assert all(row.count("|") == 6 for row in rows)
+    rows = _rows(capsys, "repository", f"--repository={bundle}", "--only=validate")
+    assert list(rows) == ["`validate .`", "`validate . --baseline git:v1`"]
+
+
+def test_command_that_fails_ends_the_benchmark() -> None:
+    with pytest.raises(SystemExit, match="No such command"):
+        banks.measure((*banks.AOEBANK, "nothing"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 from collections.abc import Iterator
 from itertools import takewhile
@@ -55,10 +54,6 @@ def test_output_says_that_it_is_a_simulation(
 ) -> None:
     assert simulation.main(["--networks", "vgg16", "--workers", "8"]) == 0
     assert capsys.readouterr().out.startswith("simulation: 4 clusters")
-    assert simulation.main(["--networks", "vgg16", "--workers", "8", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["label"] == "simulation"
-    assert len(document["cases"]) == 4
 
 
 def test_page_shows_the_summary_the_program_prints(

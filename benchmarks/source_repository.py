@@ -1,30 +1,17 @@
-"""Measure `diff`, `log`, `blame`, `validate` and `verify-merge` at the root of a source repository.
+"""A repository of sources with banks among them, of any size; the same arguments, the same commits.
 
-    python benchmarks/bank_repository.py [--files 5000] [--commits 2000] [--keep DIRECTORY]
-    python benchmarks/bank_repository.py --repository CLONE|BUNDLE --tags v8.5.0 v9.0.0
-
-Without `--repository` one is made with `git fast-import`: sources, JSON files that are no banks,
-and runtime banks beside the operators they belong to, with the traits of the repository of an
-operator library: one commit in twenty touches a bank, one in ten is a merge of a branch of two
-commits, banks are renamed, removed and added, and two releases are tagged. Measured are whole
-commands, start of Python included, page cache warm: wall-clock seconds and CPU seconds of the
-fastest of `--repeat` runs, the peak memory of the largest process, and how many lines are written.
-Each measured command is that of the `aoebank` on PYTHONPATH, so an older one can be measured too;
-what it does not know is left out with `--only`. Writes Markdown.
+Made with `git fast-import`: sources, JSON files that are no banks, and runtime banks beside the
+operators they belong to, with the traits of the repository of an operator library: one commit in
+twenty touches a bank, one in ten is a merge of a branch of two commits, banks are renamed, removed
+and added, and two releases are tagged.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
@@ -38,16 +25,6 @@ JSON_SHARE = 0.2  # files named `*.json` that are no banks
 BANK_COMMIT = 40  # of so many steps in a row four touch banks
 MERGE_COMMIT = 10
 START = 1_700_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """What one command took; both times in seconds, and how many lines it wrote."""
-
-    wall: float
-    cpu: float
-    peak_mib: float
-    lines: int
 
 
 @dataclass(slots=True)
@@ -177,29 +154,11 @@ def _step(history: History) -> None:
     history.stream += done  # a commit starts from its first parent
 
 
-def measure(command: Sequence[str], *, cwd: Path) -> Cost:
-    """Run a command and return what it took, programs it started included."""
-    start = time.perf_counter()
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(command, cwd=cwd, stdout=output, stderr=errors)
-        _, status, usage = os.wait4(process.pid, 0)
-        output.seek(0)
-        lines = sum(1 for _ in output)
-        errors.seek(0)
-        said = errors.read().decode()
-    wall = time.perf_counter() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in (0, 1):
-        raise SystemExit(said)
-    cpu, peak_mib = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
-    return Cost(wall=wall, cpu=cpu, peak_mib=peak_mib, lines=lines)
-
-
 def key_to_blame(top: Path) -> str:
     """Return the key of a record of the newest commit, one of the largest bank file."""
     from aoebank.storage.bank import load_file
 
-    listing = _git(top, "ls-files", "*_runtime_kb.json")
+    listing = git(top, "ls-files", "*_runtime_kb.json")
     paths = [top / os.fsdecode(line) for line in listing.splitlines()]
     parsed = load_file(max(paths, key=lambda path: (path.stat().st_size, path)))
     return parsed.keys[len(parsed) // 2]
@@ -208,69 +167,13 @@ def key_to_blame(top: Path) -> str:
 def clone_bundle(bundle: Path, top: Path, tag: str) -> Path:
     """Return a clone of a bundle, whose work tree is at a tag."""
     top.mkdir()
-    _git(top, "init", "-q")
+    git(top, "init", "-q")
     wanted = ("refs/heads/*:refs/bundle/*", "refs/tags/*:refs/tags/*")
-    _git(top, "fetch", "-q", str(bundle.absolute()), *wanted)
-    _git(top, "checkout", "-q", tag)
+    git(top, "fetch", "-q", str(bundle.absolute()), *wanted)
+    git(top, "checkout", "-q", tag)
     return top
 
 
-def _git(top: Path, *arguments: str) -> bytes:
+def git(top: Path, *arguments: str) -> bytes:
+    """Return what a command of git writes."""
     return subprocess.run(["git", *arguments], cwd=top, check=True, capture_output=True).stdout
-
-
-def figures(top: Path, tags: Sequence[str], repeat: int, only: str = "") -> Iterator[str]:
-    """Yield a row per command; `only` is a part of the commands wanted."""
-    start = "import sys; from aoebank.cli import main; sys.exit(main())"
-    aoebank = [sys.executable, "-P", "-c", start]
-    old, new = tags
-    commands = {
-        f"`diff git:{old} git:{new}`": ["diff", f"git:{old}", f"git:{new}"],
-        "`log -n 3 .`": ["log", "-n", "3", "."],
-        "`blame KEY .`": ["blame", key_to_blame(top), "."],
-        "`validate .`": ["validate", "."],
-        f"`validate . --baseline git:{old}`": ["validate", ".", "--baseline", f"git:{old}"],
-        "`git verify-merge HEAD~1000..HEAD`": ["git", "verify-merge", "HEAD~1000..HEAD"],
-    }
-    if len(_git(top, "rev-list", "-n", "1001", "--first-parent", "HEAD").split()) < 1001:
-        del commands["`git verify-merge HEAD~1000..HEAD`"]
-    for title, command in commands.items():
-        if only not in title:
-            continue
-        costs = [measure([*aoebank, *command], cwd=top) for _ in range(repeat)]
-        best = min(costs, key=lambda cost: cost.wall)
-        peak = max(cost.peak_mib for cost in costs)
-        times = f"{best.wall:.2f} s | {best.cpu:.2f} s"
-        yield f"| {title} | {times} | {peak:.0f} MiB | {best.lines} |"
-
-
-def main() -> None:
-    """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
-    parser.add_argument("--files", type=int, default=5000)
-    parser.add_argument("--commits", type=int, default=2000)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--keep", type=Path, help="make the repository here and leave it")
-    parser.add_argument("--repository", type=Path, help="measure in this clone or bundle")
-    parser.add_argument("--only", default="", help="commands with this in them")
-    parser.add_argument("--tags", nargs=2, default=["v1", "v2"])
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        top = given.repository or given.keep or Path(folder, "repository")
-        if given.repository is None:
-            # in a child: what this process used counts as memory of the commands it starts
-            maker = get_context("fork").Process(
-                target=write_repository, args=(top, given.files, given.commits)
-            )
-            maker.start()
-            maker.join()
-        elif top.is_file():
-            top = clone_bundle(top, Path(folder, "repository"), given.tags[1])
-        print("| command | wall | CPU | peak | lines |")
-        print("|---|---|---|---|---|")
-        for row in figures(top, given.tags, given.repeat, given.only):
-            print(row, flush=True)
-
-
-if __name__ == "__main__":
-    main()

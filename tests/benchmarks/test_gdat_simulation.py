@@ -1,17 +1,9 @@
-"""Simulated rings of any size, and the greedy rule the optimum is compared with."""
+"""The cost of a ring, and the greedy rule the optimum is compared with."""
 
 from __future__ import annotations
 
 import pytest
-from gradient_scaling import (
-    LABEL,
-    by_percent,
-    ge_greedy,
-    hccl_default,
-    ring_cost,
-    scale_cost,
-    simulate_scaling,
-)
+from gdat_simulation import by_percent, ge_greedy, hccl_default, ring_cost
 from hypothesis import given
 from hypothesis import strategies as st
 from support.engine.gradients import COSTS, is_no_worse, make_gradient_trace, traces
@@ -19,19 +11,6 @@ from support.engine.gradients import COSTS, is_no_worse, make_gradient_trace, tr
 from aoe.gradients.cost import AllReduceCost, CostModel
 from aoe.gradients.segmentation import finish_us, optimal
 from aoe.gradients.trace import GradientTrace
-
-COST = AllReduceCost(latency_us=10, us_per_byte=1)
-
-
-@given(st.integers(2, 64), st.integers(1, 2048), st.floats(0, 1e3), st.floats(1, 1e5))
-def test_scaling_a_ring_gives_the_ring_of_that_size(
-    measured: int, workers: int, step_us: float, bytes_per_us: float
-) -> None:
-    ring = ring_cost(step_us=step_us, bytes_per_us=bytes_per_us, workers=measured)
-    scaled = scale_cost(ring, measured_workers=measured, workers=workers)
-    direct = ring_cost(step_us=step_us, bytes_per_us=bytes_per_us, workers=workers)
-    assert scaled.latency_us == pytest.approx(direct.latency_us)
-    assert scaled.us_per_byte == pytest.approx(direct.us_per_byte)
 
 
 def test_ring_of_two_sends_the_volume_once_and_one_worker_nothing() -> None:
@@ -41,28 +20,14 @@ def test_ring_of_two_sends_the_volume_once_and_one_worker_nothing() -> None:
     assert (alone.latency_us, alone.us_per_byte) == (0, 0)
 
 
-def test_scaling_is_labelled_and_grows_with_the_workers() -> None:
-    trace = make_gradient_trace([10_000] * 20)
-    cost = AllReduceCost(latency_us=20, us_per_byte=1e-3)
-    points = simulate_scaling(
-        trace, cost, measured_workers=2, workers=(2, 8, 64, 1024), segment=optimal
-    )
-    assert {point.label for point in points} == {LABEL} == {"simulation"}
-    assert [point.workers for point in points] == [2, 8, 64, 1024]
-    ends = [point.timeline.end_us for point in points]
-    assert ends == sorted(ends)
-    assert len(points[0].segmentation) >= len(points[-1].segmentation)
-
-
-@pytest.mark.parametrize(("measured", "workers"), [(1, 4), (0, 4), (2, 0)])
-def test_odd_numbers_of_workers_are_refused(measured: int, workers: int) -> None:
-    with pytest.raises(ValueError):
-        scale_cost(COST, measured_workers=measured, workers=workers)
-
-
-def test_ring_without_bandwidth_is_refused() -> None:
-    with pytest.raises(ValueError, match="bytes_per_us"):
-        ring_cost(step_us=1, bytes_per_us=0, workers=4)
+@pytest.mark.parametrize(
+    ("bytes_per_us", "workers", "named"), [(0, 4, "bytes_per_us"), (1, 0, "workers")]
+)
+def test_ring_without_bandwidth_or_workers_is_refused(
+    bytes_per_us: float, workers: int, named: str
+) -> None:
+    with pytest.raises(ValueError, match=named):
+        ring_cost(step_us=1, bytes_per_us=bytes_per_us, workers=workers)
 
 
 @given(traces(most=40), COSTS)
