@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from aoebank.errors import AoebankError, BankFormatError, BankPathError, UsageError, shell_word
+from aoebank.errors import AoebankError, BankFormatError, BankPathError, shell_word
 from aoebank.formats.provenance import SUFFIX, parse_provenance, provenance_path
 from aoebank.formats.registry import find_format
 from aoebank.merging.decisions import (
