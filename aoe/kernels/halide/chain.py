@@ -13,8 +13,7 @@ from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.family import SUPPORTED, Pipeline, Support
 from aoe.kernels.halide.iteration import Iteration
 from aoe.kernels.math.elements import element_type, loaded, rounded, stored
-from aoe.kernels.math.functions import constant, erf, tanh_of_softplus
-from aoe.kernels.math.powers import power_of_constant
+from aoe.kernels.math.functions import constant, erf, power_of_constant, tanh_of_softplus
 from aoe.operators import Rounding, facts_of, is_reorder, op_key
 from aoe.operators.element_types import (
     BOOLEAN,

@@ -31,8 +31,7 @@ from aoe.kernels.halide.tiling import (
     tile_steps,
     vector_choices,
 )
-from aoe.kernels.math.functions import constant, strict
-from aoe.kernels.math.powers import inverse_power, power
+from aoe.kernels.math.functions import constant, inverse_power, power, strict
 from aoe.operators import number
 from aoe.schedule import Choice, Schedule, Space, Values
 from aoe.workload import Workload
