@@ -1,4 +1,13 @@
-"""Sums, means, extremes and other reductions of axes, with the chains around them."""
+"""Sums, means, extremes and other reductions of axes, with the chains around them.
+
+The stages, for each row, or for a vector of columns where the reduced axis has columns inside:
+
+    source       the chain in front of the reduction, computed where an element is read
+    peak         largest element; of ReduceLogSumExp alone
+    fold         many accumulators walked together, then one half combined with the other
+    reduced      what the operator makes of the fold: a quotient, a root, a logarithm
+    y            the chain behind
+"""
 
 from __future__ import annotations
 

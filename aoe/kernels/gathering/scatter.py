@@ -1,4 +1,9 @@
-"""ScatterElements: a copy in which some elements are replaced, or combined with others."""
+"""ScatterElements: a copy in which some elements are replaced, or combined with others.
+
+y            the copy, its rows shared by the tasks
+y.update     rows or columns shared by the tasks, inside of them the indices in their order,
+             inside of these the columns, in vectors
+"""
 
 from __future__ import annotations
 

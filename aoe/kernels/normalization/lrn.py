@@ -1,4 +1,13 @@
-"""Local response normalisation across channels, with the element-wise chain behind it."""
+"""Local response normalisation across channels, with the element-wise chain behind it.
+
+The loops; `tile` counts pixels, and tasks share what is outside of a tile:
+
+    plain        images, tiles:  channels:  pixels of the tile, in vectors
+                 the window of a channel is read again from the rows around it
+    blocked      images, tiles:
+                     squares     of all channels of a few pixels, in one line with zeros around it
+                     y           blocks of channels and pixels; a window is read from the line
+"""
 
 from __future__ import annotations
 
@@ -73,10 +82,9 @@ class _LrnPlan:
 class Lrn(PlannedFamily[_LrnPlan]):
     """x / (bias + alpha / size * sum of squares over neighbouring channels)^beta.
 
-    Plain: pixels are vectorised, and tiles of pixels are walked along the channels, so that the
-    neighbouring rows stay in the first-level cache. Blocked: the squares of a few pixels are
-    written to a scratch line that is contiguous over all channels, padded with zeros, and
-    windows are read from there.
+    Tiles of pixels are walked along the channels, so that the neighbouring rows stay in the
+    first-level cache. In blocks a window crosses from one block into the next, so squares go
+    through a line that is contiguous over all channels.
     """
 
     name = "lrn"
