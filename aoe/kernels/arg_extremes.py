@@ -238,6 +238,7 @@ def _row_schedule(plan: _ArgPlan, values: Values) -> Schedule:
     steps: list[Step] = list(parallel_steps(RESULT, (Axis(_ROW, plan.rows),), int(values["tasks"])))
     count, update = _accumulators(plan), f"{_PARTS}{UPDATE}"
     widths = {_PARTS: count, **{_half(width): width for width in _halves(count)}}
+    # candidates of a row are a few registers: they never leave the stack
     for stage in widths:
         steps += [sch.ComputeAt(stage, RESULT, _ROW), sch.StoreIn(stage, sch.Memory.STACK)]
     widths[update] = count

@@ -229,6 +229,7 @@ def _row_schedule(plan: _SumPlan, values: Values) -> Schedule:
         steps.append(sch.Unroll(RESULT, name, unroll))
     if plan.rows:
         steps += parallel_steps(RESULT, plan.rows, int(values["tasks"]))
+    # sums of all blocks of a row before its results, which read what is carried
     in_blocks = [LOCAL] + ([CARRIED] if plan.blocks > 1 else [])
     for stage in in_blocks:
         at = plan.rows[-1].name if plan.rows else None

@@ -506,6 +506,7 @@ def _steps(plan: Resizing, vector: int, unroll: int, tasks: int) -> Iterator[Ste
         yield sch.Split(
             RESULT, last.loop, last.loop, last.rest, last.taps.factor, sch.Tail.ROUND_UP
         )
+    # the last vectors overlap those before; where there are none before, they are guarded
     tail = sch.Tail.SHIFT_INWARDS if vector * unroll <= loop.extent else sch.Tail.GUARD
     piece = f"{loop.name}_u"
     yield sch.Split(RESULT, loop.name, loop.name, piece, vector * unroll, tail)
@@ -518,6 +519,7 @@ def _steps(plan: Resizing, vector: int, unroll: int, tasks: int) -> Iterator[Ste
     yield sch.Vectorize(RESULT, LANE, vector)
     if unroll > 1:
         yield sch.Unroll(RESULT, piece, unroll)
+    # written out, each result of an element has constant weights
     if plan.last.rest:
         yield sch.Unroll(RESULT, plan.last.rest, plan.last.taps.factor)
     yield from parallel_steps(RESULT, around, tasks)

@@ -330,7 +330,9 @@ def _cost(values: Values, attention: Attention, target: KernelTarget) -> float:
     value_sums = -(-panels_of(weighted) // value_blocks) * _tile_cycles(value_blocks, rows, target)
     products = tiles * (score_sums * scores.depth + value_sums * keys)
     both = scores.depth + weighted.columns.extent
+    # keys and values of a batch, and the scores of the queries of a task
     in_use = 4 * keys * (both + rows * tiles)
+    # values are read once for each tile of queries, keys once for all
     read = 4 * keys * (both + tiles * weighted.columns.extent)
     per_byte = _L2_CYCLES if in_use <= target.l2_bytes else _L3_CYCLES
     idle = target.idle_ratio(tasks)
@@ -341,6 +343,7 @@ def _tile_cycles(blocks: int, rows: int, target: KernelTarget) -> float:
     """Return the cycles in which a register tile adds one product to each of its sums."""
     wide = blocks * max(1, PANEL // target.vector_lanes)
     loads = 0.5 * (wide + BROADCAST * rows)
+    # a sum is ready after four cycles: a small tile waits for itself
     return max(4.0, 0.5 * wide * rows) + 0.5 * loads
 
 
@@ -373,9 +376,11 @@ def _loops(attention: Attention) -> tuple[str, list[str]]:
 def _result_steps(
     attention: Attention, rows: int, tiles: int, target: KernelTarget
 ) -> Iterator[Step]:
+    # as many panels of values as registers hold: the weights of a query are read once for each
     blocks = _value_blocks(attention, rows, target)
     (row, batch), column = _loops(attention), attention.values.columns.name
     yield from _columns_in_panels(RESULT, column, blocks)
+    # the last task overlaps the one before: whole register tiles everywhere
     yield sch.Split(RESULT, row, TASK, row, rows * tiles, sch.Tail.SHIFT_INWARDS)
     yield sch.Split(RESULT, row, row, _ROW, rows, sch.Tail.GUARD)
     yield sch.Reorder(RESULT, (LANE, _BLOCK_LOOP, _ROW, _PANEL_LOOP, row, TASK, *batch))
@@ -447,6 +452,7 @@ def _softmax_steps(attention: Attention, rows: int) -> Iterator[Step]:
     around = rows_around(attention)
     for name in (PEAK, TOTAL):
         yield from fold_steps(name, around, RESULT, row)
+    # exponentials of one register tile of queries, which its sums of values read at once
     yield sch.ComputeAt(GROWN, RESULT, row)
     yield sch.StoreIn(GROWN, _memory(rows * attention.keys.extent))
     yield from vector_steps(GROWN, attention.keys.name, PANEL, LANE)
@@ -468,5 +474,6 @@ def _packing_steps(attention: Attention, *, is_near: bool) -> Iterator[Step]:
             yield sch.ComputeAt(stage, RESULT, attention.batch[-1].name)
             yield sch.StoreIn(stage, _memory(PANEL * panels_of(product) * product.depth))
             continue
+        # packed once for all tasks, before the first of them
         for at in product.right_axes:
             yield sch.Parallel(stage, axes[at].name)

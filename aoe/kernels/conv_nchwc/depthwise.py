@@ -84,6 +84,7 @@ class Depthwise(TiledAlgorithm[ConvolutionPlan]):
         shape, tile = plan.shape, (int(values[ACROSS]), int(values[DOWN]))
         rows = min(shape.rows, int(values[TILE_ROWS]) * tile[1])
         groups = 1 if values[SCOPE] == IMAGE else -(-shape.rows // rows)
+        # rows of the image that a group reads, rows shared with its neighbours included
         read = rows * shape.strides[0] + shape.kernel[0] - shape.strides[0]
         copied = 0.1 * (groups * read / shape.height if groups > 1 else 1.0)
         tasks = shape.batch * (shape.blocks_out if values[SCOPE] == IMAGE else groups)
@@ -180,8 +181,10 @@ def product_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) ->
         yield from finished_steps(values, shape)
     else:
         yield sch.ComputeAt(PRODUCTS, RESULT, "w")
+    # pixels of a tile inside the filter: one value of the filter stays in a register for all
     yield sch.Reorder(SUMMED, ("o", "w", "h", *REDUCED[:2], "b", "n"))
     yield from register_steps((PRODUCTS, SUMMED), ("o", shape.block), {"w": wide, "h": high})
     yield sch.Unroll(SUMMED, REDUCED[0], columns)
+    # rows of the filter, too, where the code stays small
     if wide * high * columns * rows <= _WRITTEN_OUT_MAX:
         yield sch.Unroll(SUMMED, REDUCED[1], rows)

@@ -462,6 +462,7 @@ def _result_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) ->
     yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
     yield sch.Split(RESULT, "b", "b", "in_b", blocks, sch.Tail.GUARD)
     inner: tuple[str, ...] = ("o", "w", "in_h", "in_b", "h")  # the chain walks rows of tiles
+    # a short chain is applied to the sums while they are in registers
     if not is_heavy:
         yield sch.Split(RESULT, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
         inner = ("o", "in_w", "in_h", "in_b", "w", "h")
@@ -490,6 +491,7 @@ def product_steps(
 ) -> Iterator[Step]:
     blocks, wide, high = tile_of(values)
     tile = {"b": blocks, "w": wide, "h": high}
+    # a long chain reads sums from memory: its own constants need the registers
     if is_heavy:
         yield from finished_steps(values, shape)
     else:
@@ -499,6 +501,7 @@ def product_steps(
     pair, depth = REDUCED[: int(in_pairs)], REDUCED[int(in_pairs) : len(extents)]
     # each step of the depth adds to every sum of a tile once: none waits for itself
     yield sch.Reorder(SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
+    # one instruction adds both products of a pair to a sum
     if in_pairs:
         yield sch.Vectorize(SUMMED, "r$x", PAIR)
     yield from register_steps((PRODUCTS, SUMMED), ("o", shape.block), tile)

@@ -172,11 +172,13 @@ def _steps(plan: _ScatterPlan, values: Values) -> list[Step]:
         *parallel_steps(RESULT, around, min(tasks, plan.rows * plan.length)),
         *inner_steps(RESULT, _COLUMN, plan.columns, vector, 1),
     ]
+    # indices along the axis keep their order, so threads share rows, or columns where rows are few
     shared = _COLUMN if plan.rows < tasks else _ROW
     extent = plan.columns if shared == _COLUMN else plan.rows
     order = [_COLUMN, f"{_WALK}$x", _ROW]
     if tasks > 1:
         piece = -(-extent // tasks)
+        # pieces of whole vectors
         if shared == _COLUMN:
             piece = -(-piece // vector) * vector
         steps.append(sch.Split(update, shared, TASK, shared, piece, sch.Tail.GUARD))

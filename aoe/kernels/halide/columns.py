@@ -93,6 +93,7 @@ class ColumnTiles:
 
         def fits(values: Values) -> bool:
             tile, vector = int(values[TILE]), int(values[VECTOR])
+            # a tile that no vector fills would be guarded in the hot loop
             in_vectors = tile == self.column.extent or tile % vector == 0
             return in_vectors and int(values[TASKS]) <= self.parts(tile) and legal(values)
 

@@ -233,6 +233,7 @@ def _plain_schedule(plan: _LrnPlan, values: Values) -> Schedule:
     pixel, pixels = plan.nest.axes[-1].name, plan.nest.axes[-1].extent
     outer = _plain_outer(plan, tile)
     shared_out = parallel_steps(RESULT, outer, tasks)
+    # a tile of all pixels is no tile: channels stay outside, and rows are walked as they lie
     if tile >= pixels:
         return Schedule((*inner_steps(RESULT, pixel, pixels, vector, unroll), *shared_out))
     lanes = (["lane"] if vector > 1 or unroll > 1 else []) + ([f"{pixel}_u"] if unroll > 1 else [])
@@ -244,6 +245,7 @@ def _plain_schedule(plan: _LrnPlan, values: Values) -> Schedule:
 def _blocked_space(plan: _LrnPlan, target: KernelTarget) -> Space:
     channels, block = plan.nest.workload.output.shape[1], plan.nest.workload.output.block
     pixels = plan.nest.axes[-2].extent
+    # squares of a pixel with the zeros on both sides of its channels
     line_bytes = 4 * (channels + 2 * block * -(-plan.size // block))
     tiles = tuple(
         t for t in (1, 2, 4, 8, 16, 32) if t <= pixels and t * line_bytes <= _SCRATCH_BYTES_MAX

@@ -188,6 +188,7 @@ def _product_steps(values: Values, shape: ConvolutionShape) -> Iterator[Step]:
     )
     tile = {"in_x": wide, "in_y": high, "in_b": blocks}
     yield from register_steps((SUMMED,), ("o", shape.block), tile)
+    # sums of one chunk of channels stay in registers, those of all chunks in the cache
     yield ComputeAt(PARTS, SUMMED, "across")
     yield Reorder(PART_SUMS, ("o", "b", "tx", "ty", "part$x", "part$y", "e", "n"))
     parts = {"b": blocks, "tx": wide, "ty": high}

@@ -415,8 +415,10 @@ class Winograd(TiledAlgorithm[ConvolutionPlan]):
         groups = -(-down // group)
         values_bytes = 4 * transforms.products * across * group * shape.batch
         held = values_bytes * (read + written)
+        # transformed tiles of a group that the second-level cache does not hold
         spilled = 0.3 * max(0.0, held / (target.l2_bytes * 0.8) - 1)
         weights_bytes = 4 * transforms.weights * read * written
+        # weights are read again for each group of rows of tiles
         reloaded = 0.05 * (groups - 1) * weights_bytes / (target.l2_bytes * 4)
         tasks = groups * shape.groups * shape.batch
         if values[SCOPE] == IMAGE:
@@ -555,6 +557,7 @@ def product_steps(values: Values, lanes: int, *, is_grouped: bool) -> Iterator[S
     yield sch.Reorder(GATHERED, ("o", "in_x", "in_y", "in_b", "tx", "ty", "b", "e", "n"))
     tile = {"in_x": wide, "in_y": high, "in_b": blocks}
     yield from register_steps((GATHERED,), ("o", lanes), tile)
+    # all tiles of an image at once: each value of a tile is a matrix product of its own
     if not is_grouped:
         yield sch.Parallel(GATHERED, "e")
     yield sch.ComputeAt(PRODUCTS, GATHERED, "tx")
