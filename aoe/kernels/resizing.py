@@ -134,7 +134,7 @@ class Taps:
 
     @property
     def reads_beside_first(self) -> bool:
-        """True if results in front of the first element are made of it and of the second one."""
+        """True if results in front of the first element are made of the first two."""
         is_shifted = self.coordinates in ("half_pixel", "pytorch_half_pixel")
         return self.cubic is None and not self.is_nearest and is_shifted and self.extent > 1
 
@@ -333,7 +333,7 @@ def _resized(split: SplitAround) -> dict[int, Taps]:
 class ResizingFamily(PlannedFamily[Resizing]):
     """y = chain(sum of weights times neighbours), one dimension after the other.
 
-    Images of any size are resized to the nearest, too; those of one size are only moved.
+    Images of any size are resized to the nearest, too; images of one size are only moved.
     """
 
     name = "resizing"

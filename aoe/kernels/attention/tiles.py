@@ -6,7 +6,7 @@
     peak             largest score of a query
     grown            e^(score - peak)
     total            their sum
-    value sums       products of those and the values, in registers
+    value sums       products of `grown` and the values, in registers
     y                value sums / total
 
 In bfloat16 queries, keys, values and `grown` are rounded, and products are summed up in pairs;
@@ -87,7 +87,7 @@ _PANEL_LOOP, _BLOCK_LOOP, _ROW = "panel", "block", "row"
 
 
 def attention_pipeline(attention: Attention) -> Pipeline:
-    """Return the algorithm. Arguments are those of the workload."""
+    """Return the algorithm. Arguments are the workload's inputs."""
     arguments_of = pair_arguments if attention.in_pairs else panel_arguments
     of_scores, of_values = arguments_of(attention.scores), arguments_of(attention.values)
     made: dict[str, hl.Func] = {}
@@ -369,7 +369,7 @@ def _memory(elements: int) -> sch.Memory:
 
 
 def _loops(attention: Attention) -> tuple[str, list[str]]:
-    """Return the loop over queries, and those around it, innermost first."""
+    """Return the loop over queries, and the loops around it, innermost first."""
     return attention.queries.name, [axis.name for axis in reversed(attention.batch)]
 
 
@@ -459,7 +459,7 @@ def _softmax_steps(attention: Attention, rows: int) -> Iterator[Step]:
 
 
 def _packing_steps(attention: Attention, *, is_near: bool) -> Iterator[Step]:
-    """Yield the steps of packed keys and values: for one batch where a thread has all of it.
+    """Yield the steps of packed keys and values: for one batch where a thread has the whole batch.
 
     They come from the nearest caches then: of 192 heads of windows they would fill 3 MB. Keys by
     rows are gathered: with them 192 heads of 49 by 49 take 1.07 times as long as with keys by

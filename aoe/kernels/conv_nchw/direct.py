@@ -69,7 +69,7 @@ _STRAY_CYCLES = 2.0
 _DEPTH_PART, _IN_DEPTH = 16, "r$i"
 """Channels of the inner of two loops over those read, in front of a long chain; its name.
 
-A single loop counts for less than those of the chain when the compiler gives out registers:
+A single loop counts for less than the loops of the chain when the compiler gives out registers:
 two of three sums go to memory and back (`aoe/kernels/matmul/tiles.py` has the same).
 """
 _LONG_CHAIN = 1.2

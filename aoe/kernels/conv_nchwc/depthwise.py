@@ -125,7 +125,7 @@ def tile_cost(tile: tuple[int, int], shape: ConvolutionShape, registers: int) ->
     Measured on Zen 5: 144 channels of 56x56 and 384 of 14x14 are fastest in tiles of 7x2, 8x2 and
     14x1; tiles of 4x4 take 1.15 times as long. With AVX2 pixels of filters of 5x5 and more are read
     again for each product: 768 channels of 32x32 by 7x7 take 770 us in tiles of 8x1, 890 in 3x2.
-    With AVX-512 such tiles lose to those of fewer sums: with stride 2, 144 channels of 56x56 take
+    With AVX-512 such tiles lose to tiles of fewer sums: with stride 2, 144 channels of 56x56 take
     36 us in tiles of 4x2 and 44 in 28x1, 96 of 112x112 87 us in 4x4 and 105 in 28x1 (one thread of
     a loaded Zen 4, least CPU time of interleaved runs, 2026-11-27).
     """

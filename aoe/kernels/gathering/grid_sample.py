@@ -88,7 +88,7 @@ class GridDimension:
         return [self._place(strict(first + constant(float(tap)))) for tap in range(self.taps)]
 
     def weights(self, given: hl.Expr) -> list[hl.Expr]:
-        """Return the weights of those elements, none for the nearest."""
+        """Return the weights of the elements at `places`, none for the nearest."""
         if self.taps == 1:
             return []
         at = self._coordinate(given)

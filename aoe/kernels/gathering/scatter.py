@@ -165,7 +165,7 @@ def _reduction(workload: Workload) -> str:
 
 
 def _steps(plan: _ScatterPlan, values: Values) -> list[Step]:
-    """Return steps for the copy, then for the updates; none of those may be made twice."""
+    """Return steps for the copy, then for the updates; no update may be made twice."""
     vector, tasks, update = int(values["vector"]), int(values["tasks"]), f"{RESULT}{UPDATE}"
     around = (Axis(_ROW, plan.rows), Axis(_PLACE, plan.length))
     steps: list[Step] = [

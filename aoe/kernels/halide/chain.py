@@ -99,7 +99,7 @@ def build_chain(
         values: Values of references that are known already.
         scalars: Values of `s0`, `s1`, ...
         variables: Loop variables, innermost first.
-        types: Element types of those references; float32 if not given.
+        types: Element types of the references; float32 if not given.
     """
     known, made = dict(values), dict(types)
     known |= {f"s{i}": constant(value) for i, value in enumerate(scalars)}

@@ -23,7 +23,7 @@ _PARTS = 4
 
 Combine = Callable[[hl.Expr, hl.Expr], hl.Expr]
 Term = Callable[..., hl.Expr]
-"""The element at a place of the reduced axis, and of those around it, outermost first."""
+"""The element at a place of the reduced axis, and of reduced axes around it, outermost first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Kernels that need all of an axis before they make any result of it.
+"""Kernels that need all of an axis before they make any result.
 
 They walk the axis once or twice for its statistics and once for the results. The chain in front of
 the operator is computed in each walk, or once into scratch memory; the chain behind it where the
@@ -262,7 +262,7 @@ class RowKernel:
 
     @property
     def length(self) -> int | hl.Expr:
-        """Elements of the axis; those of the call where they are open."""
+        """Elements of the axis; the elements of the call where they are open."""
         if not self.plan.is_open:
             return self.plan.length
         axes = self.plan.nest.iteration.axes

@@ -103,7 +103,7 @@ def tile_choices(extent: int, smallest: int) -> tuple[int, ...]:
 
 
 def task_chunk(extents: Sequence[int], tasks: int, multiple: int = 1) -> tuple[int, int]:
-    """Return which loop is cut so that it and those around it give `tasks` tasks, and the size.
+    """Return which loop is cut so that it and the loops around give `tasks` tasks, and the size.
 
     Args:
         extents: Of the loops, outermost first.
@@ -127,7 +127,8 @@ def parallel_steps(
     """Return steps that share out the loops `axes`, outermost first, in about `tasks` tasks.
 
     The loop that is cut keeps its name inside a task, so that stages can be computed there. Only
-    the loop over the pieces is fused with those around it: fused loops cost a division each time.
+    the loop over the pieces is fused with the loops around it: fused loops cost a division each
+    time.
     """
     if tasks < 2:
         return ()

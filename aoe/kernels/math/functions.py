@@ -88,7 +88,7 @@ def largest(x: hl.Expr, y: hl.Expr) -> hl.Expr:
     """Return the larger one; NaN in either stays.
 
     A maximum instruction returns its second operand where one is NaN: the bits of both orders
-    together are NaN then, and else those of the result.
+    together are NaN then, and else the bits of the result.
     """
     bits = [hl.reinterpret(hl.UInt(32), at_least(*pair)) for pair in ((x, y), (y, x))]
     return hl.reinterpret(hl.Float(32), bits[0] | bits[1])
@@ -268,7 +268,7 @@ def _rising(x: hl.Expr, limit: float, above: Sequence[float], below: Sequence[fl
         x: Its argument.
         limit: Size from which on it is -1 or 1; 1 at least.
         above: Coefficients of P in x P(x^2) / Q(x^2), the constant one first.
-        below: Those of Q.
+        below: Coefficients of Q.
     """
     square = x * x
     quotient = x * polynomial(square, above) / polynomial(square, below)

@@ -1,4 +1,4 @@
-"""BatchNormalization left unfused, with the chain behind it; also ONNX Runtime's form of it.
+"""BatchNormalization left unfused, with the chain behind it; also in ONNX Runtime's form.
 
 ONNX Runtime turns a lone BatchNormalization in a blocked region into a depthwise 1x1 convolution.
 

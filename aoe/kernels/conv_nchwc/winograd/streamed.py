@@ -65,7 +65,7 @@ def blocks_at_once(shape: ConvolutionShape, transforms: TileTransforms) -> int:
 
 
 def streamed_pipeline(plan: ConvolutionPlan, transforms: TileTransforms) -> Pipeline:
-    """Return the algorithm; arguments are those of the workload, weights as the host keeps them."""
+    """Return the algorithm; arguments are the workload's, weights as the host keeps them."""
     shape = plan.shape
     chunk = blocks_at_once(shape, transforms)
     arguments = kernel_arguments(plan, shape.weight_extents)
