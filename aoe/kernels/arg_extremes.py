@@ -1,4 +1,12 @@
-"""ArgMax and ArgMin along any axis: where the largest or smallest element is."""
+"""ArgMax and ArgMin along any axis: the place of the largest or smallest element.
+
+The stages; a candidate is an element with its place:
+
+    rows         parts       up to 64 candidates, each the best of every 64th element
+                 parts_32, parts_16, ... parts_1   the better of two halves, until one is left
+    columns      best        a tile of columns, walked along the axis in vectors
+    y            the place of the last candidate
+"""
 
 from __future__ import annotations
 
@@ -85,9 +93,8 @@ class _ArgPlan:
 class ArgExtremes(PlannedFamily[_ArgPlan]):
     """y = the place of the first element nothing exceeds, or of the last one: int64.
 
-    Along rows, up to 64 candidates are walked as vectors, then one half is compared with the
-    other; along any other axis a tile of columns is. A NaN is never the largest, unless it comes
-    first: then nothing is larger, as in ONNX Runtime's reductions of one axis among several.
+    A NaN is never the largest, unless it comes first: then nothing is larger, as in ONNX Runtime's
+    reductions of one axis among several.
     """
 
     name = "arg_extremes"
@@ -231,6 +238,7 @@ def _row_schedule(plan: _ArgPlan, values: Values) -> Schedule:
     steps: list[Step] = list(parallel_steps(RESULT, (Axis(_ROW, plan.rows),), int(values["tasks"])))
     count, update = _accumulators(plan), f"{_PARTS}{UPDATE}"
     widths = {_PARTS: count, **{_half(width): width for width in _halves(count)}}
+    # candidates of a row are a few registers: they never leave the stack
     for stage in widths:
         steps += [sch.ComputeAt(stage, RESULT, _ROW), sch.StoreIn(stage, sch.Memory.STACK)]
     widths[update] = count

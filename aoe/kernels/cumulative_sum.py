@@ -1,4 +1,14 @@
-"""CumSum along any axis, from either end, with the chain behind it."""
+"""CumSum along any axis, from either end, with the chain behind it.
+
+The stages:
+
+    rows         local       sums within blocks of 16 elements: each element is added into all
+                             places behind it as one vector
+                 carried     sum of all blocks in front of a block
+                 y           local + carried, then the chain
+    columns      sums        a tile of columns, walked along the axis in vectors
+                 y           the chain
+"""
 
 from __future__ import annotations
 
@@ -70,12 +80,7 @@ class _SumPlan(WalkPlan):
 
 
 class CumulativeSum(PlannedFamily[_SumPlan]):
-    """y[i] = x[0] + ... + x[i], or without x[i], or from the last element on.
-
-    Along rows, blocks of 16 elements are summed up apart from each other, each element into all
-    places behind it as one vector; what is carried from block to block is added to the results.
-    Along any other axis a tile of columns is walked in vectors.
-    """
+    """y[i] = x[0] + ... + x[i], or without x[i], or from the last element on."""
 
     name = "cumulative_sum"
     anchors = frozenset({("", "CumSum")})
@@ -224,6 +229,7 @@ def _row_schedule(plan: _SumPlan, values: Values) -> Schedule:
         steps.append(sch.Unroll(RESULT, name, unroll))
     if plan.rows:
         steps += parallel_steps(RESULT, plan.rows, int(values["tasks"]))
+    # sums of all blocks of a row before its results, which read what is carried
     in_blocks = [LOCAL] + ([CARRIED] if plan.blocks > 1 else [])
     for stage in in_blocks:
         at = plan.rows[-1].name if plan.rows else None

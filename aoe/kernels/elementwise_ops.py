@@ -15,14 +15,23 @@ from functools import reduce
 import halide as hl
 
 from aoe.kernels.math import functions
-from aoe.kernels.math.functions import at_least, at_most, clamp, constant, cos, is_nan, sin, strict
+from aoe.kernels.math.functions import (
+    at_least,
+    at_most,
+    clamp,
+    constant,
+    cos,
+    is_nan,
+    power,
+    sin,
+    strict,
+)
 from aoe.kernels.math.normalization import (
     batch_normalization,
     channel_scale,
     refuse_batch_normalization,
     refuse_channel_scale,
 )
-from aoe.kernels.math.powers import power
 from aoe.operators import MICROSOFT_DOMAIN, Attributes, OperatorKey, number
 from aoe.workload import NCHWC_DOMAIN, Operation
 

@@ -306,7 +306,7 @@ class PlannedFamily(ABC, Generic[Plan]):
     ) -> Schedule:
         """Return the steps a configuration stands for.
 
-        Those that share work out are left out where there are no threads to share it.
+        Steps that share work out are left out where there are no threads to share it.
         """
         plan = supported(workload, self.plan(workload))
         made = self.schedule_of(plan, configuration, target)

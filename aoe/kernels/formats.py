@@ -32,7 +32,7 @@ def layout_moves(workload: Workload) -> frozenset[str]:
 def without_moves(model: onnx.ModelProto, workload: Workload) -> onnx.ModelProto:
     """Return the baseline model of a workload without its `layout_moves`.
 
-    Values pass for those of the other layout, so that it computes something else, in the time it
+    Values pass for values of the other layout, so that it computes something else, in the time it
     would take without reordering.
 
     Args:
@@ -62,7 +62,7 @@ def without_moves(model: onnx.ModelProto, workload: Workload) -> onnx.ModelProto
 
 
 def _moves(workload: Workload, shapes: Mapping[str, Shape]) -> Mapping[str, str]:
-    """Return moves but those that make the result, by what they make, with what takes its place."""
+    """Return moves that do not make the result, by what they make, with what takes its place."""
     inputs = {f"x{at}" for at, spec in enumerate(workload.inputs) if not spec.constant}
     last, moves = _last_moves(workload), dict[str, str]()
     for operation in workload.operations:

@@ -315,6 +315,7 @@ def _elements(window: Window, extent: int | hl.Expr, at: hl.Expr, *, counts: boo
 def _steps(plan: Pooling, values: Values) -> Iterator[Step]:
     vector, unroll, tasks = (int(values[name]) for name in ("vector", "unroll", "tasks"))
     loop, around = plan.axes[-1], _around(plan)
+    # plain images vectorise along a row, blocked ones over the channels of a block
     if loop.name == plan.loop(plan.last):
         yield from inner_steps(RESULT, loop.name, loop.extent, vector, unroll)
     else:

@@ -1,4 +1,13 @@
-"""Sums, means, extremes and other reductions of axes, with the chains around them."""
+"""Sums, means, extremes and other reductions of axes, with the chains around them.
+
+The stages, for each row, or for a vector of columns where the reduced axis has columns inside:
+
+    source       the chain in front of the reduction, computed where an element is read
+    peak         largest element; of ReduceLogSumExp alone
+    fold         many accumulators walked together, then one half combined with the other
+    reduced      what the operator makes of the fold: a quotient, a root, a logarithm
+    y            the chain behind
+"""
 
 from __future__ import annotations
 
@@ -65,7 +74,7 @@ def _smaller(one: hl.Expr, other: hl.Expr) -> hl.Expr:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reduction:
-    """An operator as a reduction: of which terms, from which start, and what is made of it."""
+    """An operator as a reduction: its terms, its start, and what is made of the total."""
 
     term: Callable[[hl.Expr], hl.Expr] = _same
     start: float = 0.0
@@ -283,8 +292,8 @@ def _shaped(
 ) -> Workload | Support:
     """Return a workload whose result has the source's shape, with the same inputs.
 
-    Inputs of the chain behind have the axes of the source there, one element along those that
-    are reduced.
+    Inputs of the chain behind have the axes of the source there, one element along reduced
+    axes.
     """
     workload = parts.workload
     if any(facts_of(item).per_channel for item in (*front, *behind)):

@@ -134,7 +134,7 @@ class Taps:
 
     @property
     def reads_beside_first(self) -> bool:
-        """True if results in front of the first element are made of it and of the second one."""
+        """True if results in front of the first element are made of the first two."""
         is_shifted = self.coordinates in ("half_pixel", "pytorch_half_pixel")
         return self.cubic is None and not self.is_nearest and is_shifted and self.extent > 1
 
@@ -333,7 +333,7 @@ def _resized(split: SplitAround) -> dict[int, Taps]:
 class ResizingFamily(PlannedFamily[Resizing]):
     """y = chain(sum of weights times neighbours), one dimension after the other.
 
-    Images of any size are resized to the nearest, too; those of one size are only moved.
+    Images of any size are resized to the nearest, too; images of one size are only moved.
     """
 
     name = "resizing"
@@ -506,6 +506,7 @@ def _steps(plan: Resizing, vector: int, unroll: int, tasks: int) -> Iterator[Ste
         yield sch.Split(
             RESULT, last.loop, last.loop, last.rest, last.taps.factor, sch.Tail.ROUND_UP
         )
+    # the last vectors overlap those before; where there are none before, they are guarded
     tail = sch.Tail.SHIFT_INWARDS if vector * unroll <= loop.extent else sch.Tail.GUARD
     piece = f"{loop.name}_u"
     yield sch.Split(RESULT, loop.name, loop.name, piece, vector * unroll, tail)
@@ -518,6 +519,7 @@ def _steps(plan: Resizing, vector: int, unroll: int, tasks: int) -> Iterator[Ste
     yield sch.Vectorize(RESULT, LANE, vector)
     if unroll > 1:
         yield sch.Unroll(RESULT, piece, unroll)
+    # written out, each result of an element has constant weights
     if plan.last.rest:
         yield sch.Unroll(RESULT, plan.last.rest, plan.last.taps.factor)
     yield from parallel_steps(RESULT, around, tasks)

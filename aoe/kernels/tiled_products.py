@@ -106,7 +106,7 @@ def groups_fit(values: Values, rows: int) -> bool:
 
 
 def group_steps(values: Values, inner: Iterable[str], rows: str = "h") -> Iterator[Step]:
-    """Yield steps that cut the rows of tiles into groups where those are tasks, and order loops.
+    """Yield steps that cut the rows of tiles into groups where groups are tasks, and order loops.
 
     Args:
         values: The configuration.

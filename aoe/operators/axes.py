@@ -86,7 +86,7 @@ def reduced_axes(operation: Operation, rank: int) -> tuple[int, ...] | None:
     """Return the axes a reduction of a tensor of `rank` takes, sorted; None for none or wrong ones.
 
     Without axes that is all of them, unless the operator says that it then does nothing. A global
-    pooling takes those behind the channels.
+    pooling takes the axes behind the channels.
     """
     if operation.op_type in _GLOBAL_POOLS:
         return tuple(range(2, rank)) or None

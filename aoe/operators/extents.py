@@ -112,7 +112,7 @@ def stepped(base: Extent, *, times: int = 1, plus: int = 0, over: int = 1) -> Ex
 
 
 def extent_at(extent: Extent, extents: Mapping[str, int]) -> int | None:
-    """Return an extent where named ones have these; None where it follows from no such name."""
+    """Return an extent by the values of names; None where it follows from none of them."""
     if isinstance(extent, int):
         return extent
     if extent in extents:
@@ -133,7 +133,7 @@ def image_extents(
 
     Args:
         operation: A convolution, a pooling, a normalisation, or what enlarges an image.
-        given: Extents of the image it reads, those behind the channels.
+        given: Extents of the image it reads, behind the channels.
         kernel: Of its weights, the same; empty where it has none.
     """
     key, rank = op_key(operation), len(given)

@@ -77,7 +77,7 @@ def same_padding(rule: str, extent: int, stride: int, reach: int) -> tuple[int, 
 
 
 def windows_of(operation: Operation, shape: Shape) -> tuple[Window, ...]:
-    """Return the windows of a pooling along its dimensions, those behind the channels.
+    """Return the windows of a pooling along its dimensions behind the channels.
 
     Raises:
         ValueError: the attributes contradict each other.

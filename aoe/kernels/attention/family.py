@@ -95,7 +95,7 @@ _CYCLES = 4
 
 
 def few_queries_pipeline(attention: Attention) -> Pipeline:
-    """Return the algorithm. Arguments are those of the workload."""
+    """Return the algorithm. Arguments are the workload's inputs."""
     of_scores, of_values = panel_arguments(attention.scores), panel_arguments(attention.values)
     dots = _dots(attention, of_scores)
     place = of_scores.operands.variables
@@ -264,7 +264,7 @@ def _shared_steps(
 ) -> Iterator[Step]:
     """Yield the steps by which all queries use a vector that is loaded, if registers hold the sums.
 
-    Where these do not, as with AVX2, queries follow each other: the vectors come from a cache.
+    Where registers do not, as with AVX2, queries follow each other: the vectors come from a cache.
     """
     query, queries = attention.queries.name, attention.queries.extent
     sums = queries * around.accumulators * max(1, PANEL // target.vector_lanes)

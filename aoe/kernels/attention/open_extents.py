@@ -28,14 +28,15 @@ OPEN = "open_extents"
 
 
 BLOCK_ROWS = (100, 16, 4, 3, 2, 1)
-"""Queries of the workloads kernels are searched for: those that share keys as they lie, which five
-to fifteen do in groups of four, a short text, and one that register tiles do not fit. The best of
-ten schedules for 64 by 64 took 20 % longer than the best for 100 by 100 at 197 by 197, which is the
-best from 80 on but at 128 (12 heads of 64, a thread of a busy AMD EPYC with AVX-512, CPU time)."""
+"""Queries of the workloads kernels are searched for: numbers that share keys as they lie, which
+five to fifteen do in groups of four, a short text, and one that register tiles do not fit. The best
+of ten schedules for 64 by 64 took 20 % longer than the best for 100 by 100 at 197 by 197, which is
+the best from 80 on but at 128 (12 heads of 64, a thread of a busy AMD EPYC with AVX-512, CPU
+time)."""
 
 
 _TASK_AND_TILE = 2
-"""Splits of the queries of a result in tiles: those of a few queries have one."""
+"""Splits of the queries of a result in tiles: a kernel of a few queries has one."""
 
 
 def least_rows(workload: Workload, schedule: Schedule) -> int:

@@ -33,7 +33,7 @@ class MovedAttention:
 
     Attributes:
         workload: The attention without them.
-        views: Of its inputs, then of its result, with all dimensions of these tensors.
+        views: Of its inputs, then of its result, with all dimensions of the tensors.
     """
 
     workload: Workload
@@ -118,7 +118,7 @@ def _renumbered(
     read: Sequence[str],
     shapes: Mapping[str, Shape],
 ) -> Workload:
-    """Return a workload of some operations, whose inputs are what these read."""
+    """Return a workload of some operations, whose inputs are what the operations read."""
     names = {ref: f"x{number}" for number, ref in enumerate(read)}
     inputs = tuple(
         workload.inputs[int(ref[1:])] if ref.startswith("x") else TensorSpec(shape=shapes[ref])
@@ -140,7 +140,7 @@ def with_views(
 
     Args:
         pipeline: Of the attention alone.
-        tensors: Views of its inputs and its result, with all dimensions of these tensors.
+        tensors: Views of its inputs and its result, with all dimensions of the tensors.
         dimensions: Of its buffers: for each dimension, innermost first, that of the tensor, below 0
             where the tensor has none.
     """
@@ -316,7 +316,7 @@ def _guard(workload: Workload, softmax: Operation) -> tuple[Operation, ...]:
 
 
 def _shape_refusal(softmax: Operation, scored: Shape, made: Shape) -> str:
-    """Return why scores of a shape are not those of an attention, "" if they are."""
+    """Return why a shape is none of the scores of an attention, "" if it is one."""
     rank = len(scored)
     if softmax_axis(softmax) not in (rank - 1, -1):
         return "softmax over an axis that is not the last"

@@ -6,7 +6,7 @@
     peak             largest score of a query
     grown            e^(score - peak)
     total            their sum
-    value sums       products of those and the values, in registers
+    value sums       products of `grown` and the values, in registers
     y                value sums / total
 
 In bfloat16 queries, keys, values and `grown` are rounded, and products are summed up in pairs;
@@ -87,7 +87,7 @@ _PANEL_LOOP, _BLOCK_LOOP, _ROW = "panel", "block", "row"
 
 
 def attention_pipeline(attention: Attention) -> Pipeline:
-    """Return the algorithm. Arguments are those of the workload."""
+    """Return the algorithm. Arguments are the workload's inputs."""
     arguments_of = pair_arguments if attention.in_pairs else panel_arguments
     of_scores, of_values = arguments_of(attention.scores), arguments_of(attention.values)
     made: dict[str, hl.Func] = {}
@@ -330,7 +330,9 @@ def _cost(values: Values, attention: Attention, target: KernelTarget) -> float:
     value_sums = -(-panels_of(weighted) // value_blocks) * _tile_cycles(value_blocks, rows, target)
     products = tiles * (score_sums * scores.depth + value_sums * keys)
     both = scores.depth + weighted.columns.extent
+    # keys and values of a batch, and the scores of the queries of a task
     in_use = 4 * keys * (both + rows * tiles)
+    # values are read once for each tile of queries, keys once for all
     read = 4 * keys * (both + tiles * weighted.columns.extent)
     per_byte = _L2_CYCLES if in_use <= target.l2_bytes else _L3_CYCLES
     idle = target.idle_ratio(tasks)
@@ -341,6 +343,7 @@ def _tile_cycles(blocks: int, rows: int, target: KernelTarget) -> float:
     """Return the cycles in which a register tile adds one product to each of its sums."""
     wide = blocks * max(1, PANEL // target.vector_lanes)
     loads = 0.5 * (wide + BROADCAST * rows)
+    # a sum is ready after four cycles: a small tile waits for itself
     return max(4.0, 0.5 * wide * rows) + 0.5 * loads
 
 
@@ -366,16 +369,18 @@ def _memory(elements: int) -> sch.Memory:
 
 
 def _loops(attention: Attention) -> tuple[str, list[str]]:
-    """Return the loop over queries, and those around it, innermost first."""
+    """Return the loop over queries, and the loops around it, innermost first."""
     return attention.queries.name, [axis.name for axis in reversed(attention.batch)]
 
 
 def _result_steps(
     attention: Attention, rows: int, tiles: int, target: KernelTarget
 ) -> Iterator[Step]:
+    # as many panels of values as registers hold: the weights of a query are read once for each
     blocks = _value_blocks(attention, rows, target)
     (row, batch), column = _loops(attention), attention.values.columns.name
     yield from _columns_in_panels(RESULT, column, blocks)
+    # the last task overlaps the one before: whole register tiles everywhere
     yield sch.Split(RESULT, row, TASK, row, rows * tiles, sch.Tail.SHIFT_INWARDS)
     yield sch.Split(RESULT, row, row, _ROW, rows, sch.Tail.GUARD)
     yield sch.Reorder(RESULT, (LANE, _BLOCK_LOOP, _ROW, _PANEL_LOOP, row, TASK, *batch))
@@ -447,13 +452,14 @@ def _softmax_steps(attention: Attention, rows: int) -> Iterator[Step]:
     around = rows_around(attention)
     for name in (PEAK, TOTAL):
         yield from fold_steps(name, around, RESULT, row)
+    # exponentials of one register tile of queries, which its sums of values read at once
     yield sch.ComputeAt(GROWN, RESULT, row)
     yield sch.StoreIn(GROWN, _memory(rows * attention.keys.extent))
     yield from vector_steps(GROWN, attention.keys.name, PANEL, LANE)
 
 
 def _packing_steps(attention: Attention, *, is_near: bool) -> Iterator[Step]:
-    """Yield the steps of packed keys and values: for one batch where a thread has all of it.
+    """Yield the steps of packed keys and values: for one batch where a thread has the whole batch.
 
     They come from the nearest caches then: of 192 heads of windows they would fill 3 MB. Keys by
     rows are gathered: with them 192 heads of 49 by 49 take 1.07 times as long as with keys by
@@ -468,5 +474,6 @@ def _packing_steps(attention: Attention, *, is_near: bool) -> Iterator[Step]:
             yield sch.ComputeAt(stage, RESULT, attention.batch[-1].name)
             yield sch.StoreIn(stage, _memory(PANEL * panels_of(product) * product.depth))
             continue
+        # packed once for all tasks, before the first of them
         for at in product.right_axes:
             yield sch.Parallel(stage, axes[at].name)

@@ -69,7 +69,7 @@ _STRAY_CYCLES = 2.0
 _DEPTH_PART, _IN_DEPTH = 16, "r$i"
 """Channels of the inner of two loops over those read, in front of a long chain; its name.
 
-A single loop counts for less than those of the chain when the compiler gives out registers:
+A single loop counts for less than the loops of the chain when the compiler gives out registers:
 two of three sums go to memory and back (`aoe/kernels/matmul/tiles.py` has the same).
 """
 _LONG_CHAIN = 1.2
@@ -428,6 +428,7 @@ def _tile_cost(tile: Tile, shape: ConvNchwShape, algorithm: str) -> float:
     """Return cycles per product and vector of results that count."""
     sums, kept, broadcast = _sums_and_loads(tile, shape, algorithm)
     waiting = max(0.5, 4 / sums)
+    # rows start anywhere: loads that cross a cache line count more
     split = 1.5 if algorithm.startswith(ROWS) else 1.0
     loads = 0.55 * (split * kept + broadcast) / sums
     busy = max(waiting, loads) + 0.05 * loads + 0.1 / sums + 0.01 * (tile[2] - 1)
@@ -477,11 +478,13 @@ def _tile_loops(values: Values, shape: ConvNchwShape) -> dict[str, int]:
 def _result_splits(values: Values, shape: ConvNchwShape) -> Iterator[Step]:
     algorithm, (blocks, across, down) = str(values[KNOB]), tile_of(values)
     phases = shape.phases[0]
+    # a phase of a transposed convolution meets its own values of the filter, no zeros
     if phases > 1:
         ends = sch.Tail.ROUND_UP if shape.is_open else sch.Tail.GUARD
         yield sch.Split(RESULT, "w", "w", "phase", phases, ends)
     tail = sch.Tail.GUARD if is_cut_short(shape) else sch.Tail.SHIFT_INWARDS
     yield sch.Split(RESULT, "w", "w", "in_w", _lanes(algorithm) * across, tail)
+    # the shifted last tile as code of its own would double what LLVM has to compile
     yield sch.NeverPartition(RESULT, "w")
     if algorithm.startswith(ROWS):
         yield sch.Split(RESULT, "in_w", "in_w", "lane", VECTOR, sch.Tail.GUARD)

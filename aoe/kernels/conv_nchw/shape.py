@@ -276,7 +276,7 @@ def check_plain_arguments(plan: ConvNchwPlan) -> Support:
 
 
 def pixel(shape: ConvNchwShape, axes: Sequence[hl.Expr], *outer: hl.Expr) -> tuple[hl.Expr, ...]:
-    """Return an index of a buffer from three axes, those that are missing left out."""
+    """Return an index of a buffer from three axes, missing axes left out."""
     return *axes[: shape.rank], *outer
 
 

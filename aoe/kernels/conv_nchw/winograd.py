@@ -296,10 +296,12 @@ class RowWinograd(TiledAlgorithm[ConvNchwPlan]):
         read = (rows * transforms.high.results + 2) / rows * transforms.deep.products * wide
         cycles += (_COPY_CYCLES * read + _TRANSFORM_CYCLES * per_tile) * shape.channels_in
         cycles += _TRANSFORM_CYCLES * per_tile * shape.channels_out
+        # data and products of a group, which pass through the second-level cache
         held = 4 * VECTOR * per_tile * (shape.channels_in + shape.channels_out) * rows
         weights = 4 * transforms.products * depth * shape.channels_out
         if held > 0.7 * target.l2_bytes:
             cycles += 2 * held / rows / FAR_BYTES_PER_CYCLE
+        # else weights stay there, too, from one group to the next
         if held + weights > 0.7 * target.l2_bytes:
             cycles += weights / rows / FAR_BYTES_PER_CYCLE
         tasks = shape.batch * deep * down // rows
@@ -320,6 +322,7 @@ def _result_steps(values: Values, plan: ConvNchwPlan, transforms: RowTransforms)
     if shape.rank > 2:
         sides["in_d"] = transforms.deep.results
         yield sch.Split(RESULT, "d", "d", "in_d", transforms.deep.results, sch.Tail.GUARD)
+    # the last vector of a row overlaps the one before
     yield sch.Split(RESULT, "w", "w", "lane", VECTOR, sch.Tail.SHIFT_INWARDS)
     yield sch.Split(RESULT, "o", "b", "o", PANEL, sch.Tail.GUARD)
     yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
@@ -359,6 +362,7 @@ def _sum_steps(values: Values) -> Iterator[Step]:
     inner = {"in_w": across, "in_th": down, "u": PANEL, "in_b": blocks}
     yield from register_steps((GATHERED,), ("in_w", VECTOR), several(inner))
     yield sch.ComputeAt(PRODUCTS, GATHERED, "w")
+    # each step of the depth adds to every sum of a tile once: none waits for itself
     yield sch.Reorder(SUMMED, ("w", "th", "u", "b", "r$x", "r$y", "r$z", "td", "e", "n"))
     summed = {"w": across, "th": down, "u": PANEL, "b": blocks}
     yield from register_steps((PRODUCTS, SUMMED), ("w", VECTOR), several(summed))

@@ -8,7 +8,7 @@ that fill whole vectors together are a bundle: two groups of 24 are three vector
 The stages, for tiles of m x m results (T = m + 2):
 
     square       some pixels of the image with the channels of a vector, in planes
-    woven        the image with channels innermost, those of a bundle's groups in turn
+    woven        the image with channels innermost, a bundle's groups in turn
     padded       the same with its zeros around it
     rows         B^T d, the tile transformed along its columns
     data         (B^T d) B, T x T values per tile and channel

@@ -209,6 +209,7 @@ class LineWinograd(TiledAlgorithm[ConvNchwPlan]):
         weights = 4 * TILE_PRODUCTS * depth * shape.channels_out
         if held > 0.7 * target.l2_bytes:
             cycles += 2 * held / rows / FAR_BYTES_PER_CYCLE
+        # else weights stay in the second-level cache from one group to the next
         if held + weights > 0.7 * target.l2_bytes:
             cycles += weights / rows / FAR_BYTES_PER_CYCLE
         groups = -(-_vectors_along(shape) // rows)
@@ -259,6 +260,7 @@ def _sum_steps(values: Values) -> Iterator[Step]:
     inner = {"in_w": across, "u": PANEL, "in_b": blocks}
     yield from register_steps((GATHERED,), ("in_w", VECTOR), several(inner))
     yield sch.ComputeAt(PRODUCTS, GATHERED, "w")
+    # each step of the depth adds to every sum of a tile once: none waits for itself
     yield sch.Reorder(SUMMED, ("w", "u", "b", "r$x", "r$y", "e", "n"))
     summed = {"w": across, "u": PANEL, "b": blocks}
     yield from register_steps((PRODUCTS, SUMMED), ("w", VECTOR), several(summed))

@@ -84,6 +84,7 @@ class Depthwise(TiledAlgorithm[ConvolutionPlan]):
         shape, tile = plan.shape, (int(values[ACROSS]), int(values[DOWN]))
         rows = min(shape.rows, int(values[TILE_ROWS]) * tile[1])
         groups = 1 if values[SCOPE] == IMAGE else -(-shape.rows // rows)
+        # rows of the image that a group reads, rows shared with its neighbours included
         read = rows * shape.strides[0] + shape.kernel[0] - shape.strides[0]
         copied = 0.1 * (groups * read / shape.height if groups > 1 else 1.0)
         tasks = shape.batch * (shape.blocks_out if values[SCOPE] == IMAGE else groups)
@@ -124,7 +125,7 @@ def tile_cost(tile: tuple[int, int], shape: ConvolutionShape, registers: int) ->
     Measured on Zen 5: 144 channels of 56x56 and 384 of 14x14 are fastest in tiles of 7x2, 8x2 and
     14x1; tiles of 4x4 take 1.15 times as long. With AVX2 pixels of filters of 5x5 and more are read
     again for each product: 768 channels of 32x32 by 7x7 take 770 us in tiles of 8x1, 890 in 3x2.
-    With AVX-512 such tiles lose to those of fewer sums: with stride 2, 144 channels of 56x56 take
+    With AVX-512 such tiles lose to tiles of fewer sums: with stride 2, 144 channels of 56x56 take
     36 us in tiles of 4x2 and 44 in 28x1, 96 of 112x112 87 us in 4x4 and 105 in 28x1 (one thread of
     a loaded Zen 4, least CPU time of interleaved runs, 2026-11-27).
     """
@@ -180,8 +181,10 @@ def product_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) ->
         yield from finished_steps(values, shape)
     else:
         yield sch.ComputeAt(PRODUCTS, RESULT, "w")
+    # pixels of a tile inside the filter: one value of the filter stays in a register for all
     yield sch.Reorder(SUMMED, ("o", "w", "h", *REDUCED[:2], "b", "n"))
     yield from register_steps((PRODUCTS, SUMMED), ("o", shape.block), {"w": wide, "h": high})
     yield sch.Unroll(SUMMED, REDUCED[0], columns)
+    # rows of the filter, too, where the code stays small
     if wide * high * columns * rows <= _WRITTEN_OUT_MAX:
         yield sch.Unroll(SUMMED, REDUCED[1], rows)

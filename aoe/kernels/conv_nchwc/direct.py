@@ -60,8 +60,8 @@ PAIR = 2
 """Products of bfloat16 the hardware sums up at once: neighbours in memory."""
 _BLOCKS, _ACROSS, _DOWN, _GROUPS = (1, 2, 3, 4), range(1, 29), (1, 2, 4, 7), (1, 2, 4, 7, 14)
 _MOST_BLOCKS, _FEW_REGISTERS = 5, 16
-"""Blocks of a tile of few registers, where no smaller number may divide those of a result: tiles of
-5x2 take 0.88 of the time of 1x11. In 32 registers 5x5 take 1.07 of that of 1x14x2."""
+"""Blocks of a tile of few registers, where no smaller number may divide the blocks of a result:
+tiles of 5x2 take 0.88 of the time of 1x11. In 32 registers 5x5 take 1.07 of that of 1x14x2."""
 _BEST_TILES = 3
 """Register tiles offered for a shape: the register file leaves few that are any good."""
 _FAR_BYTES_PER_CYCLE = 12
@@ -94,7 +94,7 @@ weights in no second-level cache, 2026-11-28)."""
 def direct_pipeline(plan: ConvolutionPlan, precision: Precision) -> Pipeline:
     """Return the algorithm.
 
-    In float32 the arguments are those of the workload. In bfloat16 the weights are packed once,
+    In float32 the arguments are the workload's inputs. In bfloat16 the weights are packed once,
     when the kernel is created: see `pair_packing`.
     """
     shape = plan.shape
@@ -206,7 +206,7 @@ def met_taps(shape: ConvolutionShape) -> tuple[tuple[int, int], tuple[int, int]]
 def depth_extents(shape: ConvolutionShape, *, in_pairs: bool) -> tuple[int, ...]:
     """Return the extents of the loops that sum up, innermost first.
 
-    In pairs the first one are those of a pair; a depthwise convolution has none.
+    In pairs the first loop is over a pair; a depthwise convolution has none.
     """
     rows, columns = shape.kernel
     pair = (PAIR,) if in_pairs else ()
@@ -285,7 +285,7 @@ def tap(
         strides: Rows and columns of the image that is read from one result to the next.
         result: Column and row of the result.
         column: Of the value of the filter.
-        row: Likewise.
+        row: Of the value of the filter.
     """
     (down, along), (rows_apart, columns_apart) = strides, shape.dilations
     return result[0] * along + column * columns_apart, result[1] * down + row * rows_apart
@@ -396,8 +396,8 @@ def has_few(registers: int) -> bool:
 def registers_of(tile: Tile) -> int:
     """Return the sums, weights of `blocks` vectors, and the broadcast values that meet them.
 
-    LLVM loads values ahead, the fewer the more weights meet one. Without registers for those, 14
-    sums of AVX2 put 26 values to memory for each 112 products and take 1.4 times as long (Zen 5,
+    LLVM loads values ahead, the fewer the more weights meet one. Without registers for the values,
+    14 sums of AVX2 put 26 values to memory for each 112 products and take 1.4 times as long (Zen 5,
     2026-11-26). Tiles of 3x4 and 5x2, which fill its 16 registers, put none there.
     """
     blocks, wide, high = tile
@@ -462,6 +462,7 @@ def _result_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) ->
     yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
     yield sch.Split(RESULT, "b", "b", "in_b", blocks, sch.Tail.GUARD)
     inner: tuple[str, ...] = ("o", "w", "in_h", "in_b", "h")  # the chain walks rows of tiles
+    # a short chain is applied to the sums while they are in registers
     if not is_heavy:
         yield sch.Split(RESULT, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
         inner = ("o", "in_w", "in_h", "in_b", "w", "h")
@@ -490,6 +491,7 @@ def product_steps(
 ) -> Iterator[Step]:
     blocks, wide, high = tile_of(values)
     tile = {"b": blocks, "w": wide, "h": high}
+    # a long chain reads sums from memory: its own constants need the registers
     if is_heavy:
         yield from finished_steps(values, shape)
     else:
@@ -499,6 +501,7 @@ def product_steps(
     pair, depth = REDUCED[: int(in_pairs)], REDUCED[int(in_pairs) : len(extents)]
     # each step of the depth adds to every sum of a tile once: none waits for itself
     yield sch.Reorder(SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
+    # one instruction adds both products of a pair to a sum
     if in_pairs:
         yield sch.Vectorize(SUMMED, "r$x", PAIR)
     yield from register_steps((PRODUCTS, SUMMED), ("o", shape.block), tile)

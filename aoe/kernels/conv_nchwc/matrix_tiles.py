@@ -47,7 +47,7 @@ _ROWS, _BLOCKS = (1, 2, 4, 7, 8, 14, 16, 28, 56), (2, 4, 8, 16, 32)
 def matrix_tiles_pipeline(plan: ConvolutionPlan) -> Pipeline:
     """Return the algorithm; weights are rounded and paired once, when the kernel is created.
 
-    The arguments are those of the workload, weights replaced: bfloat16, from the innermost
+    The arguments are the workload's inputs, weights replaced: bfloat16, from the innermost
     (2 channels of a pair, 16 o, 16 pairs, columns, rows, blocks of 32 channels in, blocks out).
     """
     shape = plan.shape
@@ -105,7 +105,7 @@ def _packing(shape: ConvolutionShape) -> PackedInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixTiles(TiledAlgorithm[ConvolutionPlan]):
-    """Every product once, in bfloat16, summed in the CPU's matrix tiles: those have one shape."""
+    """Every product once, in bfloat16, summed in the CPU's matrix tiles, which have one shape."""
 
     def supports(self, plan: ConvolutionPlan) -> Support:
         shape = plan.shape

@@ -6,7 +6,7 @@ times. Where filters read single elements, the axes of an image are taken for lo
 
 Padded channels. ONNX Runtime fills the last block of channels up. An operator that knows no blocked
 layout stands between reorders, the first of which drops what was filled up; the last fills up with
-zeros again. A kernel computes the chain in all channels, and makes those zeros itself.
+zeros again. A kernel computes the chain in all channels, and makes the zeros itself.
 
 A pooling behind. Of two rows and two columns of results the largest is left. The results of a
 Winograd tile are whole squares, so the image in front of the pooling is never written, nor read

@@ -336,7 +336,7 @@ def buffers_of(
 
     Args:
         extents: Of each, innermost first, by number.
-        places: Numbers of those the operator reads, by its positions.
+        places: Numbers of the inputs the operator reads, by its positions.
         kind: Type of the weights.
     """
     single, filters = hl.Float(32), places[WEIGHTS]
@@ -380,7 +380,7 @@ def padded_image(
 
 
 def _image_extents(plan: ConvolutionPlan, arguments: KernelArguments) -> tuple[int | hl.Expr, ...]:
-    """Return the extents of the image, innermost first; those that are open as a buffer has them.
+    """Return the extents of the image, innermost first; open extents as a buffer has them.
 
     An image made in front of the convolution has the extents of what it is made of.
     """
@@ -487,7 +487,7 @@ def finished_pipeline(
         stages: By name, the result not among them.
         result: Of the kernel.
         extents: Of the result, innermost first.
-        known: Extents of loops that are alike in all stages; a schedule says how far others go.
+        known: Extents of loops that are the same in all stages; a schedule says how far others go.
         own: Extents of the loops of one stage alone.
         reduced: Loops that sum up, innermost first, by the name of the update.
         packing: Of the weights; None where they stay as they are.

@@ -3,6 +3,14 @@
 Coordinates are computed in float32 by the steps ONNX Runtime takes, so that both read the same
 elements. Whatever a grid holds, no place is outside of the tensor. NaN, infinities, and what does
 not fit 64 bits point at the first end of the tensor, as in ONNX Runtime 1.31.
+
+The stages, for a tile of results:
+
+    place0, place1, ...   elements each result reads along a dimension, for all channels
+    weight0, ...          their weights
+    y                     channels: elements at the places times weights, then the chain
+
+Places and weights are kept for the tile, or computed again for each channel.
 """
 
 from __future__ import annotations
@@ -80,7 +88,7 @@ class GridDimension:
         return [self._place(strict(first + constant(float(tap)))) for tap in range(self.taps)]
 
     def weights(self, given: hl.Expr) -> list[hl.Expr]:
-        """Return the weights of those elements, none for the nearest."""
+        """Return the weights of the elements at `places`, none for the nearest."""
         if self.taps == 1:
             return []
         at = self._coordinate(given)

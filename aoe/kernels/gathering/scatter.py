@@ -1,4 +1,9 @@
-"""ScatterElements: a copy in which some elements are replaced, or combined with others."""
+"""ScatterElements: a copy in which some elements are replaced, or combined with others.
+
+y            the copy, its rows shared by the tasks
+y.update     rows or columns shared by the tasks, inside of them the indices in their order,
+             inside of these the columns, in vectors
+"""
 
 from __future__ import annotations
 
@@ -160,18 +165,20 @@ def _reduction(workload: Workload) -> str:
 
 
 def _steps(plan: _ScatterPlan, values: Values) -> list[Step]:
-    """Return steps for the copy, then for the updates; none of those may be made twice."""
+    """Return steps for the copy, then for the updates; no update may be made twice."""
     vector, tasks, update = int(values["vector"]), int(values["tasks"]), f"{RESULT}{UPDATE}"
     around = (Axis(_ROW, plan.rows), Axis(_PLACE, plan.length))
     steps: list[Step] = [
         *parallel_steps(RESULT, around, min(tasks, plan.rows * plan.length)),
         *inner_steps(RESULT, _COLUMN, plan.columns, vector, 1),
     ]
+    # indices along the axis keep their order, so threads share rows, or columns where rows are few
     shared = _COLUMN if plan.rows < tasks else _ROW
     extent = plan.columns if shared == _COLUMN else plan.rows
     order = [_COLUMN, f"{_WALK}$x", _ROW]
     if tasks > 1:
         piece = -(-extent // tasks)
+        # pieces of whole vectors
         if shared == _COLUMN:
             piece = -(-piece // vector) * vector
         steps.append(sch.Split(update, shared, TASK, shared, piece, sch.Tail.GUARD))

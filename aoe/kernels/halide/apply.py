@@ -454,5 +454,5 @@ def _tail(tail: Tail, is_result: bool) -> hl.TailStrategy:
 
 
 def _variable(name: str) -> Any:
-    """Return a loop variable; those of reductions have a `$` in their names."""
+    """Return a loop variable; loops of reductions have a `$` in their names."""
     return hl.RVar(name) if "$" in name else hl.Var(name)

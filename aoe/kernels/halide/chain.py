@@ -13,8 +13,7 @@ from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.family import SUPPORTED, Pipeline, Support
 from aoe.kernels.halide.iteration import Iteration
 from aoe.kernels.math.elements import element_type, loaded, rounded, stored
-from aoe.kernels.math.functions import constant, erf, tanh_of_softplus
-from aoe.kernels.math.powers import power_of_constant
+from aoe.kernels.math.functions import constant, erf, power_of_constant, tanh_of_softplus
 from aoe.operators import Rounding, facts_of, is_reorder, op_key
 from aoe.operators.element_types import (
     BOOLEAN,
@@ -100,7 +99,7 @@ def build_chain(
         values: Values of references that are known already.
         scalars: Values of `s0`, `s1`, ...
         variables: Loop variables, innermost first.
-        types: Element types of those references; float32 if not given.
+        types: Element types of the references; float32 if not given.
     """
     known, made = dict(values), dict(types)
     known |= {f"s{i}": constant(value) for i, value in enumerate(scalars)}

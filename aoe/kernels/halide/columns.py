@@ -79,9 +79,9 @@ class ColumnTiles:
             work_us: Time of one core for everything.
             target: Vector width and threads.
             best_vectors: Registers of columns in the tile that is tried first.
-            tried: Tiles among the first guesses, those nearest to the best.
+            tried: Tiles among the first guesses, the nearest to the best.
             others: Choices of the family's own knobs, the likelier first.
-            unlikely: Of those, what no first guess has.
+            unlikely: Choices of `others` that no first guess has.
             order: Names of all knobs.
             legal: Whether choices that fit the loops may be combined.
         """
@@ -93,6 +93,7 @@ class ColumnTiles:
 
         def fits(values: Values) -> bool:
             tile, vector = int(values[TILE]), int(values[VECTOR])
+            # a tile that no vector fills would be guarded in the hot loop
             in_vectors = tile == self.column.extent or tile % vector == 0
             return in_vectors and int(values[TASKS]) <= self.parts(tile) and legal(values)
 

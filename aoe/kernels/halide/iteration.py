@@ -222,7 +222,7 @@ def _merge(
 
 
 def reshaped(workload: Workload, inputs: Sequence[TensorSpec], shape: Shape) -> Workload:
-    """Return a workload of `inputs` whose loops are those of a result of `shape`.
+    """Return a workload of `inputs` in the loops of a result of `shape`.
 
     For kernels that read tensors in other loops than their result has: what is computed there does
     not matter for the loops, so it is a sum.

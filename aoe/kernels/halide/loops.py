@@ -10,7 +10,7 @@ import halide as hl
 class _LoopVariables:
     """Makes loop variables: `v.tx` is `hl.Var("tx")`, the loop schedule steps call "tx".
 
-    Halide tells variables apart by their names, so all that are called alike are one.
+    Halide tells variables apart by their names, so all of one name are one.
     """
 
     def __getattr__(self, name: str) -> hl.Var:
@@ -22,5 +22,5 @@ v = _LoopVariables()
 
 
 def moved_to(variables: Iterable[hl.Var], places: Mapping[str, hl.Expr]) -> tuple[hl.Expr, ...]:
-    """Return loop variables as an index, those of the loops in `places` replaced."""
+    """Return loop variables as an index, the loops in `places` replaced."""
     return tuple(places.get(v.name(), hl.Expr(v)) for v in variables)

@@ -52,7 +52,7 @@ class ExtentRelation:
 
 
 def extent_relations(workload: Workload) -> tuple[ExtentRelation, ...] | str:
-    """Return the relations of all open extents to those of inputs, or the reason one has none."""
+    """Return the relations of all open extents to extents of inputs, or the reason one has none."""
     return _Following(workload).run()
 
 

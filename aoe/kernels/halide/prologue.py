@@ -86,7 +86,7 @@ def read_prologue(
 
     Args:
         workload: All of it.
-        operations: Those in front, in topological order; at least one.
+        operations: Operations in front, in topological order; at least one.
         shapes: Of all references.
         channels: See `Prologue`.
     """

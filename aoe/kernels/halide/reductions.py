@@ -23,7 +23,7 @@ _PARTS = 4
 
 Combine = Callable[[hl.Expr, hl.Expr], hl.Expr]
 Term = Callable[..., hl.Expr]
-"""The element at a place of the reduced axis, and of those around it, outermost first."""
+"""The element at a place of the reduced axis, and of reduced axes around it, outermost first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,12 +243,14 @@ def fold_steps(name: str, around: OuterLoops, at_stage: str, at: str | None) -> 
         steps.append(StoreIn(stage, Memory.STACK))
     update = f"{parts}{UPDATE}"
     walked = [f"{name}_k${letter}" for letter in "xyzw"[: 1 + len(around.outer)]]
+    # accumulators of a row are the lanes of a few registers
     if not around.columns:
         widths |= {parts: count, update: count}
         steps += [
             Vectorize(stage, ACCUMULATOR, width) for stage, width in widths.items() if width > 1
         ]
         return [*steps, Reorder(update, (ACCUMULATOR, *walked))]
+    # columns are lanes; accumulators are registers beside each other, none waits for its own sum
     column = around.columns[0].name()
     steps += [Vectorize(stage, column, around.vector) for stage in (parts, update, name)]
     steps.append(Reorder(update, (column, ACCUMULATOR, *walked)))

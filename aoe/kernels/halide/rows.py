@@ -1,4 +1,4 @@
-"""Kernels that need all of an axis before they make any result of it.
+"""Kernels that need all of an axis before they make any result.
 
 They walk the axis once or twice for its statistics and once for the results. The chain in front of
 the operator is computed in each walk, or once into scratch memory; the chain behind it where the
@@ -262,7 +262,7 @@ class RowKernel:
 
     @property
     def length(self) -> int | hl.Expr:
-        """Elements of the axis; those of the call where they are open."""
+        """Elements of the axis; the elements of the call where they are open."""
         if not self.plan.is_open:
             return self.plan.length
         axes = self.plan.nest.iteration.axes
@@ -380,6 +380,7 @@ def rows_space(plan: RowPlan, target: KernelTarget, cycles: int, kept: Mapping[s
     tasks = task_choices(work, prod(axis.extent for axis in plan.rows), target)
     vectors = _vectors(plan, target)
     places = (KEEP, AGAIN) if plan.may_keep else (AGAIN,)
+    # rows that lie apart would be gathered again in each walk
     places = places if plan.apart is None else (KEEP,)
     knobs = [Knob("vector", vectors), Knob("unroll", (1, 2, 4)), Knob("tasks", tasks)]
     knobs += [Knob(knob, places) for knob in kept.values()]
@@ -419,6 +420,7 @@ def rows_schedule(
         kept: Knob of each stage that may be kept, by its name.
     """
     axis, vector, unroll = plan.inner, int(values["vector"]), int(values["unroll"])
+    # stages of a row are computed in the innermost loop around it: a row stays in the cache
     at = plan.rows[-1].name if plan.rows else None
     steps = [*result_steps(plan, vector, unroll)]
     steps += parallel_steps(RESULT, plan.rows, int(values["tasks"])) if plan.rows else ()

@@ -62,6 +62,7 @@ def task_choices(work_us: float, parts: int, target: KernelTarget) -> tuple[int,
     """
     if target.threads < 2:
         return (1,)
+    # several tasks for each thread even out threads that start late
     multiples = [target.threads * factor for factor in (1, 2, 4, 8, 16)]
     useful = [n for n in multiples if n <= parts and work_us / n >= _TASK_MIN_US / 4]
     return (1, *useful)
@@ -75,9 +76,11 @@ def best_tasks(work_us: float, choices: Sequence[int]) -> int:
 
 def vector_choices(extent: int, lanes: int) -> tuple[int, ...]:
     """Return vector widths for a loop of `extent`: registers, or what a short loop allows."""
+    # two or four registers as one vector: as many loads and chains of operations in flight
     wide = tuple(lanes * factor for factor in (1, 2, 4) if lanes * factor <= extent)
     if wide:
         return wide
+    # a loop shorter than a register: the power of two below, or the guarded one above
     below = 1 << (extent.bit_length() - 1)
     return (below,) if below == extent else (below, 2 * below)
 
@@ -100,7 +103,7 @@ def tile_choices(extent: int, smallest: int) -> tuple[int, ...]:
 
 
 def task_chunk(extents: Sequence[int], tasks: int, multiple: int = 1) -> tuple[int, int]:
-    """Return which loop is cut so that it and those around it give `tasks` tasks, and the size.
+    """Return which loop is cut so that it and the loops around give `tasks` tasks, and the size.
 
     Args:
         extents: Of the loops, outermost first.
@@ -111,6 +114,7 @@ def task_chunk(extents: Sequence[int], tasks: int, multiple: int = 1) -> tuple[i
     while around * extents[at] < tasks and at < len(extents) - 1:
         around *= extents[at]
         at += 1
+    # pieces of the cut loop, so that with the loops around it there are about `tasks`
     size = -(-extents[at] // -(-tasks // around))
     if at == len(extents) - 1:
         size = min(extents[at], -(-size // multiple) * multiple)
@@ -123,7 +127,8 @@ def parallel_steps(
     """Return steps that share out the loops `axes`, outermost first, in about `tasks` tasks.
 
     The loop that is cut keeps its name inside a task, so that stages can be computed there. Only
-    the loop over the pieces is fused with those around it: fused loops cost a division each time.
+    the loop over the pieces is fused with the loops around it: fused loops cost a division each
+    time.
     """
     if tasks < 2:
         return ()
@@ -290,6 +295,7 @@ def row_schedule(nest: RowNest, values: Values) -> Schedule:
     if values["inner"] == FLAT:
         steps.append(sch.Fuse(stage, nest.axes[-2].name, nest.axes[-1].name, FLAT))
     steps += parallel_steps(stage, loops.axes, tasks, vector * unroll)
+    # a row of one vector cannot be unrolled: rows of the loop around it are, instead
     extent = loops.extent(len(loops.axes) - 1)
     if unroll > 1 and vector == extent and loops.outer_extent >= unroll:
         around = loops.axes[-2].name
@@ -307,6 +313,7 @@ def inner_steps(stage: str, name: str, extent: int, vector: int, unroll: int) ->
     block = vector * unroll
     if vector < 2 and unroll < 2:
         return ()
+    # the last vector overlaps the one before it; in a loop shorter than a vector nothing is before
     tail = sch.Tail.SHIFT_INWARDS if block <= extent else sch.Tail.GUARD
     if unroll < 2:
         return (

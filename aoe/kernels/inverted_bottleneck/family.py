@@ -117,7 +117,7 @@ class InvertedBottleneck(PlannedFamily[BottleneckShape]):
 
     Mobile networks expand the channels, filter each of them, and project them back. What is between
     is several times larger than what is read; ONNX Runtime writes it to memory and reads it again.
-    Here some blocks of channels of it are made, and filtered while they are in the caches.
+    Here some blocks of its channels are made, and filtered while they are in the caches.
     """
 
     name = "expanded_convolution"
@@ -394,7 +394,7 @@ def _product_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]
 
 
 def expansion_pipeline(expansion: BottleneckShape) -> Pipeline:
-    """Return the algorithm; the arguments are those of the workload.
+    """Return the algorithm; the arguments are the workload's inputs.
 
     In bfloat16 the weights of the first convolution are packed once: see `pair_packing`.
     """
@@ -470,5 +470,5 @@ def _padded(made: hl.Func, shape: ConvolutionShape) -> hl.Func:
 
 
 def made_depth(expansion: BottleneckShape) -> tuple[int, ...]:
-    """Return the extents of `MADE_DEPTH`; in pairs the first one are those of a pair."""
+    """Return the extents of `MADE_DEPTH`; in pairs the first loop is over a pair."""
     return depth_extents(expansion.first.shape, in_pairs=expansion.in_pairs)

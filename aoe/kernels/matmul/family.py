@@ -94,7 +94,7 @@ def check_matrix_tiles(product: MatrixProduct) -> Support:
 def matrix_tiles_pipeline(product: MatrixProduct) -> Pipeline:
     """Return the algorithm.
 
-    Arguments are those of the workload, weights replaced: bfloat16, from the innermost (2 of a
+    Arguments are the workload's inputs, weights replaced: bfloat16, from the innermost (2 of a
     pair, PANEL columns, 16 pairs, 1, 1, blocks of 32 of the depth, panels), zeros behind the
     last column and the last row.
     """

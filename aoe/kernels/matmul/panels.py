@@ -50,7 +50,7 @@ PAIR = "r$x"
 def panels_pipeline(product: MatrixProduct) -> Pipeline:
     """Return the algorithm.
 
-    Arguments are those of the workload, constant weights replaced by their panels: float32, from
+    Arguments are the workload's inputs, constant weights replaced by their panels: float32, from
     the innermost (PANEL columns, depth, panels), zeros behind the last column.
     """
     return _pipeline(product, _FLOAT32)
@@ -161,7 +161,7 @@ def element_or_zero(
 def pairs_pipeline(product: MatrixProduct) -> Pipeline:
     """Return the algorithm.
 
-    Arguments are those of the workload, weights replaced by their panels: bfloat16, from the
+    Arguments are the workload's inputs, weights replaced by their panels: bfloat16, from the
     innermost (2 of a pair, PANEL columns, pairs, panels), zeros behind the last row and column.
     """
     arguments = pair_arguments(product)

@@ -78,7 +78,7 @@ _LEAST_MAGNITUDE = 1e-36
 def quantised_pipeline(product: MatrixProduct) -> Pipeline:
     """Return the algorithm.
 
-    Arguments are those of the workload, weights replaced by their panels: int8, from the innermost
+    Arguments are the workload's inputs, weights replaced by their panels: int8, from the innermost
     (4 of the depth, PANEL columns, groups of 4, panels); then distance and sum of the levels of
     their columns: float32, (PANEL, 2, panels).
     """
@@ -314,7 +314,7 @@ def magnitude_bits(value: hl.Expr) -> hl.Expr:
 
 
 def is_finite(bits: hl.Expr) -> hl.Expr:
-    """True if the bits of a magnitude are those of a finite number."""
+    """True if the bits of a magnitude stand for a finite number."""
     return bits < hl.i32(_FIRST_SPECIAL)
 
 
@@ -359,7 +359,7 @@ def check_few_bits(product: MatrixProduct) -> Support:
 def few_bits_pipeline(product: MatrixProduct) -> Pipeline:
     """Return the algorithm.
 
-    Arguments are those of the workload, weights replaced by pairs of levels, each with 8 added:
+    Arguments are the workload's inputs, weights replaced by pairs of levels, each with 8 added:
     bytes, from the innermost (4 of the depth, PANEL columns, fours of half a block, blocks,
     panels); then the scales of their blocks: bfloat16, (PANEL, blocks, panels); then the sums of
     what columns stand for: float32, (PANEL, panels).

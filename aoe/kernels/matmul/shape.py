@@ -92,7 +92,7 @@ class MatrixProduct:
 
     @property
     def right_axes(self) -> tuple[int, ...]:
-        """Row loops the right matrix has: those of a batch of matrices."""
+        """Row loops the right matrix has: loops over a batch of matrices."""
         return self._without_columns(self.iteration.operands[-1])
 
     @property
@@ -371,7 +371,7 @@ def last_panel_at_most(
 
 
 def right_sizes(product: MatrixProduct, right: hl.ImageParam) -> tuple[hl.Expr, hl.Expr]:
-    """Return depth and columns: numbers, or where they are open those of the right matrix."""
+    """Return depth and columns: numbers, or extents of the right matrix where they are open."""
     columns, depth = (right.dim(at).extent() for at in (0, 1)[:: -1 if product.right_turned else 1])
     return (
         depth if product.open_depth else hl.Expr(product.depth),

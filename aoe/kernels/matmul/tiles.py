@@ -177,18 +177,22 @@ def _cost(values: Values, product: MatrixProduct, target: KernelTarget) -> float
     panels, row_extent = panels_of(product), _row_extent(product)
     wide = blocks * _vectors(target)
     across, down = -(-panels // blocks), -(-row_extent // rows)
+    # two loads a cycle: weights of all blocks, and one broadcast value for each row
     loads = 0.5 * (wide + BROADCAST * rows) / (wide * rows)
+    # two sums a cycle, each ready after four: fewer than eight wait for themselves
     latency = 0.5 * max(0.0, 1 - wide * rows / 8)
     sums = across * wide * down * rows
     products_cycles = sums * product.depth / 2 * (1 + loads + latency)
     if _waits_for_weights(product, target):
         weights = 4 * PANEL * across * blocks * product.depth
         return weights / _MEMORY_BYTES * (1 + _STREAM_SHARE * abs(log2(blocks / _STREAMS)))
+    # bytes of the two sides of a tile over the whole depth
     tile_across, tile_down = 4 * PANEL * blocks * product.depth, 4 * rows * product.depth
     in_columns = values[WALK] == COLUMNS_FIRST
     tiles = down if in_columns else _rows_of_task(rows, product, target) // rows
     tasks = across if in_columns else -(-down // tiles)
     panels_of_task = 1 if in_columns else across
+    # the held side is read once for each tile, the streamed one once for each held tile
     held = tile_across * tiles * _cycles_per_byte(tile_across, target)
     streamed = tile_down * tiles * _cycles_per_byte(tile_across + tile_down * tiles, target)
     first = tile_across * _cycles_per_byte(4 * PANEL * panels * product.depth, target)
@@ -209,6 +213,7 @@ def _written_cycles(product: MatrixProduct, target: KernelTarget, *, in_columns:
     """Return the cycles of writing the results: most where every row starts another page."""
     row_bytes = 4 * product.columns.extent
     total = row_bytes * _row_extent(product)
+    # a panel writes 64 bytes to each row: with rows a page apart, each to another page
     scattered = in_columns and row_bytes >= _PAGE_BYTES and total > target.l2_bytes
     return total / (3 if scattered else 24)
 
@@ -234,12 +239,14 @@ def _result_steps(values: Values, product: MatrixProduct, target: KernelTarget) 
     blocks, rows = int(values[BLOCKS]), int(values[ROWS])
     column = product.columns.name
     outer = [axis.name for axis in reversed(product.rows)]
+    # guarded: a panel is 16 columns, whatever the matrix has
     yield sch.Split(RESULT, column, "panel", "in_panel", PANEL * blocks, sch.Tail.GUARD)
     yield sch.Split(RESULT, "in_panel", "block", "lane", PANEL, sch.Tail.GUARD)
     inner = ["lane", "block"]
     if outer:
         yield sch.Split(RESULT, outer[0], outer[0], "row", rows, sch.Tail.SHIFT_INWARDS)
         inner.append("row")
+    # some rows with all panels: the rows of a task fill at most half of the second-level cache
     if values[WALK] == ROWS_FIRST:
         size = _rows_of_task(rows, product, target) // rows
         yield sch.Split(RESULT, outer[0], TASK, outer[0], size, sch.Tail.GUARD)
@@ -250,6 +257,7 @@ def _result_steps(values: Values, product: MatrixProduct, target: KernelTarget) 
         order = [*inner, *outer, "panel"]
     yield sch.Reorder(RESULT, tuple(order))
     yield sch.Vectorize(RESULT, "lane", PANEL)
+    # an index into registers must be known at compile time: the chain is written out for each sum
     if not _is_long(product):
         yield sch.Unroll(RESULT, "block", blocks)
         if outer:
@@ -297,6 +305,7 @@ def _part_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
         return
     blocks, rows = int(values[BLOCKS]), int(values[ROWS])
     names = [axis.name for axis in reversed(product.rows)]
+    # integers of one block of 32, before its scale makes float32 of them
     yield sch.ComputeAt(PARTS, SUMMED, _DEPTH)
     for stage in (PARTS, PARTS_UPDATE):
         yield sch.Split(stage, BLOCK, BLOCK, "in_block", blocks, sch.Tail.ROUND_UP)
@@ -329,6 +338,7 @@ def _quantising_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
     yield sch.Vectorize(QUANTISED, QUANTISED_DEPTH, PANEL)
     if _row_extent(product) <= FEW_ROWS:
         return
+    # levels of a row follow from its extremes: both while the row is in the first-level cache
     row = product.rows[-1].name
     yield sch.ComputeAt(EXTREMES, LEVELS, row)
     for stage in (LEVELS, QUANTISED):
@@ -343,6 +353,7 @@ def _packing_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
     """Yield the steps of a right matrix that is packed in every run."""
     if product.has_weights:
         return
+    # the two values of a pair lie side by side
     if values[KNOB] == PAIRS:
         yield sch.Unroll(PACKED, "half", 2)
     yield sch.Vectorize(PACKED, "lane", PANEL)

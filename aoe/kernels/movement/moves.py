@@ -385,7 +385,7 @@ def in_pixels(workload: Workload, moves: Iterable[Operation]) -> Workload | Supp
 
     Args:
         workload: Images of any size among its inputs.
-        moves: Operations of it that move.
+        moves: Operations of the workload that move.
     """
     for item in moves:
         if item.attributes.get("channels_last", 0) or not (
@@ -420,7 +420,7 @@ def image_size(spec: TensorSpec) -> int:
 
 
 def with_extents(axes: Sequence[Axis], image: Sequence[int]) -> tuple[Axis, ...]:
-    """Return loops over single rows as loops over images of these rows and columns."""
+    """Return loops over single rows as loops over images of some rows and columns."""
     return tuple(
         replace(axis, extent=axis.extent // _PIXELS * prod(image))
         if axis.extent >= _PIXELS

@@ -1,6 +1,9 @@
-"""BatchNormalization left unfused, with the chain behind it; also ONNX Runtime's form of it.
+"""BatchNormalization left unfused, with the chain behind it; also in ONNX Runtime's form.
 
 ONNX Runtime turns a lone BatchNormalization in a blocked region into a depthwise 1x1 convolution.
+
+    factor, summand   one value per channel, before everything else or where they are read
+    y                 x * factor + summand, then the chain
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ _STACK_CHANNELS_MAX = 8192
 class BatchNormalization(PlannedFamily[AnchoredNest]):
     """x * factor + summand with both per channel, then the chain.
 
-    The factor and the summand are stages of their own: inlined, they are hoisted out of the loop
-    over the pixels of a channel; for short rows they are better computed once, before.
+    Inlined, factor and summand are hoisted out of the loop over the pixels of a channel; for short
+    rows they are better computed once, before.
     """
 
     name = "batch_normalization"

@@ -22,7 +22,7 @@ class LayerNormalization(NormalizedFamily):
 
     A row is walked for its mean, for the squares of what is left without it, and for the results.
     What stands in front (a residual sum) is computed while the row is read first, and kept. So are
-    channels that lie in planes or blocks, and are put last in front (`turned.py`).
+    channels that lie in planes or blocks, and are put last in front (`layout_change.py`).
     """
 
     name = "layer_normalization"

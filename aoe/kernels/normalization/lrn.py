@@ -1,4 +1,13 @@
-"""Local response normalisation across channels, with the element-wise chain behind it."""
+"""Local response normalisation across channels, with the element-wise chain behind it.
+
+The loops; `tile` counts pixels, and tasks share what is outside of a tile:
+
+    plain        images, tiles:  channels:  pixels of the tile, in vectors
+                 the window of a channel is read again from the rows around it
+    blocked      images, tiles:
+                     squares     of all channels of a few pixels, in one line with zeros around it
+                     y           blocks of channels and pixels; a window is read from the line
+"""
 
 from __future__ import annotations
 
@@ -31,8 +40,7 @@ from aoe.kernels.halide.tiling import (
     tile_steps,
     vector_choices,
 )
-from aoe.kernels.math.functions import constant, strict
-from aoe.kernels.math.powers import inverse_power, power
+from aoe.kernels.math.functions import constant, inverse_power, power, strict
 from aoe.operators import number
 from aoe.schedule import Choice, Schedule, Space, Values
 from aoe.workload import Workload
@@ -74,10 +82,9 @@ class _LrnPlan:
 class Lrn(PlannedFamily[_LrnPlan]):
     """x / (bias + alpha / size * sum of squares over neighbouring channels)^beta.
 
-    Plain: pixels are vectorised, and tiles of pixels are walked along the channels, so that the
-    neighbouring rows stay in the first-level cache. Blocked: the squares of a few pixels are
-    written to a scratch line that is contiguous over all channels, padded with zeros, and
-    windows are read from there.
+    Tiles of pixels are walked along the channels, so that the neighbouring rows stay in the
+    first-level cache. In blocks a window crosses from one block into the next, so squares go
+    through a line that is contiguous over all channels.
     """
 
     name = "lrn"
@@ -226,6 +233,7 @@ def _plain_schedule(plan: _LrnPlan, values: Values) -> Schedule:
     pixel, pixels = plan.nest.axes[-1].name, plan.nest.axes[-1].extent
     outer = _plain_outer(plan, tile)
     shared_out = parallel_steps(RESULT, outer, tasks)
+    # a tile of all pixels is no tile: channels stay outside, and rows are walked as they lie
     if tile >= pixels:
         return Schedule((*inner_steps(RESULT, pixel, pixels, vector, unroll), *shared_out))
     lanes = (["lane"] if vector > 1 or unroll > 1 else []) + ([f"{pixel}_u"] if unroll > 1 else [])
@@ -237,6 +245,7 @@ def _plain_schedule(plan: _LrnPlan, values: Values) -> Schedule:
 def _blocked_space(plan: _LrnPlan, target: KernelTarget) -> Space:
     channels, block = plan.nest.workload.output.shape[1], plan.nest.workload.output.block
     pixels = plan.nest.axes[-2].extent
+    # squares of a pixel with the zeros on both sides of its channels
     line_bytes = 4 * (channels + 2 * block * -(-plan.size // block))
     tiles = tuple(
         t for t in (1, 2, 4, 8, 16, 32) if t <= pixels and t * line_bytes <= _SCRATCH_BYTES_MAX

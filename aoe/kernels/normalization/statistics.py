@@ -1,7 +1,11 @@
 """Normalisation by statistics of the tensor itself, whatever axes they are taken over.
 
-The mean is known before deviations from it are squared, and it is a mean of distances from the
-first element, so that a large mean costs no digits.
+The stages, for each row, or each channel of an image:
+
+    source       the chain in front, or the sum of several tensors; kept or computed again
+    sum          distances from the first element, so that a large mean costs no digits
+    squares      of deviations from the mean, or of the elements where none is taken off
+    y            deviation / root of the mean square * scale + bias, then the chain
 """
 
 from __future__ import annotations

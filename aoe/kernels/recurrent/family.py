@@ -145,6 +145,7 @@ def _steps(values: Values, of: Recurrence, target: KernelTarget) -> Iterator[Ste
 def _entering_steps(rows: int, of: Recurrence) -> Iterator[Step]:
     gates, together = of.cell.gates, f"{STEP_ROW}_in"
     yield sch.Split(ENTERED, STEP_ROW, STEP_ROW, together, rows, sch.Tail.SHIFT_INWARDS)
+    # weights of a panel meet the inputs of a few steps, all gates together
     yield sch.Reorder(ENTERED, (OF_PANEL, GATE, together, STEP_ROW, PANELS, DIRECTION))
     yield from register_steps((ENTERED,), (OF_PANEL, PANEL), {GATE: gates, together: rows})
     # one loop for the threads: a parallel loop inside of another runs on one
@@ -163,9 +164,11 @@ def _walking_steps(values: Values, of: Recurrence, target: KernelTarget) -> Iter
     pieces = -(-target.threads // of.directions) if shared is Shared.SEQUENCES else 1
     yield sch.Split(STEPPED, ROW, ROW, _ROW_OF_TASK, -(-of.rows // pieces), sch.Tail.GUARD)
     inner, outer = [IN_PANEL, _ROW_OF_TASK, PHASE], [PANEL_OF_STEP, WALKED, ROW, DIRECTION]
+    # smaller registers hold a part of a panel: one part after the other
     if lanes < PANEL:
         yield sch.Split(STEPPED, IN_PANEL, IN_PANEL, _LANES, lanes, sch.Tail.GUARD)
         inner = [_LANES, IN_PANEL, _ROW_OF_TASK, PHASE]
+    # each thread has the same panels of the weights in every step
     if shared is Shared.STEPS:
         share = -(-of.panels // target.threads)
         yield sch.Split(
@@ -178,6 +181,7 @@ def _walking_steps(values: Values, of: Recurrence, target: KernelTarget) -> Iter
         yield sch.Unroll(STEPPED, PHASE, phases_of(of))
     if shared is Shared.STEPS:
         yield sch.Parallel(STEPPED, PANEL_OF_STEP)
+    # directions and rows never wait for each other: one task walks its whole sequence
     if shared is Shared.SEQUENCES:
         yield sch.Fuse(STEPPED, DIRECTION, ROW, TASK)
         yield sch.Parallel(STEPPED, TASK)

@@ -177,7 +177,7 @@ class Recurrence:
 
     @property
     def products(self) -> int:
-        """Products summed up in all of it."""
+        """Products summed up in the whole sequence."""
         depth = self.width + self.hidden
         return self.directions * self.steps * self.rows * self.cell.gates * self.hidden * depth
 

@@ -180,7 +180,7 @@ def pack_bias(of: Recurrence) -> PackedInput:
 def recurrent_pipeline(of: Recurrence, *, rounded: bool) -> Pipeline:
     """Return the algorithm.
 
-    Arguments are those of the workload; weights are packed (`PackedWeights`), biases are added up
+    Arguments are the workload's inputs; weights are packed (`PackedWeights`), biases are added up
     and packed.
 
     Args:
@@ -273,7 +273,7 @@ def _arguments(of: Recurrence, *, rounded: bool) -> _RecurrentArguments:
 
 
 def phases_of(of: Recurrence) -> int:
-    """Return the phases of a step: one for each panel that is multiplied, then those of its end."""
+    """Return the phases of a step: one for each panel that is multiplied, then its end."""
     return of.panels + len(of.cell.finish)
 
 
@@ -322,7 +322,7 @@ class _Walk:
     def states(self) -> hl.Func:
         """Return sums and states over (PANEL, panels, steps + 1, rows, directions).
 
-        Of each element there are `_WAYS` sums per gate, then the states; those at 0 are the ones
+        Of each element there are `_WAYS` sums per gate, then the states; states at 0 stand
         in front of the first step.
         """
         cell, of = self.of.cell, self.of

@@ -140,6 +140,7 @@ def _passes(plan: WalkPlan, operands: Operands) -> dict[str, _Pass]:
     grow = softmax_numerator if is_softmax else weight_of_negative
     grown[operands.variables] = grow(lowered)
     passes = {PEAK: peak, GROWN: _Pass(grown)}
+    # a long sum in float32 loses digits: parts of 64 lose fewer
     if length <= 2 * _PART:
         t = hl.RDom([(0, length)], "t")
         term = along(grown, hl.Expr(t.x))
@@ -193,6 +194,7 @@ def _schedule(plan: WalkPlan, values: Values) -> Schedule:
     steps: list[Step] = [*plan.tiles.steps(values)]
     in_parts = [PARTIAL] if plan.walked.extent > 2 * _PART else []
     placed = [PEAK, *in_parts, TOTAL, *([GROWN] if values["exponentials"] == KEEP else [])]
+    # all stages of a tile inside its loop: the tile stays in the first-level cache
     for stage in placed:
         steps += [sch.ComputeAt(stage, RESULT, place), sch.StoreIn(stage, sch.Memory.STACK)]
         steps += vector_steps(stage, column, vector)

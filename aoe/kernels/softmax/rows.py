@@ -1,4 +1,13 @@
-"""Softmax and LogSoftmax over the last axis, with the scale and the mask in front of them."""
+"""Softmax and LogSoftmax over the last axis, with the scale and the mask in front of them.
+
+The stages, for each row:
+
+    source       scaled and masked scores, where a chain stands in front
+    peak         the largest score
+    grown        e^(source - peak), kept in scratch memory or computed again
+    total        sum of the exponentials
+    y            grown / total, or source - peak - log(total), then the chain
+"""
 
 from __future__ import annotations
 
@@ -35,9 +44,8 @@ def _kept(plan: RowPlan) -> Mapping[str, str]:
 class RowSoftmax(PlannedFamily[RowPlan]):
     """e^(x - peak) / total, or x - peak - log(total), along rows.
 
-    A row is walked for its largest element, for the exponentials and their sum, and for the
-    results. What stands in front (attention scales scores and adds a mask) is computed while the
-    row is read.
+    A row is walked three times. The chain in front (attention scales scores and adds a mask) is
+    computed while the row is read.
     """
 
     name = "softmax_rows"

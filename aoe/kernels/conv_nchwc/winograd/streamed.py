@@ -65,7 +65,7 @@ def blocks_at_once(shape: ConvolutionShape, transforms: TileTransforms) -> int:
 
 
 def streamed_pipeline(plan: ConvolutionPlan, transforms: TileTransforms) -> Pipeline:
-    """Return the algorithm; arguments are those of the workload, weights as the host keeps them."""
+    """Return the algorithm; arguments are the workload's, weights as the host keeps them."""
     shape = plan.shape
     chunk = blocks_at_once(shape, transforms)
     arguments = kernel_arguments(plan, shape.weight_extents)
@@ -188,6 +188,7 @@ def _product_steps(values: Values, shape: ConvolutionShape) -> Iterator[Step]:
     )
     tile = {"in_x": wide, "in_y": high, "in_b": blocks}
     yield from register_steps((SUMMED,), ("o", shape.block), tile)
+    # sums of one chunk of channels stay in registers, those of all chunks in the cache
     yield ComputeAt(PARTS, SUMMED, "across")
     yield Reorder(PART_SUMS, ("o", "b", "tx", "ty", "part$x", "part$y", "e", "n"))
     parts = {"b": blocks, "tx": wide, "ty": high}

@@ -112,7 +112,7 @@ take 0.88 of the time of 28 (one thread of a Zen 5 with other work, CPU time, 20
 _LINE_LANES, _HALF_LINES = 16, 0.4
 """Lanes of a cache line; what each further block costs that reads half a line of weights at a time
 from beyond the second-level cache: two blocks of 8 channels take 1.1 to 1.7 times as long as one
-with as many sums (96 to 256 channels of 14x14 to 40x40; there likewise)."""
+with as many sums (96 to 256 channels of 14x14 to 40x40; measured there, too)."""
 
 
 def check_winograd(shape: ConvolutionShape, transforms: TileTransforms) -> Support:
@@ -145,7 +145,7 @@ def check_winograd(shape: ConvolutionShape, transforms: TileTransforms) -> Suppo
 def winograd_pipeline(plan: ConvolutionPlan, transforms: TileTransforms) -> Pipeline:
     """Return the algorithm; weights are transformed once, when the kernel is created.
 
-    The arguments are those of the workload, weights replaced by their transform: float32, from
+    The arguments are the workload's inputs, weights replaced by their transform: float32, from
     the innermost (block of o, block of c, blocks summed, blocks together, T * T, groups); T of the
     weights.
     """
@@ -208,7 +208,7 @@ def tiles_pipeline(
 
 
 def tiles_of(shape: ConvolutionShape, transforms: TileTransforms) -> tuple[int, int]:
-    """Return tiles across and down an image, those of all phases."""
+    """Return tiles across and down an image, over all phases."""
     axes = zip((shape.rows, shape.columns), transforms.results, shape.dilations, strict=True)
     down, across = (-(-extent // (results * d)) * d for extent, results, d in axes)
     return across, down
@@ -301,7 +301,7 @@ def spread_values(
 
 
 def stored_extents(tiles: int, blocks: int) -> tuple[int, int]:
-    """Return the tiles and blocks there is room for: those there are, or one more of either.
+    """Return the tiles and blocks there is room for: as many as there are, or one more of either.
 
     >>> stored_extents(14, 4), stored_extents(32, 4), stored_extents(4, 16)
     ((14, 4), (33, 4), (4, 17))
@@ -415,8 +415,10 @@ class Winograd(TiledAlgorithm[ConvolutionPlan]):
         groups = -(-down // group)
         values_bytes = 4 * transforms.products * across * group * shape.batch
         held = values_bytes * (read + written)
+        # transformed tiles of a group that the second-level cache does not hold
         spilled = 0.3 * max(0.0, held / (target.l2_bytes * 0.8) - 1)
         weights_bytes = 4 * transforms.weights * read * written
+        # weights are read again for each group of rows of tiles
         reloaded = 0.05 * (groups - 1) * weights_bytes / (target.l2_bytes * 4)
         tasks = groups * shape.groups * shape.batch
         if values[SCOPE] == IMAGE:
@@ -522,7 +524,7 @@ def data_steps(shape: ConvolutionShape, transforms: TileTransforms, *, at: str) 
     Args:
         shape: What is computed.
         transforms: Of which size the tiles are.
-        at: Loop of the result in which a part of the image is; "" for all of it at once.
+        at: Loop of the result in which a part of the image is; "" for the whole image at once.
     """
     for stage in (PADDED, DATA):
         yield sch.ComputeAt(stage, RESULT, at) if at else sch.ComputeRoot(stage)
@@ -555,6 +557,7 @@ def product_steps(values: Values, lanes: int, *, is_grouped: bool) -> Iterator[S
     yield sch.Reorder(GATHERED, ("o", "in_x", "in_y", "in_b", "tx", "ty", "b", "e", "n"))
     tile = {"in_x": wide, "in_y": high, "in_b": blocks}
     yield from register_steps((GATHERED,), ("o", lanes), tile)
+    # all tiles of an image at once: each value of a tile is a matrix product of its own
     if not is_grouped:
         yield sch.Parallel(GATHERED, "e")
     yield sch.ComputeAt(PRODUCTS, GATHERED, "tx")

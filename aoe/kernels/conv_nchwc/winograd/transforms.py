@@ -5,8 +5,8 @@ Source: A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks,
 row or column of r values take m + r - 1 products instead of m r.
 
 With stride 2 the even columns meet the outer two values of a filter and the odd ones the middle
-value: F(m, 2) of the former and m plain products, 2 m + 1 together instead of 3 m. The matrices are
-those of the points 0 and 1 (m = 2), with -1 and 2 (m = 4).
+value: F(m, 2) of the former and m plain products, 2 m + 1 together instead of 3 m. The matrices
+belong to the points 0 and 1 (m = 2), with -1 and 2 (m = 4).
 """
 
 from __future__ import annotations
@@ -228,5 +228,5 @@ def select_row(index: hl.Expr, matrix: Matrix, terms: Sequence[hl.Expr]) -> hl.E
 
 
 def _number(value: float, kind: hl.Type) -> hl.Expr:
-    """Return a constant; Halide rounds those of plain Python to float32."""
+    """Return a constant; Halide rounds constants of plain Python to float32."""
     return hl.f64(value) if kind == hl.Float(64) else hl.f32(value)

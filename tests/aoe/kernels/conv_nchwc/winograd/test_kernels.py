@@ -30,10 +30,9 @@ from support.engine.convolutions import (
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import KNOB, allowed_space
-from aoe.kernels.conv_nchwc.algorithms import ALGORITHMS
-from aoe.kernels.conv_nchwc.family import Convolution
+from aoe.kernels.conv_nchwc.family import ALGORITHMS, Convolution
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, read_convolution
-from aoe.kernels.conv_nchwc.winograd.stages import tiles_of
+from aoe.kernels.conv_nchwc.winograd.tiles import tiles_of
 from aoe.kernels.conv_nchwc.winograd.transforms import F2, F3, F4, square
 from aoe.workload import Precision, Workload
 

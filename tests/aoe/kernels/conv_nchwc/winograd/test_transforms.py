@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.contracts.kernels import block_size, blocked, kernel_target, operation, plain
 
 from aoe.kernels.conv_nchwc.family import Convolution
-from aoe.kernels.conv_nchwc.winograd.stages import DATA, GATHERED, stored_extents
+from aoe.kernels.conv_nchwc.winograd.tiles import DATA, GATHERED, stored_extents
 from aoe.kernels.conv_nchwc.winograd.transforms import (
     F2,
     F2_STRIDE_2,

@@ -1,4 +1,4 @@
-"""Matrix products in 8 bits: numbers of any magnitude, errors, what is packed and emitted."""
+"""Matrix products in 8 and 4 bits: numbers of any magnitude, errors, packed weights, code."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.apply import apply_schedule, set_extents
 from aoe.kernels.matmul.family import MatMul
 from aoe.ort.sessions import run_session, session_options
+from aoe.schedule import Schedule
 from aoe.target import InstructionSet, Target
 from aoe.workload import AttributeValue, Operation, Precision, TensorSpec, Workload
 
@@ -103,6 +104,62 @@ class TestMatMulInInt8(KernelFamilyTests):
     )
 
 
+def int4_product(
+    rows: tuple[int, ...],
+    depth: int,
+    columns: int,
+    *chain: Operation,
+    more: tuple[TensorSpec, ...] = (),
+    **attributes: int,
+) -> Workload:
+    """Return rows x0 times the weights x1 by 4 bits, x2 added if there is one, and a chain."""
+    op_type, names = ("Gemm", "x0 x1 x2") if attributes else ("MatMul", "x0 x1")
+    right = (columns, depth) if attributes.get("transB") else (depth, columns)
+    left = (depth, *rows) if attributes.get("transA") else (*rows, depth)
+    return Workload(
+        op_type="matmul",
+        inputs=(plain(*left), plain(*right, constant=True), *more),
+        operations=(operation(op_type, names, "t0", **attributes), *chain),
+        output=plain(*rows, columns),
+        precision=Precision.INT4,
+    )
+
+
+INT4_CASES: Mapping[str, Workload] = {
+    "one row, transposed, bias and activation": int4_product(
+        *((1,), 70, 200),
+        operation("Relu", "t0", "t1"),
+        more=(plain(200, constant=True),),
+        transB=1,
+    ),
+    "three rows, prime everything": int4_product((3,), 97, 17),
+    "depth of one": int4_product((2,), 1, 48),
+    "depth of a block and one more, one column": int4_product((1,), 33, 1),
+    "steps of a decoder: bias, GELU and residual": int4_product(
+        *((2, 1), 64, 96),
+        operation("Add", "t0 x2", "t1"),
+        operation("Gelu", "t1", "t2"),
+        operation("Add", "x3 t2", "t3"),
+        more=(plain(96, constant=True), plain(2, 1, 96)),
+    ),
+    "left matrix transposed": int4_product(
+        (4,), 40, 34, more=(plain(34, constant=True),), transA=1
+    ),
+}
+
+
+class TestMatMulInInt4(KernelFamilyTests):
+    family_name = "matmul"
+    cases = INT4_CASES
+    refused = (
+        (int4_product((5,), 64, 16), "more than 4 rows in int4"),
+        (
+            replace(int4_product((2,), 5, 6), inputs=(plain(2, 5), plain(5, 6))),
+            "product of two computed tensors in int4",
+        ),
+    )
+
+
 needs_int8 = pytest.mark.skipif(
     default_device().describe(THREADS).int8_dot is None,
     reason="without its instructions ONNX Runtime's sums of 8-bit products saturate",
@@ -148,16 +205,23 @@ def _quantised_by_onnx_runtime(left: Array, right: Array) -> Array:
     """Return their product by DynamicQuantizeMatMul."""
     distance = np.abs(right).max(axis=0) / 127
     levels = np.round(right / distance).astype(np.int8)
-    names = ["a", "levels", "distance"]
-    node = helper.make_node("DynamicQuantizeMatMul", names, ["y"], domain="com.microsoft")
+    return _by_onnx_runtime("DynamicQuantizeMatMul", left, {"levels": levels, "distance": distance})
+
+
+def _by_onnx_runtime(
+    op_type: str, left: Array, constants: Mapping[str, Array], **attributes: int
+) -> Array:
+    """Return the result of an operator of ONNX Runtime for a matrix and constants."""
+    names, domain = ["a", *constants], "com.microsoft"
+    node = helper.make_node(op_type, names, ["y"], domain=domain, **attributes)
     graph = helper.make_graph(
         [node],
         "product",
         [helper.make_tensor_value_info("a", TensorProto.FLOAT, left.shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(levels, names[1]), numpy_helper.from_array(distance, names[2])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     session = open_session(model.SerializeToString(), session_options(threads=1, optimize=False))
     result: Array = session.run(None, {"a": left})[0]
@@ -213,24 +277,119 @@ def test_four_products_are_summed_by_one_instruction(feature: str, tmp_path: Pat
         int8_dot=InstructionSet(features=(feature,), cpu_features=()),
     )
     schedule = guessed_schedules(workload, KernelTarget.of(target))[0]
+    assert _assembly(workload, schedule, target, tmp_path).count("vpdpbusd") >= 16
+
+
+def _assembly(workload: Workload, schedule: Schedule, target: Target, folder: Path) -> str:
+    """Return the code of a kernel for a target."""
     pipeline = MatMul().pipeline(workload, schedule.algorithm)
     apply_schedule(pipeline, schedule)
     set_extents(pipeline)
-    name = target.for_kernel(Precision.INT8, schedule.algorithm).halide_name
-    file = tmp_path / "kernel.s"
+    name = target.for_kernel(workload.precision, schedule.algorithm).halide_name
     built = hl.Target(f"{name}-no_runtime-no_asserts-no_bounds_query")
+    file = folder / "kernel.s"
     pipeline.output.compile_to_assembly(str(file), list(pipeline.arguments), "kernel", built)
-    assert file.read_text().count("vpdpbusd") >= 16
+    return file.read_text()
 
 
-@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [1, 4])
+def test_errors_are_those_of_onnx_runtime_in_4_bits(rows: int) -> None:
+    """MatMulNBits has the same blocks of 32 weights, with rows of 8 bits too (accuracy level 4)."""
+    workload = int4_product((rows,), 1024, 130)
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    left, right = (np.asarray(run.inputs[name], np.float64) for name in ("x0", "x1"))
+    theirs = _error(_in_blocks_by_onnx_runtime(run.inputs["x0"], run.inputs["x1"]), left @ right)
+    assert 0.07 < theirs < 0.11
+    kernel = CompiledKernel(workload, guessed_schedules(workload)[0])
+    assert _error(kernel.run(run.inputs), left @ right) < 1.05 * theirs
+
+
+def _in_blocks_by_onnx_runtime(left: Array, right: Array) -> Array:
+    """Return their product by MatMulNBits: levels 0 to 15, of which 8 is zero."""
+    depth, columns = right.shape
+    blocks = right.T.reshape(columns, depth // 32, 32)
+    at = np.abs(blocks).argmax(axis=2)[..., None]
+    scales = (np.take_along_axis(blocks, at, axis=2) / -8).astype(np.float32)
+    levels = (np.clip(np.round(blocks / scales), -8, 7) + 8).astype(np.uint8)
+    packed = levels[..., 0::2] | (levels[..., 1::2] << 4)
+    constants = {"levels": packed, "scales": scales[..., 0]}
+    sizes = {"K": depth, "N": columns, "bits": 4, "block_size": 32, "accuracy_level": 4}
+    return _by_onnx_runtime("MatMulNBits", left, constants, **sizes)
+
+
+@pytest.mark.slow
+def test_each_block_of_32_has_a_scale_of_its_own() -> None:
+    """A large weight costs its block, none of the others: those here are exact levels."""
+    workload = int4_product((1,), 96, 20)
+    rng = np.random.default_rng(SEED)
+    right = rng.integers(-8, 8, (96, 20)).astype(np.float32)
+    right[::32] = -8.0
+    right[32:64] *= np.float32(1e-4)
+    right[64:] *= np.float32(4096)
+    left = np.zeros((1, 96), np.float32)
+    kernel = CompiledKernel(workload, guessed_schedules(workload)[0])
+    for k in (3, 40, 70):
+        left[:] = 0.0
+        left[0, k] = 255.0
+        found = kernel.run({"x0": left, "x1": right})[0]
+        np.testing.assert_allclose(found, 255.0 * right[k], rtol=4e-3)
+
+
+def test_rows_with_a_special_value_are_nan_and_zeros_stay_zeros() -> None:
+    workload = int4_product((4,), 70, 36)
+    rng = np.random.default_rng(SEED)
+    left = rng.standard_normal((4, 70)).astype(np.float32)
+    left[0], left[1, 5], left[2, 69] = 0.0, np.nan, -np.inf
+    right = rng.standard_normal((70, 36)).astype(np.float32)
+    found = CompiledKernel(workload, guessed_schedules(workload)[0]).run({"x0": left, "x1": right})
+    assert not found[0].any()
+    assert np.isnan(found[1:3]).all()
+    assert _error(found[3], left[3].astype(np.float64) @ right) < 0.2
+
+
+def test_int4_column_with_a_special_value_is_nan_and_the_others_are_not() -> None:
+    workload = int4_product((3,), 70, 40)
+    rng = np.random.default_rng(SEED)
+    left = rng.standard_normal((3, 70)).astype(np.float32)
+    right = rng.standard_normal((70, 40)).astype(np.float32)
+    right[3, 5], right[40, 20], right[69, 30] = np.nan, np.inf, -np.inf
+    right[:, 7], right[:, 8] = 0.0, 1e-39
+    found = CompiledKernel(workload, guessed_schedules(workload)[0]).run({"x0": left, "x1": right})
+    assert np.isnan(found[:, [5, 20, 30]]).all()
+    assert np.isfinite(np.delete(found, [5, 20, 30], axis=1)).all()
+    assert not found[:, [7, 8]].any()
+
+
+def test_four_products_are_summed_by_one_instruction_and_weights_are_half_bytes(
+    tmp_path: Path,
+) -> None:
+    workload = int4_product((1,), 64, 128)
+    target = make_target(
+        features=("avx2", "avx512", "avx512_skylake"),
+        int8_dot=InstructionSet(features=("avx512_zen4",), cpu_features=()),
+    )
+    schedule = guessed_schedules(workload)[0]
+    pipeline = MatMul().pipeline(workload, schedule.algorithm)
+    assert np.prod(pipeline.argument_extents[1]) == 64 * 128 // 2
+    assert _assembly(workload, schedule, target, tmp_path).count("vpdpbusd") >= 8 * 4
+
+
+@pytest.mark.parametrize(
+    ("workload", "constant"),
+    [
+        (CASES["bias, GELU and residual"], True),
+        (CASES["bias, GELU and residual"], False),
+        (INT4_CASES["steps of a decoder: bias, GELU and residual"], True),
+    ],
+    ids=["int8", "int8, packed in every run", "int4"],
+)
 def test_library_packs_levels_and_what_makes_numbers_of_them(
-    constant: bool, target: Target, toolchain: Toolchain, tmp_path: Path
+    workload: Workload, constant: bool, target: Target, toolchain: Toolchain, tmp_path: Path
 ) -> None:
     """Once for a constant, else in every run."""
     if target.int8_dot is None:
         pytest.skip("this CPU has no int8")
-    workload = CASES["bias, GELU and residual"]
     schedule = guessed_schedules(workload)[0]
     source = KernelSource.of(workload, schedule)
     library = build_library(
