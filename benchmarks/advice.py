@@ -36,7 +36,7 @@ from comparison.tables import table_row
 from planted_models import PLANTED
 from runtimes.registry import BASELINE, PEERS
 
-from aoe.advice.actions.registry import ACTIONS
+from aoe.advice.actions import ACTIONS
 from aoe.advice.run import ModelAdvice, advise_file
 from aoe.advice.threads import THREADS_ACTION
 from aoe.advice.trying import TrialVerdict, TriedAction

@@ -10,9 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoe.advice.actions.protocol import Proposal
-from aoe.advice.actions.registry import ACTIONS
-from aoe.advice.actions.weights import without_shared
+from aoe.advice.actions import ACTIONS
 from aoe.advice.causes import (
     LEAST_SHARE,
     LowPerformer,
@@ -21,10 +19,10 @@ from aoe.advice.causes import (
     find_without_kernel,
     room_of,
 )
-from aoe.advice.constants import find_recomputed
 from aoe.advice.precision import PRECISION_ACTION, try_precision
+from aoe.advice.proposals import Proposal, find_recomputed
 from aoe.advice.threads import THREADS_ACTION, thread_policy, try_threads
-from aoe.advice.trying import ActionTrials, TriedAction
+from aoe.advice.trying import ActionTrials, TriedAction, without_shared
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.execute.idle_gate import QuietPairs

@@ -2,27 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 import onnx
 
-from aoe.advice.actions.protocol import Proposal
-from aoe.advice.actions.weights import with_shared
+from aoe.advice.proposals import Proposal, model_of
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import ModelComparison
+from aoe.graph.model_graph import names_read, own_names
+from aoe.graph.protos import copied
 from aoe.graph.weights import WeightStore, is_outside
-from aoe.measurement import (
-    Measurement,
-    MeasurePolicy,
-    SpeedupEstimate,
-    accepts,
-    estimate_speedup,
-)
+from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate, accepts, estimate_speedup
 from aoe.ort.inputs import ModelInputs
+
+# ---- Copies of a model without the weights they share with it ----
+# A dozen of them fit into memory so.
+
+Weights = Mapping[str, onnx.TensorProto]
+
+
+def without_shared(proposal: Proposal, own: Weights) -> Proposal:
+    """Return a proposal whose models lack the constants that are as in the model itself.
+
+    Args:
+        proposal: As an action makes it.
+        own: Constants of the model, by name.
+    """
+    baseline = proposal.baseline
+    return replace(
+        proposal,
+        edited=_stripped(proposal.edited, own),
+        baseline=None if baseline is None else _stripped(baseline, own),
+    )
+
+
+def with_shared(proto: onnx.ModelProto, own: Weights) -> onnx.ModelProto:
+    """Return a copy with the constants its nodes read and nobody makes, as the model has them."""
+    model = copied(proto)
+    read = {name for node in proto.graph.node for name in names_read(node)}
+    read.update(value.name for value in proto.graph.output)
+    missing = read - own_names(proto.graph)
+    model.graph.initializer.extend(tensor for name, tensor in own.items() if name in missing)
+    return model
+
+
+def _stripped(proto: onnx.ModelProto, own: Weights) -> onnx.ModelProto:
+    graph = proto.graph
+    light = onnx.GraphProto(
+        name=graph.name,
+        node=graph.node,
+        input=graph.input,
+        output=graph.output,
+        sparse_initializer=graph.sparse_initializer,
+        initializer=[tensor for tensor in graph.initializer if own.get(tensor.name) != tensor],
+    )
+    return model_of(light, proto)
+
 
 _TIMEOUT_S = 600.0
 _PROCESSES = 2

@@ -126,7 +126,7 @@ def _known(actions: Sequence[str]) -> Sequence[str]:
     Raises:
         OptionError: there is no action of that name.
     """
-    from aoe.advice.names import ACTION_NAMES
+    from aoe.advice.actions import ACTION_NAMES
 
     for name in actions:
         if name not in ACTION_NAMES:

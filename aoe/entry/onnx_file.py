@@ -33,9 +33,9 @@ from aoe.graph.weights import (
     stay_outside,
     without_initializers,
 )
+from aoe.ort.branches import free_branches, has_branches
 from aoe.ort.offline_optimization import is_fully_optimized
 from aoe.ort.sessions import newest_ir_version
-from aoe.ort.spelling.branches import free_branches, has_branches
 
 if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ class TensorInfo:
 
     dtype: str
     shape: tuple[int, ...]
+
+
+Tensors = Mapping[str, TensorInfo]
 
 
 def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
@@ -52,12 +56,13 @@ class ModelGraph:
 
     Args:
         proto: A model whose nodes have distinct names.
-        tensors: Type and shape of node results by name, see `aoe.ort.static_shapes`.
+        tensors: Type and shape of node results by name, see `aoe.ort.static_shapes`; a function
+            is called once somebody asks for one.
         block: Channels per block of the blocked layout, see `aoe.ort.blocking`.
     """
 
     def __init__(
-        self, proto: onnx.ModelProto, tensors: Mapping[str, TensorInfo], *, block: int
+        self, proto: onnx.ModelProto, tensors: Tensors | Callable[[], Tensors], *, block: int
     ) -> None:
         graph = proto.graph
         self.proto = proto
@@ -70,8 +75,19 @@ class ModelGraph:
             name: index for index, node in enumerate(self.nodes) for name in node.output if name
         }
         self.consumers = self._consumers()
-        self._tensors = dict(tensors) | _declared(graph)
+        self._given = tensors
         self.blocked = self._blocked_tensors()
+
+    @cached_property
+    def _tensors(self) -> Tensors:
+        given = self._given() if callable(self._given) else self._given
+        return {**given, **_declared(self.proto.graph)}
+
+    @cached_property
+    def names(self) -> tuple[Container[str], ...]:
+        """Every name of a tensor or a node, in several containers."""
+        nodes = {node.name for node in self.nodes}
+        return self.producer, self.initializers, self.consumers, nodes
 
     def opset(self, domain: str) -> int:
         """Return the imported version of a domain, 1 if it is not listed."""

@@ -11,14 +11,11 @@ from onnx import helper
 from aoe.errors import RunError
 from aoe.graph.canonical_form import make_canonical
 from aoe.graph.model_graph import attributes_of
+from aoe.graph.rewrites.always import ALWAYS, rewritten, write_tokens_as_images
 from aoe.graph.weights import SMALL_BYTES, is_outside, load_written, place_of, share_places
 from aoe.operators import BLOCKED_CONVOLUTION, op_key
 from aoe.ort.optimizers import ALL_OR_NOTHING, Optimizations, broken_at, mark, optimizations_of
 from aoe.ort.sessions import NO_PACKING, OpenSession, session_options, session_source
-from aoe.ort.spelling.channels import join_channel_parts
-from aoe.ort.spelling.groups import spell_out_groups
-from aoe.ort.spelling.roots import spell_roots
-from aoe.ort.spelling.tokens import write_tokens_as_images
 
 _WEIGHTS_SUFFIX = ".weights"
 _WEIGHTS_FILE = "session.optimized_model_external_initializers_file_name"
@@ -35,12 +32,8 @@ def optimize_offline(
 ) -> onnx.ModelProto:
     """Return the graph ONNX Runtime really runs, blocked layouts included.
 
-    Rewriters that break the model are left out; `marked` tells which, and where it breaks.
-
-    But for group normalisations, which are spelled out in front of it, for normalisations of
-    channels that are written in parts, which are joined, for those by the root of a mean square,
-    which get the parts that are joined, and for tokens around a depthwise convolution, which
-    become images (`spelling/`).
+    Rewriters that break the model are left out; `marked` tells which, and where it breaks. Rules
+    that always help stand in front of it (`aoe/graph/rewrites/always.py`).
 
     Args:
         proto: A model with static input shapes.
@@ -56,7 +49,7 @@ def optimize_offline(
     """
     options = session_options(threads=threads, optimize=True)
     options.optimized_model_filepath = str(file)
-    spelled = spell_roots(join_channel_parts(spell_out_groups(proto)))
+    spelled = rewritten(proto, *ALWAYS)
     if tokens_as_images:
         spelled = write_tokens_as_images(spelled)
     weights = file.with_name(file.name + _WEIGHTS_SUFFIX)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.editing import Rewriting, refuse
@@ -121,7 +122,7 @@ def find_smooth(graph: ModelGraph) -> Iterator[tuple[str, str, Iterable[int]]]:
                 break
 
 
-def _one(op_type: str, domain: str = "", **attributes: float | str) -> Write:
+def _one(op_type: str, domain: str = "", **attributes: Any) -> Write:
     def write(rewriting: Rewriting, x: str, output: str) -> None:
         rewriting.add(op_type, [x], output, domain=domain, **attributes)
 

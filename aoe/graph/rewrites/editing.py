@@ -16,7 +16,6 @@ from aoe.graph.rewrites.matching import Array
 from aoe.graph.rewrites.protocol import Edit, Finding, RewriteMatch, RewriteRefusal
 
 # ---- A match while it is put together ----
-# A match while it is put together.
 
 
 def refuse(graph: ModelGraph, rule: str, nodes: Iterable[int], why: str) -> RewriteRefusal:
@@ -29,15 +28,20 @@ class Rewriting:
 
     Args:
         graph: The model.
-        rule: Name of the rule, part of every name made up.
+        rule: Name of the rule.
         removed: Indices of the nodes that go.
+        prefix: Begins every name made up; None for the last result that goes and the rule.
     """
 
-    def __init__(self, graph: ModelGraph, rule: str, removed: Iterable[int]) -> None:
+    def __init__(
+        self, graph: ModelGraph, rule: str, removed: Iterable[int], prefix: str | None = None
+    ) -> None:
         self._graph = graph
         self._rule = rule
         self._removed = tuple(sorted(set(removed)))
-        self._anchor = graph.nodes[self._removed[-1]].output[0]
+        anchor = graph.nodes[self._removed[-1]].output[0]
+        self._keeps_names = prefix is not None
+        self._prefix = f"{anchor}/{rule}/" if prefix is None else prefix
         self._added: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
         self._aliases: list[tuple[str, str]] = []
@@ -50,10 +54,11 @@ class Rewriting:
         output: str = "",
         *,
         domain: str = "",
+        name: str = "",
         **attributes: Any,
     ) -> str:
         """Add a node with one result and return the result's name, `output` if it is given."""
-        (made,) = self.add_many(op_type, inputs, [output], domain=domain, **attributes)
+        (made,) = self.add_many(op_type, inputs, [output], domain=domain, name=name, **attributes)
         return made
 
     def add_many(
@@ -63,13 +68,15 @@ class Rewriting:
         outputs: Sequence[str],
         *,
         domain: str = "",
+        name: str = "",
         **attributes: Any,
     ) -> list[str]:
         """Add a node with several results; empty names are made up."""
-        made = [name or self._name(op_type) for name in outputs]
-        node = helper.make_node(
-            op_type, list(inputs), made, name=self._name(f"{op_type}_node"), domain=domain
-        )
+        made = [output or self.name(op_type) for output in outputs]
+        node_name = name or self.name(f"{op_type}_node")
+        node = helper.make_node(op_type, list(inputs), made, node_name)
+        if domain or not self._keeps_names:
+            node.domain = domain  # ONNX's own is written out: the text of models depends on it
         for name, value in attributes.items():
             if value is not None:
                 plain = list(value) if isinstance(value, tuple) else value
@@ -77,17 +84,19 @@ class Rewriting:
         self._added.append(node)
         return made
 
-    def copy(self, node: onnx.NodeProto, inputs: Sequence[str], output: str = "") -> str:
+    def copy(
+        self, node: onnx.NodeProto, inputs: Sequence[str], output: str = "", *, name: str = ""
+    ) -> str:
         """Add a node with the operator and the attributes of another one and one result."""
         made = copied(node)
-        made.input[:], made.output[:] = inputs, [output or self._name(node.op_type)]
-        made.name = self._name(f"{node.op_type}_node")
+        made.input[:], made.output[:] = inputs, [output or self.name(node.op_type)]
+        made.name = name or self.name(f"{node.op_type}_node")
         self._added.append(made)
         return str(made.output[0])
 
     def constant(self, value: Array, what: str) -> str:
         """Add a constant and return its name."""
-        name = self._name(what)
+        name = self.name(what)
         self._constants.append(numpy_helper.from_array(value.copy(order="C"), name))
         return name
 
@@ -143,10 +152,11 @@ class Rewriting:
     def _refuse(self, why: str) -> RewriteRefusal:
         return refuse(self._graph, self._rule, self._removed, why)
 
-    def _name(self, what: str) -> str:
+    def name(self, what: str) -> str:
+        """Return a name nothing has yet, for a tensor or a node."""
         graph = self._graph
-        known = (self._taken, graph.producer, graph.initializers, graph.consumers)
-        name = free_name(f"{self._anchor}/{self._rule}/{what}", *known)
+        known = (self._taken, *graph.names)
+        name = free_name(f"{self._prefix}{what}", *known)
         self._taken.add(name)
         return name
 
@@ -157,20 +167,22 @@ def _names(graph: ModelGraph, indices: Iterable[int]) -> tuple[str, ...]:
 
 
 # ---- Edits put into a model ----
-# Puts edits into a model.
 
 _VERSIONS = {"com.microsoft": 1}
 
 
-def apply_edits(proto: onnx.ModelProto, edits: Sequence[Edit]) -> onnx.ModelProto:
+def apply_edits(
+    proto: onnx.ModelProto, edits: Sequence[Edit], *, tidy: bool = True
+) -> onnx.ModelProto:
     """Return a model with edits that share no node; `proto` stays as it is.
 
-    Nodes stand in topological order, in their old order where that is one. Nodes and constants
-    nobody needs any more are left out, and so are claims about tensors there are no more.
+    Nodes stand in topological order, in their old order where that is one.
 
     Args:
         proto: The model the edits were found in.
         edits: Of one rule or of several, each for nodes of its own.
+        tidy: True to leave out nodes and constants nobody needs any more, and claims about tensors
+            that are made anew.
 
     Raises:
         ValueError: edits share nodes or names, or a value somebody reads is made by nobody.
@@ -182,20 +194,25 @@ def apply_edits(proto: onnx.ModelProto, edits: Sequence[Edit]) -> onnx.ModelProt
     nodes = _edited(list(model.graph.node), edits)
     aliases = _resolved(dict(alias for edit in edits for alias in edit.aliases))
     for node in nodes if aliases else ():
-        _rename_reads(node, aliases)
-    constants = [tensor for edit in edits for tensor in edit.initializers]
+        rename_reads(node, aliases)
+    constants: list[onnx.TensorProto] = []
+    for one in (tensor for edit in edits for tensor in edit.initializers):
+        if not any(one.name == other.name and one == other for other in constants):
+            constants.append(one)  # equal ones of several edits are one
     known = {value.name for value in (*model.graph.input, *model.graph.initializer)}
     known.update(tensor.values.name for tensor in model.graph.sparse_initializer)
     _check_names(nodes, known, constants)
     model.graph.initializer.extend(constants)
     ordered = _sorted(nodes, known | {tensor.name for tensor in constants})
     _check_results(model.graph, ordered)
-    refill(model.graph.node, live_nodes(ordered, [value.name for value in model.graph.output]))
-    drop_unused_initializers(model.graph)
-    _drop_claims(
-        model.graph, {name for edit in edits for node in edit.added for name in node.output}
-    )
-    _import_domains(model)
+    refill(model.graph.node, ordered)
+    if tidy:
+        refill(model.graph.node, live_nodes(ordered, [value.name for value in model.graph.output]))
+        drop_unused_initializers(model.graph)
+        _drop_claims(
+            model.graph, {name for edit in edits for node in edit.added for name in node.output}
+        )
+        _import_domains(model)
     return model
 
 
@@ -256,15 +273,20 @@ def _resolved(aliases: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _rename_reads(node: onnx.NodeProto, aliases: Mapping[str, str]) -> None:
+def rename_reads(node: onnx.NodeProto, aliases: Mapping[str, str]) -> None:
+    """Let a node, and those in its graphs, read other tensors, in place."""
     node.input[:] = [aliases.get(name, name) for name in node.input]
     for graph in subgraphs(node):
         own = own_names(graph)
-        outer = {name: other for name, other in aliases.items() if name not in own}
-        for inner in graph.node:
-            _rename_reads(inner, outer)
-        for value in graph.output:  # an outer value may be a branch's result
-            value.name = outer.get(value.name, value.name)
+        rename_outer(graph, {name: to for name, to in aliases.items() if name not in own})
+
+
+def rename_outer(graph: onnx.GraphProto, aliases: Mapping[str, str]) -> None:
+    """Let everything in a graph read other tensors of outside, in place."""
+    for node in graph.node:
+        rename_reads(node, aliases)
+    for value in graph.output:  # an outer value may be a branch's result
+        value.name = aliases.get(value.name, value.name)
 
 
 def _check_names(

@@ -128,9 +128,14 @@ def find_before_products(graph: ModelGraph) -> Iterator[Finding]:
             continue
         rewriting = Rewriting(graph, _INTO, [index])
         inputs = [before or name for before, name in zip(turned, node.input, strict=True)]
-        flags = {"transA": int(bool(turned[0])), "transB": int(bool(turned[1]))}
         rewriting.add(
-            "FusedMatMul", inputs, node.output[0], domain="com.microsoft", alpha=1.0, **flags
+            "FusedMatMul",
+            inputs,
+            node.output[0],
+            domain="com.microsoft",
+            alpha=1.0,
+            transA=int(bool(turned[0])),
+            transB=int(bool(turned[1])),
         )
         yield rewriting.finish()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -154,13 +154,11 @@ class Applied:
         op_type: Of ONNX's own domain.
         arguments: One for each input.
         attributes: What the node's attributes must be; `axes` may be an input too.
-        label: Name under which the node is found.
     """
 
     op_type: str
     arguments: tuple[Pattern, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,23 +178,33 @@ class Occurrence:
     Attributes:
         names: Tensors by the name they have in the pattern.
         nodes: Indices of the operators.
-        labels: Indices of those with a label.
+        is_exact: True if numbers and axes are those of the pattern to the letter.
     """
 
     names: Mapping[str, str]
     nodes: frozenset[int]
-    labels: Mapping[str, int]
+    is_exact: bool = False
 
 
-def op(op_type: str, *arguments: Pattern | float, label: str = "", **attributes: Any) -> Applied:
+def op(op_type: str, *arguments: Pattern | float, **attributes: Any) -> Applied:
     """Return a pattern of an operator; numbers are constants of that value."""
     patterns = tuple(ThatNumber(float(a)) if isinstance(a, float | int) else a for a in arguments)
-    return Applied(op_type, patterns, attributes, label)
+    return Applied(op_type, patterns, attributes)
 
 
-def find_pattern(graph: ModelGraph, name: str, pattern: Pattern) -> Occurrence | None:
-    """Return the nodes by which a pattern makes the tensor `name`, None if it does not match."""
-    empty = Occurrence(names={}, nodes=frozenset(), labels={})
+def find_pattern(
+    graph: ModelGraph, name: str, pattern: Pattern, *, is_exact: bool = False
+) -> Occurrence | None:
+    """Return the nodes by which a pattern makes the tensor `name`, None if it does not match.
+
+    Args:
+        graph: The model.
+        name: Name of the tensor.
+        pattern: Expression of it.
+        is_exact: True for numbers and axes that are those of the pattern to the letter, so that
+            nobody has to compare results; no shape is asked for then.
+    """
+    empty = Occurrence(names={}, nodes=frozenset(), is_exact=is_exact)
     return next(_match(graph, name, pattern, empty), None)
 
 
@@ -208,8 +216,7 @@ def _match(
             if name and found.names.get(wanted, name) == name:
                 yield _named(found, wanted, name)
         case ThatNumber(value):
-            number = number_of(graph, name)
-            if number is not None and math.isclose(number, value, rel_tol=_TOLERANCE):
+            if _is_number(graph, name, value, found.is_exact):
                 yield found
         case AnyNumber(wanted):
             if number_of(graph, name) is not None:
@@ -221,13 +228,22 @@ def _match(
             yield from _match_node(graph, name, pattern, found)
 
 
+def _is_number(graph: ModelGraph, name: str, wanted: float, is_exact: bool) -> bool:
+    if not is_exact:
+        number = number_of(graph, name)
+        return number is not None and math.isclose(number, wanted, rel_tol=_TOLERANCE)
+    value = value_of(graph, name)
+    return value is not None and value.size == 1 and float(value.reshape(-1)[0]) == wanted
+
+
 def _match_node(
     graph: ModelGraph, name: str, pattern: Applied, found: Occurrence
 ) -> Iterator[Occurrence]:
     node = maker(graph, name)
     if node is None or not is_op(node, pattern.op_type) or node.output[0] != name:
         return
-    if not all(_has(graph, node, key, value) for key, value in pattern.attributes.items()):
+    wanted = pattern.attributes.items()
+    if not all(_has(graph, node, key, value, found.is_exact) for key, value in wanted):
         return
     count = len(pattern.arguments)
     inputs = list(node.input)
@@ -237,9 +253,7 @@ def _match_node(
         inputs.pop()
     if len(inputs) != count:
         return
-    index = graph.producer[name]
-    labels = {**found.labels, pattern.label: index} if pattern.label else found.labels
-    start = Occurrence(names=found.names, nodes=found.nodes | {index}, labels=labels)
+    start = replace(found, nodes=found.nodes | {graph.producer[name]})
     orders = [inputs]
     if pattern.op_type in _COMMUTATIVE:
         orders.append(inputs[::-1])
@@ -258,12 +272,14 @@ def _match_all(
 
 
 def _named(found: Occurrence, wanted: str, name: str) -> Occurrence:
-    return Occurrence(names={**found.names, wanted: name}, nodes=found.nodes, labels=found.labels)
+    return replace(found, names={**found.names, wanted: name})
 
 
-def _has(graph: ModelGraph, node: onnx.NodeProto, key: str, value: Any) -> bool:
+def _has(graph: ModelGraph, node: onnx.NodeProto, key: str, value: Any, is_exact: bool) -> bool:
     if key == "axes":
         given = integers_of(graph, node, "axes", 1)
+        if is_exact:
+            return bool(given == value)
         info = graph.find_info(node.input[0])
         if given is None or info is None:
             return False

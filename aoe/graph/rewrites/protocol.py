@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 import onnx
 
@@ -63,9 +64,20 @@ class RewriteRefusal:
 Finding = RewriteMatch | RewriteRefusal
 
 
+class RuleUse(StrEnum):
+    """When a rule is applied."""
+
+    ALWAYS = "always"
+    """To every model, before ONNX Runtime optimises it: nothing is lost by it anywhere."""
+    MEASURED = "measured"
+    """Where a search or a trial has found the model faster with it."""
+    INEXACT = "inexact"
+    """Where somebody trains the model again: it computes something else with it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteRule:
-    """One of several equal ways to write a piece of a graph.
+    """A way to write a piece of a graph.
 
     Attributes:
         name: Unique in the registry, in words with hyphens.
@@ -75,6 +87,8 @@ class RewriteRule:
         tolerance: Largest difference of a result, relative to its largest magnitude.
         version: Counted up when the same graph is rewritten otherwise.
         is_divisible: True if parts of a match are matches again: a model may be cut there.
+        use: When it is applied.
+        op_types: Operators without which it finds nothing; () if that is not known.
         is_done_anyway: True if ONNX Runtime does the same when it loads a model: there is nothing
             to choose.
     """
@@ -86,6 +100,8 @@ class RewriteRule:
     tolerance: float = 0.0
     version: int = 1
     is_divisible: bool = False
+    use: RuleUse = RuleUse.MEASURED
+    op_types: tuple[str, ...] = ()
     is_done_anyway: bool = False
 
     @property

@@ -12,8 +12,8 @@ import pytest
 from support.contracts.small_models import SmallModel
 from support.engine.fakes import make_target
 
-from aoe.advice.actions import registry
-from aoe.advice.actions.protocol import Proposal
+from aoe.advice.actions import ACTIONS
+from aoe.advice.proposals import Proposal
 from aoe.device.registry import default_device
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.preparation import prepared
@@ -30,7 +30,7 @@ def _proposals(model: onnx.ModelProto, **target: Any) -> dict[str, Proposal]:
     proto = prepared(model)
     graph = ModelGraph(proto, infer_tensors(proto, default_device().open_session), block=_BLOCK)
     machine = make_target(**target)
-    found = [one for action in registry.ACTIONS for one in action.propose(graph, machine)]
+    found = [one for action in ACTIONS for one in action.propose(graph, machine)]
     return {one.action: one for one in found}
 
 

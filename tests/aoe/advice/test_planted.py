@@ -16,9 +16,8 @@ from support.engine.fakes import ScriptedRunner
 from support.engine.profiles import PEAK
 from support.tiers import few_every_day
 
-from aoe.advice.actions.registry import ACTIONS
+from aoe.advice.actions import ACTION_NAMES, ACTIONS
 from aoe.advice.causes import Cause
-from aoe.advice.names import ACTION_NAMES
 from aoe.advice.run import advise_file
 from aoe.advice.threads import THREADS_ACTION
 from aoe.profiling.figures import ProfiledModel

@@ -15,8 +15,8 @@ from support.engine.fakes import ScriptedRunner
 from support.engine.models import conv_net
 from support.engine.profiles import PEAK, make_operator_profile, make_profile
 
-from aoe.advice.actions.protocol import Proposal
 from aoe.advice.causes import Cause
+from aoe.advice.proposals import Proposal
 from aoe.advice.run import ModelAdvice, advise_file, rank_proposals
 from aoe.advice.trying import TrialVerdict
 from aoe.execute.messages import ModelPart

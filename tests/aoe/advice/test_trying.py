@@ -11,16 +11,18 @@ import pytest
 from support.contracts.small_models import SmallModel
 from support.engine.fakes import ScriptedRunner, make_target
 
-from aoe.advice.actions.protocol import Proposal
-from aoe.advice.actions.registry import ACTIONS
-from aoe.advice.actions.weights import without_shared
+from aoe.advice.actions import ACTIONS
+from aoe.advice.proposals import Proposal
 from aoe.advice.threads import thread_policy, try_threads
 from aoe.advice.trying import (
     ActionTrials,
     TrialVerdict,
     TriedAction,
     verdict_of,
+    with_shared,
+    without_shared,
 )
+from aoe.device.registry import default_device
 from aoe.errors import RunError
 from aoe.execute.idle_gate import QuietPairs
 from aoe.execute.messages import ModelPart
@@ -30,6 +32,8 @@ from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.weights import settle
 from aoe.measurement import CpuUse, MeasurePolicy, Outcome, SpeedupEstimate
 from aoe.ort.inputs import ModelInputs, parse_inputs
+from aoe.ort.static_shapes import infer_tensors
+from benchmarks.planted_models import PLANTED
 
 Script = Callable[[ModelPart, ModelPart], float | Outcome | RunError]
 
@@ -181,3 +185,41 @@ def test_interval_on_both_sides_of_what_is_worth_it_decides_nothing(
 ) -> None:
     estimate = SpeedupEstimate(median=(low + high) / 2, low=low, high=high, pairs=40, coverage=0.96)
     assert verdict_of(estimate, is_quiet=True) is verdict
+
+
+# ---- Copies share the weights of the model they are copies of ----
+
+
+@pytest.mark.parametrize("name", ["odd-channels", "instance-norm", "constant", "single-rows"])
+def test_copy_is_the_same_again_with_the_weights_it_shared(name: str) -> None:
+    model = prepared(PLANTED[name].build())
+    graph = ModelGraph(model, infer_tensors(model, default_device().open_session), block=16)
+    proposals = [one for action in ACTIONS for one in action.propose(graph, make_target())]
+    assert proposals
+    for proposal in proposals:
+        light = without_shared(proposal, graph.initializers)
+        for whole, less in (
+            (proposal.edited, light.edited),
+            (proposal.baseline, light.baseline),
+        ):
+            if whole is None or less is None:
+                assert whole is less
+                continue
+            restored = with_shared(less, graph.initializers)
+            assert list(restored.graph.node) == list(whole.graph.node)
+            constants = {tensor.name: tensor for tensor in restored.graph.initializer}
+            assert constants == {tensor.name: tensor for tensor in whole.graph.initializer}
+
+
+def test_copy_lacks_what_it_shares() -> None:
+    model = prepared(PLANTED["single-rows"].build())
+    graph = ModelGraph(model, {}, block=16)
+    (proposal,) = [
+        one
+        for action in ACTIONS
+        for one in action.propose(graph, make_target())
+        if one.action == "larger-batch"
+    ]
+    light = without_shared(proposal, graph.initializers)
+    assert not light.edited.graph.initializer
+    assert light.edited.ByteSize() < model.ByteSize() / 100

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -43,6 +44,16 @@ def test_a_constant_may_take_the_place_of_a_result() -> None:
     value = numpy_helper.from_array(numpy_helper.to_array(chain().graph.initializer[0]), "t1_0")
     edited = apply_edits(chain(), [Edit(removed=(0, 1), added=(), initializers=(value,))])
     assert [n.op_type for n in edited.graph.node] == ["Neg"]
+
+
+def test_equal_constants_of_several_edits_are_one() -> None:
+    two = numpy_helper.from_array(np.array(2, np.float32), "two")
+    edits = [
+        Edit(removed=(at,), added=(node("Mul", f"{read} two", f"t{at}_0"),), initializers=(two,))
+        for at, read in enumerate(("x0", "t0_0"))
+    ]
+    edited = apply_edits(chain(), edits)
+    assert [tensor.name for tensor in edited.graph.initializer] == ["two"]
 
 
 def test_aliases_reach_readers_inside_an_if() -> None:

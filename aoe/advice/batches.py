@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from aoe.advice.actions.protocol import AdviceAction, Proposal, without_shapes
+from aoe.advice.proposals import AdviceAction, Proposal, without_shapes
 from aoe.graph.model_graph import ModelGraph, subgraphs
 from aoe.graph.weights import is_outside
 from aoe.target import Target

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from aoe.advice.actions.protocol import AdviceAction, Proposal, without_shapes
+from aoe.advice.proposals import AdviceAction, Proposal, without_shapes
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.rewrites.matching import Array, nodes_of, shape_of, value_of
 from aoe.target import Target

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from support.engine.models import make_model, save_model
 
 from aoe.entry.onnx_file import load_onnx
-from aoe.ort.spelling.branches import free_branches
+from aoe.ort.branches import free_branches
 
 SHAPES = {"x": (1, 8, 6), "is_long": ()}
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]

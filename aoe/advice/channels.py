@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from aoe.advice.actions.protocol import AdviceAction, Proposal, without_shapes
+from aoe.advice.proposals import AdviceAction, Proposal, without_shapes
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.protos import refill
 from aoe.graph.rewrite import drop_unused_initializers

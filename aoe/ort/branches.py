@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import onnx
 from onnx import TensorProto, helper
 
-from aoe.graph.model_graph import subgraphs
+from aoe.graph.model_graph import names_read, own_names, subgraphs
 from aoe.graph.protos import copied, refill
+from aoe.graph.rewrites.editing import rename_outer
 from aoe.ort.optimizers import fewest
 
 _ANY = ".any_shape"
@@ -84,34 +85,13 @@ def _freed(proto: onnx.ModelProto, chosen: Collection[int]) -> onnx.ModelProto:
 
 
 def _free(branch: onnx.GraphProto, suffix: str) -> None:
-    outside = sorted(_read_from_outside(branch))
-    names = {name: f"{name}{suffix}" for name in outside}
-    _rename(branch, names)
+    read = {value.name for value in branch.output}
+    read.update(name for node in branch.node for name in names_read(node))
+    names = {name: f"{name}{suffix}" for name in sorted(read - own_names(branch))}
+    rename_outer(branch, names)
     if names:
         nodes = [*_loop(names, suffix), *branch.node]
         refill(branch.node, nodes)
-
-
-def _read_from_outside(graph: onnx.GraphProto) -> set[str]:
-    read = {value.name for value in graph.output}
-    for node in graph.node:
-        read.update(filter(None, node.input))
-        for inner in subgraphs(node):
-            read |= _read_from_outside(inner)
-    made = {name for node in graph.node for name in node.output}
-    made |= {value.name for value in (*graph.initializer, *graph.input)}
-    return read - made
-
-
-def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
-    """Let everything in a graph read other names; nothing in ONNX may hide a name of outside."""
-    for node in graph.node:
-        for place, name in enumerate(node.input):
-            node.input[place] = names.get(name, name)
-        for inner in subgraphs(node):
-            _rename(inner, names)
-    for value in graph.output:
-        value.name = names.get(value.name, value.name)
 
 
 def _loop(names: dict[str, str], suffix: str) -> Sequence[onnx.NodeProto]:

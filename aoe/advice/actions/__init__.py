@@ -1,1 +1,0 @@
-"""Edits of a model that may make it faster: one per file, one line each in the registry."""
