@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -96,6 +97,16 @@ class FieldError(ValueError):
 def takes_boolean(field: SchemaField) -> bool:
     """True if the reader takes `true` for this field: bool, and narrow numbers."""
     return field.code not in "qQd" and field.c_type not in _ENUMS
+
+
+def range_of(field: SchemaField) -> tuple[float, float]:
+    """Return the least and the greatest number the C type of a field holds; it is no bool."""
+    if field.code in "fd":
+        largest = _LARGEST_FLOAT if field.code == "f" else sys.float_info.max
+        return -largest, largest
+    bits = 8 * struct.calcsize(f"<{field.code}")
+    low = -(1 << (bits - 1)) if field.code.islower() else 0
+    return low, low + (1 << bits) - 1
 
 
 def convert(field: SchemaField, value: JsonValue) -> int | float:
