@@ -39,11 +39,7 @@ from aoebank.merging.decisions import (
     Three,
     conflict_of,
 )
-from aoebank.merging.versions import (
-    MergeContext,
-    Versions,
-    differing_target,
-)
+from aoebank.merging.versions import MergeContext, Versions, differing_target
 from aoebank.model.digest import canonical_text
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
