@@ -355,16 +355,7 @@ def _kind(a: Record, b: Record, verdict: TimeVerdict) -> ChangeKind | None:
 
 def _details(record: Record) -> JsonValue:
     """Return the members that are neither strategy nor time; the file has the target."""
-    others: list[JsonValue] = [
-        [
-            alternative.workload,
-            alternative.strategy,
-            alternative.cost_us,
-            alternative.origin,
-            alternative.extra,
-        ]
-        for alternative in record.alternatives
-    ]
+    others: list[JsonValue] = [other.facts for other in record.alternatives]
     return [record.workload, record.origin, record.extra, others]
 
 

@@ -38,7 +38,8 @@ from aoebank.merging.document import (
     keep_choices,
     serialize_document,
 )
-from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes
+from aoebank.merging.file import FileMerge
+from aoebank.merging.merge_bytes import merge_ancestors, merge_bytes
 from aoebank.merging.versions import Exclusions, MergeContext
 from aoebank.model.digest import sha256_of
 from aoebank.model.provenance import Provenance
@@ -169,10 +170,10 @@ def _context(
     root = find_quarantine_root(top / path) if top else None
     quarantines = (load_quarantine(root),) if root else ()
     return MergeContext(
-        rules=rules_of_settings(list_settings(SECTION, cwd=call.cwd)),
         exclusions=Exclusions(quarantines=quarantines, today=call.today),
         times_of_ours=Measurements(partial(_load_log, path, versions.ours, call)),
         times_of_theirs=Measurements(partial(_load_log, path, versions.theirs, call)),
+        rules=rules_of_settings(list_settings(SECTION, cwd=call.cwd)),
         verbose=call.verbose,
     )
 

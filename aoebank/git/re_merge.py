@@ -10,8 +10,8 @@ from pathlib import Path
 from aoebank.formats.provenance import SUFFIX, parse_provenance
 from aoebank.formats.registry import HEAD_BYTES, find_format, parse_name
 from aoebank.merging.decisions import FilePlan, MergeRules, Three
-from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes
-from aoebank.merging.lines import is_of_lines
+from aoebank.merging.file import FileMerge
+from aoebank.merging.merge_bytes import is_of_lines, merge_ancestors, merge_bytes
 from aoebank.merging.versions import Exclusions, MergeContext
 from aoebank.model.provenance import Provenance
 from aoebank.model.quarantine import Quarantine

@@ -19,8 +19,7 @@ from aoebank.git.check import (
 from aoebank.git.re_merge import MergePaths, OctopusMerge, ReMerge, read_trees
 from aoebank.merging.decisions import CLEAN, FilePlan, MergeRules, Reason, Three
 from aoebank.merging.key_versions import is_same
-from aoebank.merging.lines import is_of_lines
-from aoebank.merging.versions import parse_version
+from aoebank.merging.merge_bytes import is_of_lines, parse_version
 from aoebank.model.codes import Severity
 from aoebank.model.merge_verdict import MergeFault, MergeProblem, MergeVerdict
 from aoebank.report.output import Report, Text, members, plural

@@ -1,8 +1,7 @@
 """The merge of one bank file: decide key by key, and apply the decisions to one version.
 
 `merge_file` is the merge; trees (`run.py`), git's driver and the check of a merge call it. Its
-versions are read and checked in `versions.py`. Side-cars and quarantines are merged as lines
-(`lines.py`).
+versions are read and checked in `versions.py`.
 
 With a base, o is ours, t theirs, b base, - is absent:
 
@@ -24,9 +23,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from pathlib import Path
 
-from aoebank.errors import BankFormatError, HistoryError, RecordError, UsageError
+from aoebank.errors import HistoryError, RecordError, UsageError
 from aoebank.formats.faults import find_fault, rank_of
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.text.splice import splice_raw
@@ -41,28 +39,16 @@ from aoebank.merging.decisions import (
     FilePlan,
     KeptDuplicate,
     KeptRecord,
-    MergeRules,
     PersonalVerdict,
-    Policy,
     Reason,
     RecordMoves,
     Source,
-    Three,
     conflict_of,
 )
 from aoebank.merging.key_versions import KeyVersions, changed_in_meaning, decide_contested
-from aoebank.merging.lines import is_of_lines, merge_lines
-from aoebank.merging.versions import (
-    Inputs,
-    MergeContext,
-    Versions,
-    find_untouched,
-    parse_versions,
-    read_inputs,
-)
+from aoebank.merging.versions import Inputs, MergeContext, Versions, find_untouched, read_inputs
 from aoebank.model.digest import sha256_of
 
-_ANCESTORS = MergeContext(rules=MergeRules(policy=Policy.FAIL), takes_base=True)
 _ALWAYS_SAID = (Reason.QUARANTINE, Reason.BUILT_IN_FASTER, Reason.CONTAINS, Reason.PERSON)
 _NO_NEWS = (Reason.SAME, Reason.OURS_CHANGED)
 _USED = {  # the versions whose record an action takes, or whose removal
@@ -83,35 +69,6 @@ class FileMerge:
 
     plan: FilePlan
     data: bytes | None
-
-
-def merge_ancestors(versions: Three[bytes | None], path: Path) -> bytes | None:
-    """Return the merge of two bases of a merge that has several, for no one but that merge.
-
-    What the two answer differently gets the record of their own base, or none: then the merge
-    they are the base of sees that both sides changed it, and tells the conflict. For the same
-    reason a version that is broken makes the older base the result.
-    """
-    try:
-        return merge_bytes(versions, path, _ANCESTORS).data
-    except BankFormatError:
-        return versions.base
-
-
-def merge_bytes(versions: Three[bytes | None], path: Path, context: MergeContext) -> FileMerge:
-    """Return the merge of a file as git hands it out: a bank, a side-car or a quarantine.
-
-    Args:
-        versions: None where a side has none; the base may be empty then.
-        path: Where the file will lie.
-
-    Raises:
-        BankFormatError: a version is broken, or they do not fit together.
-    """
-    if is_of_lines(path):
-        return FileMerge(plan=FilePlan(name=path.as_posix()), data=merge_lines(versions, path))
-    parsed = parse_versions(versions, path)
-    return merge_file(parsed, path.as_posix(), context)
 
 
 def merge_file(versions: Versions, name: str, context: MergeContext) -> FileMerge:

@@ -39,14 +39,10 @@ from aoebank.merging.decisions import (
     Three,
     conflict_of,
 )
-from aoebank.merging.versions import (
-    MergeContext,
-    Versions,
-    differing_target,
-)
+from aoebank.merging.versions import MergeContext, Versions, differing_target
 from aoebank.model.digest import canonical_text
 from aoebank.model.json_value import JsonValue
-from aoebank.model.record import Alternative, Record
+from aoebank.model.record import Record
 from aoebank.model.timing import Measurements, are_comparable, is_beyond, noise_band
 
 _FAR = 10.0  # a gain that makes one look at the neighbours
@@ -114,11 +110,7 @@ def is_same(a: Record | None, b: Record | None) -> bool:
 
 def meaning_of(record: Record) -> str:
     """Return a text that two records share if they say the same in any spelling."""
-    return canonical_text([*map(_facts, record.answers)])
-
-
-def _facts(answer: Alternative) -> list[JsonValue]:
-    return [answer.workload, answer.strategy, answer.extra, answer.cost_us, answer.origin]
+    return canonical_text([answer.facts for answer in record.answers])
 
 
 # ---- changed on both sides ----
@@ -372,7 +364,7 @@ def _members(record: Record) -> JsonValue:
         "workload": record.workload,
         "strategy": record.strategy,
         "extra": record.extra,
-        "alternatives": [*map(_facts, record.alternatives)],
+        "alternatives": [other.facts for other in record.alternatives],
     }
     more = {"cost_us": record.cost_us, "origin": record.origin}
     return {**members, **{name: value for name, value in more.items() if value is not None}}

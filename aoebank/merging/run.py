@@ -31,7 +31,7 @@ from aoebank.merging.decisions import (
 )
 from aoebank.merging.document import StepDecisions
 from aoebank.merging.file import FileMerge, merge_file
-from aoebank.merging.lines import QUARANTINE, merge_lines
+from aoebank.merging.merge_bytes import QUARANTINE, merge_lines
 from aoebank.merging.sides import (
     Destination,
     MergedFile,

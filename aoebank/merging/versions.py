@@ -20,7 +20,6 @@ from aoebank.formats.faults import find_fault, rank_of
 from aoebank.formats.names import BankName
 from aoebank.formats.plausibility import find_time_problem
 from aoebank.formats.protocol import Format, ParsedFile, find_error, raise_if_broken
-from aoebank.formats.registry import HEAD_BYTES, find_format, parse_name
 from aoebank.formats.text.checks import is_blank
 from aoebank.merging.decisions import Changed, MergeRules, PersonalVerdict, Source, Three
 from aoebank.model.quarantine import Quarantine
@@ -138,7 +137,6 @@ def _quarantine(side: Side) -> Quarantine:
 
 OTHER_TARGET_HINT = "--allow-other-soc merges them all the same"
 _NOWHERE: dict[str, int] = {}
-_BROKEN_HINT = "mend that side first: aoebank validate names everything that is wrong"
 _TARGET = ("soc_version", "core_num", "core_type", "op_type")
 
 
@@ -241,47 +239,6 @@ class Inputs:
 
 
 # ---- read and check ----
-
-
-def parse_versions(versions: Three[bytes | None], path: Path) -> Versions:
-    """Return the versions as files with records.
-
-    Raises:
-        BankFormatError: one is broken; the message tells which.
-    """
-    found: dict[Source, ParsedFile | None] = {}
-    for source in Source:
-        data = versions.of(source)
-        if source is Source.BASE and data is not None and is_blank(data):
-            data = None  # git's word for none is an empty one
-        found[source] = parsed = parse_version(data, path)
-        try:
-            if parsed is not None:
-                raise_if_broken(parsed)
-        except BankFormatError as error:
-            error.where = f"{source} of {error.where}"
-            error.hint = _BROKEN_HINT
-            raise
-    base, ours, theirs = found.values()
-    return Versions(base=base, ours=ours, theirs=theirs, named=parse_name(path))
-
-
-def parse_version(data: bytes | None, path: Path) -> ParsedFile | None:
-    """Return a version as a file; one without bytes is a file too, and broken.
-
-    Raises:
-        BankFormatError: neither its name nor its first bytes are those of a bank.
-    """
-    if data is None:
-        return None
-    known = find_format(path, data[:HEAD_BYTES])
-    if known is None:
-        raise BankFormatError(
-            "is no bank file",
-            path=path,
-            hint="git check-attr -a names the attribute that sent it here",
-        )
-    return known.parse(data, path)
 
 
 def find_untouched(versions: Versions) -> ParsedFile | None:

@@ -22,6 +22,11 @@ class Alternative:
     origin: str | None = None
     extra: JsonObject = field(default_factory=lambda: _NO_EXTRA)
 
+    @property
+    def facts(self) -> list[JsonValue]:
+        """Everything the answer says, in a fixed order."""
+        return [self.workload, self.strategy, self.extra, self.cost_us, self.origin]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:

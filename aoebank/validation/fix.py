@@ -364,18 +364,7 @@ def _same_answers(before: ParsedFile, after: ParsedFile, fix_class: FixClass) ->
 def _answers(record: Record) -> list[str]:
     """Return all answers of a record in an order that does not depend on the file."""
     extra = {name: value for name, value in record.extra.items() if name != "id"}
-    first = (record.workload, record.strategy, record.cost_us, record.origin, extra)
-    others = [
-        (
-            alternative.workload,
-            alternative.strategy,
-            alternative.cost_us,
-            alternative.origin,
-            alternative.extra,
-        )
-        for alternative in record.alternatives
-    ]
-    return sorted(map(repr, (first, *others)))
+    return sorted(repr(answer.facts) for answer in replace(record, extra=extra).answers)
 
 
 def _fix_bom(state: _State) -> bytes:

@@ -21,7 +21,7 @@ from aoebank.diffing.fields import diff_fields, plain
 from aoebank.formats.registry import find_format
 from aoebank.formats.text.json_text import dumps, loads
 from aoebank.merging.file import FileMerge
-from aoebank.merging.lines import is_of_lines, merge_side_cars
+from aoebank.merging.merge_bytes import is_of_lines, merge_side_cars
 from aoebank.model.digest import canonical_text
 
 INPUTS = int(os.environ.get("AOEBANK_FUZZ_INPUTS", "160"))

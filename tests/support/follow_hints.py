@@ -14,7 +14,7 @@ from aoebank import Finding
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.splice import splice_raw
 from aoebank.merging.decisions import Three
-from aoebank.merging.file import merge_bytes
+from aoebank.merging.merge_bytes import merge_bytes
 from aoebank.merging.versions import MergeContext
 from aoebank.storage.bank import load_file
 from support import golden_harness

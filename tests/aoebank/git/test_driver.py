@@ -13,7 +13,7 @@ from support.faulty_system import FaultySystem
 from support.git_work_tree import EVERY_FORMAT, SAMPLES, SOME_FORMATS, SampleBank
 
 from aoebank.merging.decisions import Three
-from aoebank.merging.file import merge_ancestors
+from aoebank.merging.merge_bytes import merge_ancestors
 
 UNIFIED = next(bank for bank in SAMPLES.values() if bank.name.endswith("_matmul.json"))
 

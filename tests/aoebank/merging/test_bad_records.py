@@ -16,7 +16,8 @@ from aoebank import BankFormatError, Severity
 from aoebank.formats.faults import find_fault
 from aoebank.formats.protocol import find_error
 from aoebank.merging.decisions import Incumbent, MergeRules, Policy, Reason, Three
-from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes, merge_file
+from aoebank.merging.file import FileMerge, merge_file
+from aoebank.merging.merge_bytes import merge_ancestors, merge_bytes
 from aoebank.merging.versions import MergeContext
 
 WORTHLESS: list[Any] = [

@@ -15,7 +15,7 @@ from support.tiers import few_every_day
 
 from aoebank import AoebankError, BankPathError, edit, merge, settle
 from aoebank.formats.provenance import SUFFIX
-from aoebank.merging.lines import QUARANTINE
+from aoebank.merging.merge_bytes import QUARANTINE
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
 from aoebank.storage.writing.journal import Journal
 

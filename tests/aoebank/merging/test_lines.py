@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aoebank import BankFormatError
-from aoebank.merging.lines import merge_quarantines, merge_side_cars
+from aoebank.merging.merge_bytes import merge_quarantines, merge_side_cars
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.storage.quarantine import parse_quarantine, serialize_quarantine
 

@@ -30,7 +30,7 @@ from aoebank import (
 from aoebank.formats.provenance import SUFFIX
 from aoebank.merging.decisions import MergeRules, Policy, Reason
 from aoebank.merging.document import conflict_path, load_verdicts, serialize_decisions
-from aoebank.merging.lines import QUARANTINE
+from aoebank.merging.merge_bytes import QUARANTINE
 from aoebank.merging.run import MergeRequest, merge
 from aoebank.merging.sides import find_destination
 from aoebank.merging.versions import find_exclusions

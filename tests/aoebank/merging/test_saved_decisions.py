@@ -17,7 +17,7 @@ from support.merge_files import NAMES, TIMED, Answer, make_file, records_of
 from aoebank import BankFormatError, BankNotFoundError, HistoryError, MergeResult, UsageError
 from aoebank.merging.decisions import Action, MergeRules, Policy, Reason
 from aoebank.merging.document import conflict_path, load_verdicts, serialize_decisions, settle
-from aoebank.merging.lines import QUARANTINE
+from aoebank.merging.merge_bytes import QUARANTINE
 from aoebank.merging.run import MergeRequest, merge
 from aoebank.merging.sides import find_destination
 from aoebank.model.digest import digest_of

@@ -9,7 +9,7 @@ from pathlib import Path
 from aoebank import AoebankError, merge
 from aoebank.git.driver import DriverCall, DriverFiles, run_merge_driver
 from aoebank.merging.decisions import Three
-from aoebank.merging.file import merge_bytes
+from aoebank.merging.merge_bytes import merge_bytes
 from aoebank.merging.versions import MergeContext
 from support.fuzz.inputs import FuzzInput
 from support.fuzz.reader import FindError

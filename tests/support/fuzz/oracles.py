@@ -19,8 +19,8 @@ from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.registry import format_of
 from aoebank.formats.text.checks import is_blank
 from aoebank.merging.decisions import MergeRules, Policy, Three
-from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes
-from aoebank.merging.lines import is_of_lines
+from aoebank.merging.file import FileMerge
+from aoebank.merging.merge_bytes import is_of_lines, merge_ancestors, merge_bytes
 from aoebank.merging.versions import MergeContext
 from aoebank.model.codes import FixClass
 from aoebank.reading.ls import ListReport, list_bank

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support import sample_bank_files
 
 from aoebank import Finding
@@ -23,7 +22,6 @@ NAME = sample_bank_files.CUBE.name
 EXAMPLE = sample_bank_files.CUBE.read_bytes()
 BINARY_CACHE = sample_bank_files.CUBE.with_suffix(".bin").read_bytes()
 FIRST: dict[str, Any] = json.loads(EXAMPLE.splitlines()[0])
-SCHEMA = json.loads((sample_bank_files.ROOT / "schemas/cube/1.json").read_text(encoding="utf-8"))
 
 
 def parse(data: bytes | str) -> ParsedFile:
@@ -147,18 +145,3 @@ def test_twin_of_an_empty_bank_may_be_empty_too() -> None:
 @given(st.binary(max_size=100))
 def test_any_bytes_as_a_twin_never_raise(data: bytes) -> None:
     assert all(finding.message for finding in binary_cache_findings(data))
-
-
-# -- schema -----------------------------------------------------------------------------------
-
-anything = st.sampled_from([None, True, 7, 2.5, "text", [], {}, [1], {"a": 1}])
-near_lines = st.fixed_dictionaries(
-    {}, optional=dict.fromkeys(("shape", "tiling", "cost_time"), anything)
-)
-
-
-@given(near_lines | anything)
-def test_published_schema_and_fast_checks_agree(value: Any) -> None:
-    is_valid = Draft202012Validator(SCHEMA).is_valid(value)
-    found = {*codes(json.dumps(value))}
-    assert is_valid == (not found & {"AB113", "AB115", "AB204", "AB205", "AB206"})

@@ -19,7 +19,7 @@ from support.runtime_kb_lines import (
 from aoebank.formats.runtime_kb.format import common_hash, common_hashes, runtime_key
 from aoebank.formats.runtime_kb.operator_schema import operator_schemas
 from aoebank.merging.decisions import MergeRules, Policy, Three
-from aoebank.merging.file import merge_bytes
+from aoebank.merging.merge_bytes import merge_bytes
 from aoebank.merging.versions import MergeContext
 
 
