@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 from aoebank.errors import UsageError
 from aoebank.model.snapshot import HistorySource
@@ -21,12 +20,10 @@ from aoebank.parameters.param import DRY_RUN, KEY, MOVE_TAG, OP, ROOT, SOC, WITH
 
 if TYPE_CHECKING:
     from aoebank.history.blame import BlameResult
-    from aoebank.history.edits import EditPlan, Kept
     from aoebank.history.log import LogResult, VerifyResult
     from aoebank.history.restore import RestoreResult, RevertResult
     from aoebank.history.snapshot import SnapshotResult, TagResult
 
-_Plan = TypeVar("_Plan", bound="EditPlan")
 _SOURCE = Param(
     kind=HistorySource,
     flags=("--from",),
@@ -183,12 +180,16 @@ def restore(
         HistoryError: there is no such version, or it has nothing of what is asked for.
         BankPathError: a file cannot be written, or has a binary twin.
     """
+    from aoebank.history.edits import change_bank
     from aoebank.history.restore import RestoreResult, plan_restore
 
+    place, wanted = bank_in_use(root), make_filter(soc, op, key)
     today = None if with_quarantined else current_day()
-    wanted = make_filter(soc, op, key)
-    plan, kept = _go_back(
-        root, lambda place: plan_restore(place, version, wanted, today=today), dry_run=dry_run
+    plan, kept = change_bank(
+        place,
+        lambda: plan_restore(place, version, wanted, today=today),
+        lambda: current_author(place),
+        dry_run=dry_run,
     )
     return RestoreResult(plan=plan, kept=kept)
 
@@ -209,27 +210,15 @@ def revert(
         HistoryError: there is no such version, or none before it.
         BankPathError: a file cannot be written, or has a binary twin.
     """
+    from aoebank.history.edits import change_bank
     from aoebank.history.restore import RevertResult, plan_revert
 
+    place, wanted = bank_in_use(root), make_filter(soc, op, key)
     today = None if with_quarantined else current_day()
-    wanted = make_filter(soc, op, key)
-    plan, kept = _go_back(
-        root, lambda place: plan_revert(place, version, wanted, today=today), dry_run=dry_run
+    plan, kept = change_bank(
+        place,
+        lambda: plan_revert(place, version, wanted, today=today),
+        lambda: current_author(place),
+        dry_run=dry_run,
     )
     return RevertResult(plan=plan, kept=kept)
-
-
-def _go_back(
-    root: AnyPath | None, make_plan: Callable[[Path], _Plan], *, dry_run: bool
-) -> tuple[_Plan, Kept | None]:
-    """Plan the edits of a bank and carry them out; a dry run writes nothing."""
-    from aoebank.history.edits import carry_out, put_back_edits
-    from aoebank.storage.writing.atomic import hold_folder
-
-    place = bank_in_use(root)
-    if dry_run:
-        return make_plan(place), None
-    with hold_folder(place):
-        put_back_edits(place)
-        plan = make_plan(place)
-        return plan, carry_out(plan, current_author(place))

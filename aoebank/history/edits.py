@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TypeVar
 
 from aoebank.errors import HistoryError
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
@@ -21,8 +21,7 @@ from aoebank.storage.history.database import history_path, open_history
 from aoebank.storage.history.recording import demand_readable
 from aoebank.storage.history.store import list_snapshots, members_of
 from aoebank.storage.sides.git import GitHistory, is_tracked
-from aoebank.storage.sides.versions import Version
-from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
+from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX, hold_folder
 from aoebank.storage.writing.journal import roll_back
 from aoebank.storage.writing.staged import FileWrite, write_files
 
@@ -57,17 +56,22 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditPlan:
-    """Files to change on the way back, whole or record by record.
-
-    Attributes:
-        version: Where the way leads to, or what is taken back.
-    """
-
-    verb: ClassVar[str]
+    """Files of a bank to change, whole or record by record."""
 
     root: Path
-    version: Version
-    edits: tuple[FileEdit, ...]
+    edits: tuple[FileEdit, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """Return the message of the snapshot of the result."""
+        raise NotImplementedError
+
+    def first(self) -> tuple[FileEdit, ...]:
+        """Return the files that change before the others; they alone are no reason to record."""
+        return ()
+
+
+_Plan = TypeVar("_Plan", bound=EditPlan)
 
 
 def load_if_there(path: Path) -> ParsedFile | None:
@@ -101,28 +105,25 @@ def edit_records(
     return format_.serialize(parsed, changes)
 
 
-def carry_out(plan: EditPlan, author: Author) -> Kept:
-    """Write what was planned, the present state recorded first.
+def change_bank(
+    root: Path, make_plan: Callable[[], _Plan], author: Callable[[], Author], *, dry_run: bool
+) -> tuple[_Plan, Kept | None]:
+    """Plan the edits of a bank and carry them out; a dry run writes nothing.
 
     Raises:
+        BankLockedError: another process changes the bank.
         BankPathError: a file cannot be written, or was changed meanwhile.
     """
-    message = f"{plan.verb} {plan.version.label}"
-    return apply_edits(plan.root, plan.edits, author, message=message)
+    if dry_run:
+        return make_plan(), None
+    with hold_folder(root):  # others read what this one writes
+        put_back_edits(root)
+        plan = make_plan()
+        return plan, carry_out(plan, author())
 
 
-def apply_edits(
-    root: Path,
-    edits: Iterable[FileEdit],
-    author: Author,
-    *,
-    message: str,
-    before: Iterable[FileEdit] = (),
-) -> Kept:
+def carry_out(plan: EditPlan, author: Author) -> Kept:
     """Write files, the state before kept in the history first unless it is recorded.
-
-    Args:
-        before: Files that change with them and come first; they alone are no reason to record.
 
     All files are written, or none: `put_back_edits` undoes the changes of a process that died
     in the middle. A file that changed since it was read is an error.
@@ -131,14 +132,14 @@ def apply_edits(
         BankLockedError: another process is at it.
         BankPathError: a file cannot be written, or was changed meanwhile.
     """
-    edits, first = tuple(edits), tuple(before)
+    root, edits, first = plan.root, plan.edits, plan.first()
     if not edits and not first:
         return Kept()
     if edits and history_path(root).is_file():
         demand_readable(root)  # the result is to be recorded
     kept = None
-    if edits and not is_recorded(root, edits):
-        kept = record_bank(root, author, message=f"before {message}").snapshot
+    if edits and not _is_recorded(root, edits):
+        kept = record_bank(root, author, message=f"before {plan.message}").snapshot
     changes = (
         FileWrite(path=root / edit.name, data=edit.after, old_sha256=sha256_of(edit.before))
         for edit in (*first, *edits)
@@ -146,7 +147,7 @@ def apply_edits(
     write_files(changes, journal=_journal(root), root=root)
     if not edits or not history_path(root).is_file():
         return Kept()
-    return Kept(before=kept, after=record_bank(root, author, message=message).snapshot)
+    return Kept(before=kept, after=record_bank(root, author, message=plan.message).snapshot)
 
 
 def put_back_edits(root: Path) -> None:
@@ -162,7 +163,7 @@ def _journal(root: Path) -> Path:
     return root / f".restore{TEMPORARY_SUFFIX}"
 
 
-def is_recorded(root: Path, edits: Iterable[FileEdit]) -> bool:
+def _is_recorded(root: Path, edits: Iterable[FileEdit]) -> bool:
     """True if the latest snapshot or commit has the files as they are now."""
     there = {edit.name: edit.before for edit in edits if edit.before is not None}
     return not there or _is_in_snapshot(root, there) or _is_in_commit(root, there)

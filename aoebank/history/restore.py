@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import ClassVar
 
 from aoebank.errors import BankPathError, HistoryError, shell_word
 from aoebank.formats.protocol import ParsedFile, find_error
@@ -77,15 +76,19 @@ class RevertPlan(EditPlan):
     """Edits that take back the changes of one version.
 
     Attributes:
+        version: The version that is taken back.
         taken_back: What the version did to the records that are put back.
         done: How many records are already as they were before the version.
     """
 
-    verb: ClassVar[str] = "revert"
-
+    version: Version
     taken_back: tuple[RecordMove, ...]
     conflicts: tuple[RevertConflict, ...]
     done: int
+
+    @property
+    def message(self) -> str:
+        return f"revert {self.version.label}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,16 +197,20 @@ class RestorePlan(EditPlan):
     """Edits that bring a bank back to a version.
 
     Attributes:
+        version: Where the way leads to.
         moves: Records that are not the same; none for files that only change their spelling.
         unknown: Files that stay because the version does not know their soc_version.
         kept_out: Records of the version that do not come back, being in quarantine.
     """
 
-    verb: ClassVar[str] = "restore"
-
+    version: Version
     moves: tuple[RecordMove, ...]
     unknown: tuple[str, ...] = ()
     kept_out: tuple[KeptOut, ...] = ()
+
+    @property
+    def message(self) -> str:
+        return f"restore {self.version.label}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from aoebank.errors import UsageError
@@ -19,7 +17,7 @@ from aoebank.parameters.context import (
 from aoebank.parameters.param import DRY_RUN, KEY, OP, ROOT, SOC, Param
 
 if TYPE_CHECKING:
-    from aoebank.quarantine.run import ListedEntry, QuarantinePlan, QuarantineResult
+    from aoebank.quarantine.run import ListedEntry, QuarantineResult
 
 _KEY = Param(kind=str, metavar="KEY", is_argument=True, help="A key, or the start of one.")
 
@@ -54,9 +52,8 @@ def quarantine_add(
         BankNotFoundError: there is no such record.
         BankLockedError: another call that changes the quarantine does not end.
     """
-    from aoebank.history.edits import put_back_edits
-    from aoebank.quarantine.run import Complaint, plan_add
-    from aoebank.storage.writing.atomic import hold_folder
+    from aoebank.history.edits import change_bank
+    from aoebank.quarantine.run import Complaint, QuarantineResult, plan_add
 
     place = bank_in_use(root)
     if not reason.strip():
@@ -68,12 +65,14 @@ def quarantine_add(
         evidence=evidence,
         any_strategy=any_strategy,
     )
-    author = current_author(place)
-    with nullcontext() if dry_run else hold_folder(place):  # others read what this one writes
-        if not dry_run:
-            put_back_edits(place)
-        plan = plan_add(place, key, complaint, author, wanted=make_filter(soc, op), keep=keep)
-        return _apply(place, plan, dry_run=dry_run)
+    author, wanted = current_author(place), make_filter(soc, op)
+    plan, kept = change_bank(
+        place,
+        lambda: plan_add(place, key, complaint, author, wanted=wanted, keep=keep),
+        lambda: author,
+        dry_run=dry_run,
+    )
+    return QuarantineResult(plan=plan, kept=kept)
 
 
 def quarantine_remove(
@@ -90,16 +89,17 @@ def quarantine_remove(
         BankNotFoundError: there is no such entry.
         UsageError: the key means several.
     """
-    from aoebank.history.edits import put_back_edits
-    from aoebank.quarantine.run import plan_remove
-    from aoebank.storage.writing.atomic import hold_folder
+    from aoebank.history.edits import change_bank
+    from aoebank.quarantine.run import QuarantineResult, plan_remove
 
-    place = bank_in_use(root)
-    with nullcontext() if dry_run else hold_folder(place):
-        if not dry_run:
-            put_back_edits(place)
-        plan = plan_remove(place, key, wanted=make_filter(soc, op))
-        return _apply(place, plan, dry_run=dry_run)
+    place, wanted = bank_in_use(root), make_filter(soc, op)
+    plan, kept = change_bank(
+        place,
+        lambda: plan_remove(place, key, wanted=wanted),
+        lambda: current_author(place),
+        dry_run=dry_run,
+    )
+    return QuarantineResult(plan=plan, kept=kept)
 
 
 def quarantine_list(
@@ -115,14 +115,6 @@ def quarantine_list(
 
     wanted = make_filter(soc, op, key)
     return list_quarantine(bank_in_use(root), today=current_day(), wanted=wanted, expired=expired)
-
-
-def _apply(place: Path, plan: QuarantinePlan, *, dry_run: bool) -> QuarantineResult:
-    from aoebank.quarantine.run import QuarantineResult, apply_quarantine
-
-    if dry_run:
-        return QuarantineResult(plan=plan, kept=None)
-    return apply_quarantine(plan, current_author(place))
 
 
 def _parse_day(text: str) -> date:

@@ -11,9 +11,9 @@ from typing import Any
 from aoebank.errors import BankNotFoundError, UsageError, shell_word
 from aoebank.formats.protocol import ParsedFile
 from aoebank.history.edits import (
+    EditPlan,
     FileEdit,
     Kept,
-    apply_edits,
     edit_records,
     kept_document,
     write_kept,
@@ -51,21 +51,35 @@ class Complaint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantinePlan:
-    """Changes of a quarantine and of its bank.
+class QuarantinePlan(EditPlan):
+    """Changes of a quarantine, and edits of the bank files that lose the bad records.
 
     Attributes:
         added: New entries.
         removed: Entries that go.
-        edits: Bank files that lose the bad records.
         left_out: The bad records, as file and key.
     """
 
-    root: Path
     added: tuple[QuarantineEntry, ...] = ()
     removed: tuple[QuarantineEntry, ...] = ()
-    edits: tuple[FileEdit, ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def message(self) -> str:
+        return f"quarantine {', '.join(dict.fromkeys(entry.key for entry in self.added))}"
+
+    def first(self) -> tuple[FileEdit, ...]:
+        """Return the edit of the quarantine: a reader between two writes keeps the records out.
+
+        Raises:
+            BankFormatError: the quarantine is broken.
+        """
+        gone = {entry.identity for entry in (*self.removed, *self.added)}
+        path = quarantine_path(self.root)
+        old = read_file(path)
+        kept = (entry for entry in parse_quarantine(old or b"", path) if entry.identity not in gone)
+        new = serialize_quarantine([*kept, *self.added])
+        return (FileEdit(name=path.relative_to(self.root).as_posix(), before=old, after=new),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,27 +184,6 @@ def _listed(root: Path, key: str, wanted: RecordFilter) -> tuple[QuarantineEntry
     return exact or found
 
 
-def apply_quarantine(plan: QuarantinePlan, author: Author) -> QuarantineResult:
-    """Write the entries and take the records out, the bank before recorded first: all or nothing.
-
-    Raises:
-        BankFormatError: the quarantine is broken; nothing is changed.
-        BankPathError: a file cannot be written; nothing is changed.
-    """
-    gone = {entry.identity for entry in (*plan.removed, *plan.added)}
-    path = quarantine_path(plan.root)
-    old = read_file(path)
-    kept_entries = (e for e in parse_quarantine(old or b"", path) if e.identity not in gone)
-    new = serialize_quarantine([*kept_entries, *plan.added])
-    keys = ", ".join(dict.fromkeys(entry.key for entry in plan.added))
-    # the entries first: whoever reads between the two writes keeps the records out
-    entries = FileEdit(name=path.relative_to(plan.root).as_posix(), before=old, after=new)
-    kept = apply_edits(
-        plan.root, plan.edits, author, message=f"quarantine {keys}", before=[entries]
-    )
-    return QuarantineResult(plan=plan, kept=kept)
-
-
 def list_quarantine(
     root: Path, *, today: date, wanted: RecordFilter, expired: bool = False
 ) -> tuple[ListedEntry, ...]:
@@ -261,18 +254,19 @@ def _entry(record: Record, complaint: Complaint, author: Author) -> QuarantineEn
         op_type=record.op_type,
         format=record.format,
         strategy_sha256=strategy,
-        reason=complaint.reason,
-        ticket=complaint.ticket,
-        until=complaint.until,
-        evidence=complaint.evidence,
+        **_said(complaint),
         who=author.who,
         when=author.time,
     )
 
 
+def _said(complaint: Complaint) -> dict[str, Any]:
+    return {name: getattr(complaint, name) for name in ("reason", "ticket", "until", "evidence")}
+
+
 def _renewed(entry: QuarantineEntry, complaint: Complaint, author: Author) -> QuarantineEntry:
     """Return an entry with what is said now; itself where that was said before."""
-    said = {name: getattr(complaint, name) for name in ("reason", "ticket", "until", "evidence")}
+    said = _said(complaint)
     if all(getattr(entry, name) == value for name, value in said.items()):
         return entry
     return replace(entry, **said, who=author.who, when=author.time)
@@ -299,10 +293,7 @@ def _unseen(
         key=key,
         soc_version=next(iter(wanted.soc), None),
         op_type=next(iter(wanted.op), None),
-        reason=complaint.reason,
-        ticket=complaint.ticket,
-        until=complaint.until,
-        evidence=complaint.evidence,
+        **_said(complaint),
         who=author.who,
         when=author.time,
     )

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from sqlite3 import Connection
 
-from aoebank.errors import BankNotFoundError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.model.digest import sha256_of
 from aoebank.model.snapshot import Member, Snapshot, bank_record_set, snapshot_id
@@ -134,8 +133,6 @@ def record(
         BankPathError: something cannot be read.
         HistoryError: the tag is taken; then nothing is recorded either.
     """
-    if not root.is_dir():
-        raise BankNotFoundError("no such bank", path=root, expected="a directory")
     snapshots = list_snapshots(database)
     before = members_of(database, snapshots[-1]) if snapshots else {}
     files: dict[str, Packing] = {}

@@ -234,12 +234,6 @@ def test_bank_in_a_work_tree_that_is_not_committed_goes_by_snapshots(tmp_path: P
     assert log(tmp_path / "bank", wanted=ALL).kind is SideKind.SNAPSHOT
 
 
-def test_bank_outside_of_git_has_no_commits(tmp_path: Path) -> None:
-    banks.put(tmp_path, make_record(1))
-    with pytest.raises(HistoryError, match="not in a git work tree"):
-        plan_restore(tmp_path, "git:HEAD", ALL)
-
-
 def test_machine_without_git_still_has_snapshots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

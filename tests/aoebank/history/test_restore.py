@@ -157,20 +157,6 @@ def test_target_the_snapshot_does_not_know_stays(tmp_path: Path) -> None:
     assert len(banks.costs(tmp_path, soc=OTHER)) == 1
 
 
-@pytest.mark.parametrize("reference", ["v9", "git:HEAD", "snapshot:v9", "latest~9"])
-def test_unknown_version_changes_nothing(bank: Path, reference: str) -> None:
-    before = banks.state(bank)
-    with pytest.raises(HistoryError):
-        plan_restore(bank, reference, ALL)
-    assert banks.state(bank) == before
-
-
-@pytest.mark.parametrize("wanted", [RecordFilter(soc=("Ascend310",)), RecordFilter(op=("None",))])
-def test_filter_that_means_nothing_is_an_error(bank: Path, wanted: RecordFilter) -> None:
-    with pytest.raises(HistoryError, match="nothing of what was asked for"):
-        plan_restore(bank, "v1", wanted)
-
-
 def test_broken_file_can_be_replaced_whole_but_not_in_part(bank: Path) -> None:
     file = banks.file_of(bank)
     file.write_bytes(file.read_bytes()[:-9])

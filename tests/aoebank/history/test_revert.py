@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import version_banks as banks
 
-from aoebank import BankPathError, HistoryError
+from aoebank import BankPathError
 from aoebank.history.edits import carry_out
 from aoebank.history.restore import RevertPlan, plan_revert
 from aoebank.model.quarantine import QuarantineEntry
@@ -120,11 +120,6 @@ def test_file_a_version_removed_comes_back(tmp_path: Path) -> None:
     banks.snap(tmp_path)
     _revert(tmp_path, "latest")
     assert banks.costs(tmp_path) == {K1: 11.5}
-
-
-def test_version_that_changed_nothing_of_this_is_an_error(bank: Path) -> None:
-    with pytest.raises(HistoryError, match="changed none of these records"):
-        plan_revert(bank, "drop", RecordFilter(key=(K4,)))
 
 
 def test_plan_writes_nothing(bank: Path) -> None:

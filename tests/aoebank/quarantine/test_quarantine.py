@@ -22,11 +22,11 @@ from aoebank import (
     load_quarantine,
     quarantine_add,
 )
+from aoebank.history.edits import carry_out
 from aoebank.model.digest import digest_of
 from aoebank.quarantine.run import (
     Complaint,
     QuarantinePlan,
-    apply_quarantine,
     list_quarantine,
     plan_add,
     plan_remove,
@@ -55,7 +55,7 @@ def bank(tmp_path: Path) -> Path:
 def _add(root: Path, key: str, complaint: Complaint = BAD, **options: Any) -> QuarantinePlan:
     options.setdefault("wanted", ALL)
     plan = plan_add(root, key, complaint, banks.author(), **options)
-    apply_quarantine(plan, banks.author())
+    carry_out(plan, banks.author())
     return plan
 
 
@@ -210,7 +210,7 @@ def test_entry_is_taken_out_and_the_bank_stays(bank: Path) -> None:
     _add(bank, K2)
     before = banks.state(bank)
     plan = plan_remove(bank, K1[:5], wanted=RecordFilter(soc=(OTHER,)))
-    apply_quarantine(plan, banks.author())
+    carry_out(plan, banks.author())
     assert banks.state(bank) == before
     left = [(entry.key, entry.soc_version) for entry in load_quarantine(bank)]
     assert (K1, OTHER) not in left

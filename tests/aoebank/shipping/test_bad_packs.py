@@ -161,9 +161,7 @@ def test_something_else_is_no_pack(tmp_path: Path, data: bytes) -> None:
     _is_refused(tmp_path / "p.tar.gz", tmp_path / "out", "pack")
 
 
-def test_no_file_and_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(BankNotFoundError):
-        aoebank.unpack(tmp_path / "p.tar.gz", check=True)
+def test_folder_is_no_pack(tmp_path: Path) -> None:
     with pytest.raises(AoebankError, match="cannot be read"):
         aoebank.unpack(tmp_path, check=True)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support import version_banks as banks
 
 import aoebank
-from aoebank import Bank, BankFormatError, BankPathError, UsageError
+from aoebank import Bank, BankFormatError, BankPathError
 from aoebank.testing.factories import make_provenance, make_record
 
 SUFFIXES = ("jsonl", "db", "sqlite")
@@ -149,9 +149,7 @@ def test_what_is_there_stays(bank: Path, tmp_path: Path) -> None:
         aoebank.convert(there, output=bank, force=True)
 
 
-def test_other_kinds_and_what_is_no_database_are_refused(bank: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="unknown kind"):
-        aoebank.convert(bank, output=tmp_path / "rows.xml")
+def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.db").write_bytes(b"no database at all")
     with pytest.raises(BankFormatError, match="no bank in SQLite"):
         aoebank.convert(tmp_path / "rows.db", output=tmp_path / "back")

@@ -154,8 +154,6 @@ def test_what_is_no_bank_is_refused(bank: Path, output: Path) -> None:
         aoebank.pack(banks.file_of(bank), output=output)
     with pytest.raises(BankNotFoundError, match="no records"):
         aoebank.pack(bank, output=output, soc="Nothing")
-    with pytest.raises(UsageError, match="where to unpack"):
-        aoebank.unpack(output)
 
 
 _FILES = st.builds(
