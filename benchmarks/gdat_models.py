@@ -80,21 +80,6 @@ class Bert(nn.Module):
         return self.head(self.encoder(self.words(tokens))[:, 0])
 
 
-def vgg16(divisor: int) -> nn.Module:
-    """Return VGG-16 with widths divided: 89 % of the bytes are three layers, ready first."""
-    layers: list[nn.Module] = []
-    inputs = 3
-    for widths in ((64, 64), (128, 128), (256,) * 3, (512,) * 3, (512,) * 3):
-        for width in widths:
-            layers += [nn.Conv2d(inputs, width // divisor, 3, 1, 1), nn.ReLU()]
-            inputs = width // divisor
-        layers.append(nn.MaxPool2d(2))
-    hidden = 4096 // divisor
-    layers += [nn.AdaptiveAvgPool2d(7), nn.Flatten()]
-    layers += [nn.Linear(inputs * 49, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(hidden, 1000))
-
-
 def mlp(divisor: int) -> nn.Module:
     """Return 24 layers of 400 x 400, widths divided: 15 MB in equal parts."""
     width = 400 // divisor
@@ -125,6 +110,5 @@ MODELS: dict[str, tuple[Callable[[int], nn.Module], int, int]] = {
     # name: how it is made, divisor of its widths, batch
     "resnet50": (resnet50, 2, 4),
     "bert": (Bert, 3, 4),
-    "vgg16": (vgg16, 4, 4),
     "mlp": (mlp, 1, 128),
 }

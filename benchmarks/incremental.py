@@ -98,7 +98,7 @@ def _tuned(model: Path, folder: Path, *options: str, cache: Path | None = None) 
     home = folder.with_name(f"{folder.name}.home")
     for old in (folder, home):  # a tuning that was ended knows something already
         shutil.rmtree(old, ignore_errors=True)
-    if cache is not None:
+    if cache is not None and cache.exists():  # nothing was compiled where time was short
         shutil.copytree(cache, home / "cache")
     done = run_aoe(home, ["--model", str(model), f"--output={folder}", "--quiet", *options])
     return {"seconds": round(done.seconds, 1), **tuned_figures(folder)}

@@ -1,11 +1,11 @@
 """Measure every rewrite rule alone: on a block it is about, and on whole networks.
 
     python benchmarks/rewrites.py [--rules NAME ...] [--networks FILE.onnx ...] [--no-blocks]
-                                  [--seconds 3] [--threads 2] [--write] [--again]
+                                  [--pairs 60] [--threads 2] [--write] [--again]
                                   [--on-kernels]
 
-Each figure is the speed-up of ONNX Runtime by the rewritten graph, both with every optimisation, in
-one process on one thread pool: pairs of samples in ABBA order, the median ratio and its interval.
+Each figure is the speed-up of ONNX Runtime by the rewritten graph, both with every optimisation,
+measured as the engine compares whole models: the median ratio of pairs of samples, its interval.
 A network is named after its file, or after the folder of a `model.onnx`. --write puts the
 figures into `benchmarks/results/rewrites.json`, from which `docs/generate_rewrites.py` makes the
 table. With it what was measured before, with this version of a rule, is passed over unless --again
@@ -23,49 +23,41 @@ import argparse
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import onnxruntime
 import tests_path  # noqa: F401
 from comparison.files import write_document
 from rewrite_blocks import BLOCKS
-from support.contracts.rewrites import Feed, feed_of, matches_of, rewritten, view
+from support.contracts.rewrites import matches_of, rewritten, view
 
 import aoe
 from aoe.bank.built_in import VARIABLE as BUILT_IN_BANK
 from aoe.device.registry import default_device
 from aoe.device.toolchain import find_toolchain
 from aoe.entry.onnx_file import load_onnx
+from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import ModelComparison
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.measurement.estimates import SpeedupEstimate, estimate_speedup
-from aoe.measurement.pairs import MeasurePolicy, run_pairs
-from aoe.measurement.samples import PairedSamples
+from aoe.measurement.pairs import MeasurePolicy
 from aoe.om.file import unpack
 from aoe.om.loading import tuned_part
 from aoe.ort.inputs import ModelInputs
-from aoe.ort.sessions import session_options, use_shared_pool
-from aoe.ort.thread_pools import ThreadPool
 from aoe.runs.operators.result import OpatResult
 from aoe.tasks.rewrites.subgraphs import RULES
 
 RESULTS = Path(__file__).resolve().parent / "results" / "rewrites.json"
 ON_KERNELS = RESULTS.with_name("rewrites-on-kernels.json")
-_SAMPLE_S = 2e-3
-_LEAST_PAIRS = 10
-_TUNED_PAIRS = 60
+_SAMPLE_US = 2e3
 _TRIALS = 4
 """Candidates of an operator: blocks have a handful of operators, and a time limit is soon spent
 waiting where another run measures."""
@@ -102,7 +94,6 @@ class Job:
     matches: int
     before: Path
     after: Path
-    feed: Feed
 
 
 def prepare(
@@ -123,64 +114,56 @@ def prepare(
         matches=len(found),
         before=files[0],
         after=files[1],
-        feed=feed_of(proto),
     )
 
 
-def measure(job: Job, *, seconds: float, threads: int) -> Figure:
-    """Return what a rule brings for a model, on the shared thread pool."""
-    before, after = (_caller(file, job.feed, threads) for file in (job.before, job.after))
-    calls = max(1, round(_SAMPLE_S / _seconds(before)))
-    deadline = time.perf_counter() + seconds
+def measure(job: Job, runner: Runner, folder: Path, *, pairs: int, on_kernels: bool) -> Figure:
+    """Return what a rule brings for a model, by pairs of samples in the measuring process.
 
-    def sample(call: Callable[[], None]) -> float:
-        started = time.perf_counter()
-        for _ in range(calls):
-            call()
-        return (time.perf_counter() - started) / calls * 1e6
-
-    before_us: list[float] = []
-    after_us: list[float] = []
-    policy = MeasurePolicy(pairs_min=2, pairs_max=10, target_half_width=0.0)
-    while time.perf_counter() < deadline or len(before_us) < _LEAST_PAIRS:
-        samples = run_pairs(lambda: sample(before), lambda: sample(after), policy)
-        before_us += samples.baseline_us
-        after_us += samples.tuned_us
-    estimate = estimate_speedup(PairedSamples(tuple(before_us), tuple(after_us)))
-    return _figure(job, estimate, float(np.median(before_us)))
-
-
-def measure_on_kernels(job: Job, *, threads: int, folder: Path) -> Figure:
-    """Return what a rule brings where both models are tuned first."""
-    device, folder = default_device(), folder / job.before.stem
-    tuned = [
-        aoe.tune(
-            file,
-            output=folder / file.stem,
-            bank=folder / "bank",  # operators both have get the same kernels
-            aicore_num=threads,
-            trials=_TRIALS,
-            accept_busy=True,
-        ).get(OpatResult)
-        for file in (job.before, job.after)
-    ]
-    parts = []
-    for result in tuned:
-        scratch = folder / f"unpacked-{len(parts)}"
-        parts.append(tuned_part(scratch, unpack(result.om_file, scratch)))
-    policy = MeasurePolicy(pairs_min=_TUNED_PAIRS, pairs_max=_TUNED_PAIRS, threads=threads)
-    with Runner(device, device.describe(threads), find_toolchain(os.environ)) as runner:
-        found: ModelComparison = runner.call(
-            "compare_models",
-            timeout_s=_TIMEOUT_S,
-            baseline=parts[0],
-            tuned=parts[1],
-            policy=policy,
-            inputs=ModelInputs(seed=1),
-        )
+    Args:
+        job: The model as it is, and rewritten.
+        runner: Measures.
+        folder: For what is tuned.
+        pairs: Of samples.
+        on_kernels: True to tune both models first.
+    """
+    files, kernels = (job.before, job.after), None
+    parts = [ModelPart(model=file, optimize=True) for file in files]
+    if on_kernels:
+        own = folder / job.before.stem
+        tuned = [_tuned(file, own, runner.target.core_num) for file in files]
+        parts = [
+            tuned_part(own / f"unpacked-{at}", unpack(one.om_file, own / f"unpacked-{at}"))
+            for at, one in enumerate(tuned)
+        ]
+        kernels = (len(tuned[0].validation.kept), len(tuned[1].validation.kept))
+    found: ModelComparison = runner.call(
+        "compare_models",
+        timeout_s=_TIMEOUT_S,
+        baseline=parts[0],
+        tuned=parts[1],
+        policy=MeasurePolicy(
+            pairs_min=pairs,
+            pairs_max=pairs,
+            threads=runner.target.core_num,
+            sample_min_us=_SAMPLE_US,
+        ),
+        inputs=ModelInputs(seed=1),
+    )
     estimate = estimate_speedup(found.measurement)
-    kernels = (len(tuned[0].validation.kept), len(tuned[1].validation.kept))
     return _figure(job, estimate, found.measurement.baseline_latency_us, kernels)
+
+
+def _tuned(file: Path, folder: Path, threads: int) -> OpatResult:
+    """Tune a model into the bank of a folder: operators both models have get the same kernels."""
+    return aoe.tune(
+        file,
+        output=folder / file.stem,
+        bank=folder / "bank",
+        aicore_num=threads,
+        trials=_TRIALS,
+        accept_busy=True,
+    ).get(OpatResult)
 
 
 def _figure(
@@ -201,24 +184,6 @@ def _figure(
         pairs=estimate.pairs,
         kernels=kernels,
     )
-
-
-def _caller(file: Path, feed: Feed, threads: int) -> Callable[[], None]:
-    options = session_options(threads=threads, optimize=True, pool=ThreadPool.SHARED)
-    session = default_device().open_session(file, options)
-
-    def call() -> None:
-        session.run(None, feed)
-
-    for _ in range(3):
-        call()
-    return call
-
-
-def _seconds(call: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
 
 
 Model = tuple[str, onnx.ModelProto, Sequence[str]]
@@ -243,29 +208,14 @@ def name_of(path: Path) -> str:
 
 
 def measure_all(
-    path: Path | None,
-    rules: Sequence[str],
-    seconds: float,
-    threads: int,
-    *,
-    on_kernels: bool = False,
+    path: Path | None, rules: Sequence[str], runner: Runner, *, pairs: int, on_kernels: bool
 ) -> list[Figure]:
-    """Measure rules on a network, or each on its own blocks where there is none.
-
-    In a process of its own: once sessions share a thread pool, none may have its own, as the
-    inference of shapes has.
-    """
+    """Measure rules on a network, or each on its own blocks where there is none."""
+    figures = []
     with ScratchFolder("rewrites") as folder:
         found = blocks(rules) if path is None else [network(path, rules)]
-        jobs = list(_jobs(found, folder))
-        if not on_kernels:
-            use_shared_pool(threads)
-        figures = []
-        for job in jobs:
-            if on_kernels:
-                figures.append(measure_on_kernels(job, threads=threads, folder=folder))
-            else:
-                figures.append(measure(job, seconds=seconds, threads=threads))
+        for job in list(_jobs(found, folder)):
+            figures.append(measure(job, runner, folder, pairs=pairs, on_kernels=on_kernels))
             _tell(figures[-1])
     return figures
 
@@ -298,7 +248,7 @@ def main() -> None:
     parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
     parser.add_argument("--networks", nargs="*", type=Path, default=[])
     parser.add_argument("--no-blocks", action="store_true")
-    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--pairs", type=int, default=60, help="of samples, for each figure")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--again", action="store_true", help="measure what was measured before")
@@ -313,20 +263,18 @@ def main() -> None:
     parts += [
         (path, options.rules) for path in options.networks if name_of(path) not in networks(known)
     ]
-    for path, some in parts:
-        with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
-            task = pool.submit(
-                measure_all,
-                *(path, some, options.seconds, options.threads),
-                on_kernels=options.on_kernels,
-            )
+    device = default_device()
+    target = device.describe(options.threads)
+    with Runner(device, target, find_toolchain(os.environ)) as runner:
+        for path, some in parts:
+            how = {"pairs": options.pairs, "on_kernels": options.on_kernels}
             try:
-                figures = task.result()
+                figures = measure_all(path, some, runner, **how)
             except Exception as error:  # one network does not end the measurement of the others
                 print(f"{path or some}: {type(error).__name__}: {error}", file=sys.stderr)
                 continue
-        if options.write:
-            write(figures, options.threads, file)
+            if options.write:
+                write(figures, options.threads, file)
 
 
 def measured(file: Path) -> frozenset[tuple[str, int, str]]:

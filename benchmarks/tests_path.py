@@ -1,8 +1,9 @@
-"""Makes `tests/support` importable for benchmarks: models and contracts that tests have, too."""
-
-from __future__ import annotations
+"""Makes `support`, the helpers of the tests, importable: `import tests_path  # noqa: F401`."""
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+_ROOT = Path(__file__).resolve().parent.parent
+# the packages come before tests/aoe and tests/aoebank, which look like namespace packages
+sys.path.insert(0, str(_ROOT))
+sys.path.append(str(_ROOT / "tests"))

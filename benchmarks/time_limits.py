@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from comparison.experiment import Experiment, Option, run_experiment
-from comparison.steps import Steps, where_measured
+from comparison.steps import CommandError, Steps, where_measured
 from comparison.tables import table_row
 
 _ONE = "--one"
@@ -99,9 +99,15 @@ def measure(model: str, steps: Steps, given: Namespace) -> None:
 
 
 def _apart(model: Path, limit_s: float, job_type: str) -> dict[str, Any]:
-    """Return what `tune_once` does in a process of its own."""
+    """Return what `tune_once` does in a process of its own.
+
+    Raises:
+        CommandError: it failed; the time may have been over before anything was decided.
+    """
     command = [sys.executable, __file__, _ONE, str(model), str(limit_s), job_type]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise CommandError(f"{model.name} in {limit_s:g} s ended with exit code {done.returncode}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from support.engine.cpu import open_session
+from support.engine.models import make_model
 from support.fuzz.run import FuzzState, fuzz
 from support.network_fuzz.doubles import exact_results
 from support.network_fuzz.images import IMAGE_BLOCKS
@@ -143,10 +144,8 @@ def test_every_precision_has_its_turn(target: Target) -> None:
 def test_exact_results_are_those_of_float64() -> None:
     values = np.array([[1e-9, 1.0]], np.float32)
     node = helper.make_node("Add", ["x", "w"], ["y"])
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 2]) for n in "xy")
-    weights = [numpy_helper.from_array(np.ones((1, 2), np.float32), "w")]
-    graph = helper.make_graph([node], "g", [x], [y], weights)
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    weights = {"w": np.ones((1, 2), np.float32)}
+    proto = make_model([node], {"x": [1, 2]}, {"y": [1, 2]}, weights=weights)
     (made,) = exact_results(proto, {"x": values})
     assert made.dtype == np.float64
     assert 0 < made[0, 0] - 1 < 2e-9
@@ -154,7 +153,5 @@ def test_exact_results_are_those_of_float64() -> None:
 
 def test_exact_results_are_left_out_where_the_reference_has_none() -> None:
     node = helper.make_node("Unheard", ["x"], ["y"], domain="nobody")
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy")
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("nobody", 1)]
-    proto = helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=opsets)
+    proto = make_model([node], {"x": [1]}, {"y": [1]}, domains={"nobody": 1})
     assert exact_results(proto, {"x": np.ones(1, np.float32)}) == []

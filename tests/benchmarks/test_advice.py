@@ -11,8 +11,7 @@ import onnx
 import pytest
 from networks.registry import NETWORKS
 from planted_models import PLANTED
-from support.engine.profiles import make_operator_profile, make_profile
-from support.engine.tuning import make_estimate
+from support.engine.profiles import make_operator_profile, make_profile, make_tried
 
 from aoe.advice.causes import Cause, FoundCause, LowPerformer
 from aoe.advice.run import ModelAdvice
@@ -20,19 +19,6 @@ from aoe.advice.trying import TrialVerdict, TriedAction
 from aoe.device.registry import default_device
 
 _MACHINE = {"cpu": "Test CPU", "cores": 2, "versions": {"onnxruntime": "1.31"}}
-
-
-def _tried(action: str, verdict: TrialVerdict, speedup: float) -> TriedAction:
-    return TriedAction(
-        action=action,
-        what="this becomes that",
-        op_names=(),
-        needs_retraining=False,
-        room_us=1.0,
-        estimate=make_estimate(speedup),
-        reason="",
-        verdict=verdict,
-    )
 
 
 def _advise(name: str, cause: Cause, *tried: TriedAction) -> Any:
@@ -44,7 +30,7 @@ def _advise(name: str, cause: Cause, *tried: TriedAction) -> Any:
 
 
 def test_cause_and_action_are_those_that_were_planted() -> None:
-    gain = _tried("constants-once", TrialVerdict.GAIN, 1.5)
+    gain = make_tried("constants-once", 1.5, TrialVerdict.GAIN)
     record = _advise("constant", Cause.CONSTANT, gain)
     assert (record["cause_found"], record["action_tried"], record["speedup"]) == (True, True, 1.5)
     [claim] = record["claims"]
@@ -66,7 +52,7 @@ def test_claim_holds_if_it_shows_again(again: list[float], is_true: bool) -> Non
 
 
 def test_tables_count_what_is_found_and_what_is_false() -> None:
-    gain = _tried("constants-once", TrialVerdict.GAIN, 1.5)
+    gain = make_tried("constants-once", 1.5, TrialVerdict.GAIN)
     planted = _advise("constant", Cause.CONSTANT, gain)
     claims = [
         {"action": "power-as-product", "claimed": 1.1, "low": 1.05, "again": [1.1]},

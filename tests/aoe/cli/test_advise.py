@@ -9,36 +9,16 @@ from typing import Any
 import pytest
 from support.commands import aoe_exit_code
 from support.documents import find_faults
-from support.engine.profiles import make_operator_profile, make_profile
+from support.engine.profiles import make_operator_profile, make_profile, make_tried
 
 from aoe.advice import folder, run
 from aoe.advice.causes import Cause, FoundCause, LowPerformer
 from aoe.advice.run import ModelAdvice
-from aoe.advice.trying import TrialVerdict, TriedAction
+from aoe.advice.trying import TrialVerdict
 from aoe.errors import RunError
-from aoe.measurement import SpeedupEstimate
 from aoe.profiling.run import ProfileSettings
 from aoe.tuner.operator_choice import OperatorChoice, read_operator_choice
 from aoe.tuner.precision.settings import PrecisionMode
-
-
-def _tried(action: str, median: float | None, verdict: TrialVerdict, **members: Any) -> TriedAction:
-    estimate = None
-    if median is not None:
-        estimate = SpeedupEstimate(
-            median=median, low=median - 0.01, high=median + 0.01, pairs=20, coverage=0.95
-        )
-    facts: dict[str, Any] = {"needs_retraining": False, "reason": "", **members}
-    return TriedAction(
-        action=action,
-        what="this becomes that",
-        op_names=("conv",),
-        room_us=60.0,
-        estimate=estimate,
-        verdict=verdict,
-        **facts,
-    )
-
 
 _CONV, _ODD = make_operator_profile("conv"), make_operator_profile("odd", op_type="Odd")
 _ADVICE = ModelAdvice(
@@ -56,9 +36,9 @@ _ADVICE = ModelAdvice(
         ),
     ),
     tried=(
-        _tried("slow", 0.98, TrialVerdict.NO_GAIN),
-        _tried("wide", 1.2, TrialVerdict.GAIN, needs_retraining=True),
-        _tried("wrong", None, TrialVerdict.FAILED, reason="another shape"),
+        make_tried("slow", 0.98, TrialVerdict.NO_GAIN),
+        make_tried("wide", 1.2, TrialVerdict.GAIN, needs_retraining=True),
+        make_tried("wrong", None, TrialVerdict.FAILED, reason="another shape"),
     ),
     not_tried=("later",),
 )

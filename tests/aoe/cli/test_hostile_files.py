@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support.engine.models import make_model
 from support.engine.offline import make_manifest, make_use
 
 from aoe.cli import app as app_module
@@ -32,9 +33,7 @@ def _om(folder: Path, proto: onnx.ModelProto, name: str = "net") -> Path:
 
 
 def _sqrt(name: str) -> onnx.ModelProto:
-    x, y = (helper.make_tensor_value_info(value, TensorProto.FLOAT, [2]) for value in "xy")
-    node = helper.make_node("Sqrt", ["x"], ["y"], name=name)
-    return helper.make_model(helper.make_graph([node], name, [x], [y]))
+    return make_model([helper.make_node("Sqrt", ["x"], ["y"], name=name)], {"x": [2]}, {"y": [2]})
 
 
 @pytest.mark.parametrize(

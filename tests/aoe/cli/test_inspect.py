@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from support import golden_harness
 from support.commands import aoe_exit_code
 from support.engine.gradients import make_gdat_report
+from support.engine.models import make_model
 from support.engine.offline import make_manifest
 
 from aoe.om.file import KernelUse, SubgraphUse, read_manifest, write_offline_model
@@ -239,9 +240,7 @@ def test_tuned_model_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def _with_graph(folder: Path) -> Path:
     relu = helper.make_node("Relu", ["x"], ["y"], "Relu_1")
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "y")]
-    model = helper.make_model(helper.make_graph([relu], "g", infos[:1], infos[1:]), ir_version=10)
-    model.opset_import[0].version = 20
+    model = make_model([relu], {"x": [2]}, {"y": [2]}, opset=20, ir_version=10)
     file = _om(folder)
     for name in ("model.onnx", "fallback.onnx"):
         (folder / name).write_bytes(model.SerializeToString())

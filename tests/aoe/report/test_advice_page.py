@@ -6,37 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.engine.profiles import make_operator_profile, make_profile
+from support.engine.profiles import make_operator_profile, make_profile, make_tried
 from support.pages import ReadPage
 
 from aoe.advice.causes import Cause, FoundCause, LowPerformer
 from aoe.advice.folder import AdvisedModel, FolderAdvice
 from aoe.advice.run import ModelAdvice
-from aoe.advice.trying import TrialVerdict, TriedAction
+from aoe.advice.trying import TrialVerdict
 from aoe.errors import RunError
-from aoe.measurement import SpeedupEstimate
 from aoe.report.pages import render_advice, render_folder_advice
 
 _HOSTILE = '"><script>alert(1)</script>'
-
-
-def _estimate(median: float) -> SpeedupEstimate:
-    return SpeedupEstimate(
-        median=median, low=median - 0.01, high=median + 0.01, pairs=20, coverage=0.95
-    )
-
-
-def _tried(action: str, median: float | None, verdict: TrialVerdict, **members: Any) -> TriedAction:
-    facts: dict[str, Any] = {"needs_retraining": False, "reason": "", **members}
-    return TriedAction(
-        action=action,
-        what="this becomes that",
-        op_names=("conv",),
-        room_us=60.0,
-        estimate=None if median is None else _estimate(median),
-        verdict=verdict,
-        **facts,
-    )
 
 
 def _advice(name: str = "conv", **members: Any) -> ModelAdvice:
@@ -51,9 +31,9 @@ def _advice(name: str = "conv", **members: Any) -> ModelAdvice:
         "profile": make_profile(conv, relu, model=name),
         "low": (low,),
         "tried": (
-            _tried("slow", 0.98, TrialVerdict.NO_GAIN),
-            _tried("wide", 1.2, TrialVerdict.GAIN, needs_retraining=True),
-            _tried("wrong", None, TrialVerdict.FAILED, reason="another shape"),
+            make_tried("slow", 0.98, TrialVerdict.NO_GAIN),
+            make_tried("wide", 1.2, TrialVerdict.GAIN, needs_retraining=True),
+            make_tried("wrong", None, TrialVerdict.FAILED, reason="another shape"),
         ),
         "not_tried": ("later",),
         **members,
@@ -121,7 +101,7 @@ def test_advice_of_nothing_is_a_page() -> None:
 
 
 def test_interval_is_drawn_beside_one_and_stays_inside() -> None:
-    page = render_advice(_advice(tried=(_tried("wide", 9.0, TrialVerdict.GAIN),)))
+    page = render_advice(_advice(tried=(make_tried("wide", 9.0, TrialVerdict.GAIN),)))
     drawn = page.partition('<svg class="interval good"')[2].partition("</svg>")[0]
     assert 'cx="154.0"' in drawn
     assert 'x1="80.0" x2="80.0"' in drawn

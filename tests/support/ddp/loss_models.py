@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
+
+from support.engine.models import make_model
 
 WIDTHS = (8, 16, 4)
 
@@ -42,17 +44,12 @@ def make_loss_model(
         helper.make_node("Mul", ["c", f"{last}.scale"], ["scores"]),
         helper.make_node("SoftmaxCrossEntropyLoss", ["scores", "label"], ["loss"]),
     ]
-    graph = helper.make_graph(
+    return make_model(
         nodes,
-        "net",
-        [
-            helper.make_tensor_value_info("input", TensorProto.FLOAT, ["n", WIDTHS[0]]),
-            helper.make_tensor_value_info("label", TensorProto.INT64, ["n"]),
-        ],
-        [
-            helper.make_tensor_value_info("loss", TensorProto.FLOAT, []),
-            helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", WIDTHS[2]]),
-        ],
-        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in arrays.items()],
+        {"input": ["n", WIDTHS[0]], "label": ["n"]},
+        {"loss": [], "scores": ["n", WIDTHS[2]]},
+        weights={name: value.astype(np.float32) for name, value in arrays.items()},
+        opset=opset,
+        ir_version=10,
+        types={"label": TensorProto.INT64},
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)

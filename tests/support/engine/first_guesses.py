@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnxruntime import InferenceSession
 
 from aoe.device.toolchain import Toolchain
@@ -19,6 +19,7 @@ from aoe.om.file import FALLBACK, LIBRARY, MODEL
 from aoe.ort.sessions import random_feed, session_options
 from aoe.target import Target
 from support.engine.cpu import open_session
+from support.engine.models import make_model
 from support.engine.offline import write_parts
 
 OLDEST_OPSET = 7
@@ -78,9 +79,7 @@ class FirstGuesses:
 
 def _loads(opset: int) -> bool:
     node = helper.make_node("Relu", ["x"], ["y"])
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
-    graph = helper.make_graph([node], "g", ends[:1], ends[1:])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    proto = make_model([node], {"x": [1]}, {"y": [1]}, opset=opset, ir_version=8)
     try:
         open_session(proto.SerializeToString(), session_options(threads=1, optimize=False))
     except RunError:
@@ -103,11 +102,12 @@ def small_net(
     kind: int = TensorProto.FLOAT,
 ) -> onnx.ModelProto:
     """Return a model whose result is `y`, all tensors of its ends of one type."""
-    graph = helper.make_graph(
+    return make_model(
         nodes,
-        "net",
-        [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info("y", kind, None)],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()],
+        inputs,
+        ["y"],
+        weights={name: np.asarray(value) for name, value in weights.items()},
+        opset=opset,
+        ir_version=8,
+        types=dict.fromkeys((*inputs, "y"), kind),
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from aoe.advice.trying import TrialVerdict, TriedAction
+from aoe.measurement import SpeedupEstimate
 from aoe.operators import Shape
 from aoe.ort.profile import NodeRun
 from aoe.profiling.counters import HardwareCounters
@@ -60,6 +62,27 @@ def make_operator_profile(
             ),
             **members,
         },
+    )
+
+
+def make_tried(
+    action: str, median: float | None, verdict: TrialVerdict, **members: Any
+) -> TriedAction:
+    """Return an action of advice that was tried, at this speed-up; None where it failed."""
+    estimate = None
+    if median is not None:
+        estimate = SpeedupEstimate(
+            median=median, low=median - 0.01, high=median + 0.01, pairs=20, coverage=0.95
+        )
+    facts: dict[str, Any] = {"needs_retraining": False, "reason": "", **members}
+    return TriedAction(
+        action=action,
+        what="this becomes that",
+        op_names=("conv",),
+        room_us=60.0,
+        estimate=estimate,
+        verdict=verdict,
+        **facts,
     )
 
 

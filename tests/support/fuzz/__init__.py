@@ -1,1 +1,1 @@
-"""Mutated bank files through all that reads, merges and mends them: `python -m support.fuzz`."""
+"""Mutated bank files through all that reads, merges and mends them: `support.fuzz banks`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import json
 import signal
@@ -12,7 +11,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -88,37 +87,26 @@ def fuzz(
 
 
 def run_command(
-    parser: argparse.ArgumentParser,
-    *,
-    of: str,
-    default: int,
-    noted_every: int,
-    session: Callable[[argparse.Namespace], AbstractContextManager[Fuzzer]],
+    fuzzer: Fuzzer, *, inputs: int, first: int, place: Path | None, noted_every: int
 ) -> int:
-    """Try numbers as a command line asks; return 1 if there is a find.
+    """Try inputs until as many are done; return 1 if there is a find.
 
     Args:
-        parser: With the options of one fuzzer; those of all are added.
-        of: What a number makes, in the plural; the name of the option that says how many.
-        default: How many are tried.
-        noted_every: After as many, the state is written.
-        session: Opens the fuzzer.
+        fuzzer: Tries them.
+        inputs: How many, those of the file counted.
+        first: Number of the first one.
+        place: File to go on from.
+        noted_every: After as many, it is written.
     """
-    parser.add_argument(f"--{of}", type=int, default=default, help="how many, those done counted")
-    parser.add_argument("--first", type=int, default=0, help="number of the first one")
-    parser.add_argument("--state", type=Path, help="file to go on from; finds are noted in it")
-    options = parser.parse_args()
-    wanted: int = getattr(options, of)
-    state = load_state(options.state, first=options.first)
+    state = load_state(place, first=first)
     start, done = time.perf_counter(), state.done
-    with session(options) as fuzzer:
-        while state.done < wanted:
-            until = min(wanted, state.done + noted_every)
-            fuzz(state, inputs=until, place=options.state, tell=_say, attempt=fuzzer.attempt)
+    while state.done < inputs:
+        until = min(inputs, state.done + noted_every)
+        fuzz(state, inputs=until, place=place, tell=_say, attempt=fuzzer.attempt)
     seconds, tried = time.perf_counter() - start, state.done - done
     if fuzzer.seen:
         _say(", ".join(f"{count} {what}" for what, count in sorted(fuzzer.seen.items())))
-    _say(f"{tried} {of} in {seconds:.0f} s, {state.done} in all, {len(state.finds)} finds")
+    _say(f"{tried} inputs in {seconds:.0f} s, {state.done} in all, {len(state.finds)} finds")
     return int(bool(state.finds))
 
 

@@ -1,1 +1,1 @@
-"""Random networks of today's blocks, tuned as a run does it: `python -m support.network_fuzz`."""
+"""Random networks of today's blocks, tuned as a run does it: `python -m support.fuzz networks`."""

@@ -14,6 +14,7 @@ import torch.distributed as dist  # noqa: E402
 from onnx import helper, numpy_helper  # noqa: E402
 from support.ddp.hashes import hash_in_ddp  # noqa: E402
 from support.ddp.loss_models import WIDTHS, make_loss_model, skip_without_converter  # noqa: E402
+from support.engine.models import make_model  # noqa: E402
 
 from aoe.entry.outputs import cut_at_outputs  # noqa: E402
 from aoe.errors import EngineNotInstalledError, ModelImportError  # noqa: E402
@@ -186,14 +187,7 @@ def test_extents_that_the_model_computes_are_known_to_its_norms() -> None:
         "norm.weight": np.ones(4, np.float32),
         "norm.bias": np.zeros(4, np.float32),
     }
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("input", onnx.TensorProto.FLOAT, [5, 8])],
-        [helper.make_tensor_value_info("loss", onnx.TensorProto.FLOAT, [])],
-        [numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )
-    found = converted(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    found = converted(make_model(nodes, {"input": [5, 8]}, {"loss": []}, weights=weights))
     found.module(torch.randn(5, 8)).backward()
     assert [(name, *p.shape) for name, p in found.module.named_parameters()] == [
         ("norm.weight", 4),
