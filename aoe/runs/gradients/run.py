@@ -1,17 +1,11 @@
 """Gradient tuning (GDAT): how gradients are grouped for all-reduce. The page to read first.
 
-bank   measured in such a cluster     tuned better than   -> outcome       record
-hit    yes                            (not tuned)            reserved      used as it is
-hit    no: its times, our all-reduce  the default            update        replaced
-hit    REPEAT_TUNE: all afresh        the default            update        replaced
-hit    no, or REPEAT_TUNE             -                      reserved      default is used
-miss   -                              the default            add           written
-miss   -                              -                      unsatisfied   nothing, default is used
-
-A cluster is such a one if it has as many processes and the same communication library, and if
-all-reduce and training steps take as long as they did (`fitting.py`). Where they do not, all is
-measured afresh. An earlier unsatisfied search in such a cluster is believed, unless a time limit
-cut it short and there is more time now.
+A record is used as it is if the cluster has as many processes and the same communication library
+as that of the record, and if all-reduce and training steps take as long (`fitting.py`). In another
+cluster the recorded gradient times are kept and all-reduce is measured; with REPEAT_TUNE both are
+measured. `OUTCOMES` has what becomes of the record; where no grouping is better than the default,
+the default is used. An earlier unsatisfied search in such a cluster is believed, unless a time
+limit cut it short and there is more time now.
 """
 
 from __future__ import annotations
@@ -23,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from aoe.bank.records.gradient import GradientVerdict, StoredGradients
+from aoe.bank.stored import OUTCOMES, BankState
 from aoe.errors import AoeError, EndedEarlyError, OptionError
 from aoe.gradients.compression import TOLERANCE
 from aoe.gradients.cost import CostModel, choose_cost, described_cost
@@ -189,7 +184,8 @@ def group_gradients(bench: TrainingBench) -> GdatResult:
     )
     found = search(bench, candidates, trace, cost, before)
     bench.report.update(busy=busy_words(bench, before))
-    outcome = _settle(stored is not None, found.winner is not None)
+    state = BankState.HIT if stored is not None else BankState.MISS
+    outcome = OUTCOMES[state, found.winner is not None]
     if found.winner is not None or found.is_complete:
         on_first(training, lambda: _store(bench, outcome, trace, cost, found))
     return _conclude(bench, outcome, trace, cost, found)
@@ -257,13 +253,6 @@ def _cost(bench: TrainingBench) -> CostModel:
 
 
 # ---- settle, write, apply ----
-
-
-def _settle(hit: bool, better: bool) -> RepoOutcome:
-    """Return the outcome for the record; the table is at the top."""
-    if hit:
-        return RepoOutcome.UPDATE if better else RepoOutcome.RESERVED
-    return RepoOutcome.ADD if better else RepoOutcome.UNSATISFIED
 
 
 def _store(
