@@ -2,8 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
 from typing import Generic, TypeVar
+
+from aoe.results.files import RepoOutcome
+
+
+class BankState(StrEnum):
+    """What a bank has for a task before its search."""
+
+    HIT = "hit"
+    STALE = "stale"
+    """A record that cannot be used any more."""
+    MISS = "miss"
+
+
+# When a record is written, as AOE does it: a hit is used as it is unless REPEAT_TUNE asks for a
+# search. A search replaces a hit if its answer is better than the record, and fills a miss if its
+# answer is better than the default; else nothing is written.
+OUTCOMES: Mapping[tuple[BankState, bool], RepoOutcome] = MappingProxyType(
+    {
+        # (bank, the answer of the search is better): outcome    the record is
+        (BankState.HIT, True): RepoOutcome.UPDATE,  #              replaced
+        (BankState.HIT, False): RepoOutcome.RESERVED,  #           used as it is
+        (BankState.STALE, True): RepoOutcome.UPDATE,  #            replaced
+        (BankState.STALE, False): RepoOutcome.UNSATISFIED,  #      left, and not used
+        (BankState.MISS, True): RepoOutcome.ADD,  #                written
+        (BankState.MISS, False): RepoOutcome.UNSATISFIED,  #       not written
+    }
+)
+"""Outcome of a search; a hit without one is `RESERVED`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +76,13 @@ class Lookup(Generic[S]):
     invalid_reason: str = ""
 
     @property
+    def state(self) -> BankState:
+        """What the bank has."""
+        if self.stored is not None:
+            return BankState.HIT
+        return BankState.STALE if self.invalid_reason else BankState.MISS
+
+    @property
     def has_record(self) -> bool:
         """True if there is a record, whether it can be used or not."""
-        return self.stored is not None or bool(self.invalid_reason)
+        return self.state is not BankState.MISS

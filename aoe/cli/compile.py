@@ -115,7 +115,7 @@ def command(
     """Convert a model with what a bank has for it; nothing is tried or measured."""
     from aoe.cli.tune_command import run_tuning
     from aoe.entry.outputs import parse_out_nodes
-    from aoe.runs.cases.given import given_cases
+    from aoe.runs.given_cases import given_cases
 
     engine = engine_of(context)
     if aoe_mode is None:  # tuning makes a bank that is missing

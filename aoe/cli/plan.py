@@ -86,8 +86,8 @@ def command(
     )
     from aoe.cli.progress import shown_progress
     from aoe.report.reuse import PlanReport
-    from aoe.runs.cases.given import given_cases
     from aoe.runs.configuration.resolving import configured
+    from aoe.runs.given_cases import given_cases
     from aoe.tuner.registry import parse_job_types
 
     jobs, shown = parse_job_types(job_type), not quiet and not as_json

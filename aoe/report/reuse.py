@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aoe.report.quantities import figure
-from aoe.tuner.reuse.covering_ranges import told_ranges
+from aoe.tuner.reuse.covering_records import told_ranges
 from aoe.tuner.reuse.kinds import ReuseKind, part_to_json
 from aoebank import Report, members, plural
 

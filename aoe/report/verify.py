@@ -12,8 +12,7 @@ from aoebank import Report, members, plural
 
 if TYPE_CHECKING:
     from aoe.measurement import SpeedupEstimate
-    from aoe.runs.verify_records import VerifiedBank, VerifiedModel, VerifiedRecord
-    from aoe.runs.verify_undecided import DecidedOperator
+    from aoe.runs.verify_records import DecidedOperator, VerifiedBank, VerifiedModel, VerifiedRecord
     from aoebank import Text
 
 _KEY_DIGITS = 8

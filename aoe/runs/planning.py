@@ -13,7 +13,7 @@ from aoe.folders.scratch import ScratchFolder
 from aoe.tuner.chosen_graph import ChosenGraph
 from aoe.tuner.mode import JobType, ModeContext
 from aoe.tuner.registry import KINDS, get_mode
-from aoe.tuner.reuse.covering_ranges import covering_ranges
+from aoe.tuner.reuse.covering_records import covering_ranges
 from aoe.tuner.reuse.earlier import EarlierResult
 from aoe.tuner.reuse.kinds import ReuseSummary
 from aoe.tuner.tune_context import TuneContext, open_tune_context

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from aoe.execute.workers.pool_on_demand import PoolOnDemand
     from aoe.gradients.training import TrainingProgram
     from aoe.ort.inputs import InputSet
-    from aoe.runs.cases.splitting import SplitRun
+    from aoe.runs.cases import SplitRun
     from aoe.runs.configuration.options import GivenInputs, GivenShapes
 
 R = TypeVar("R")
@@ -225,7 +225,7 @@ def tune_with(
         AoebankError: the bank cannot be used.
     """
     from aoe.execute.workers.pool_on_demand import PoolOnDemand
-    from aoe.runs.cases.given import with_stored_cases
+    from aoe.runs.given_cases import with_stored_cases
 
     settings = _on_a_known_device(with_stored_cases(settings), progress)
     context = ModeContext(
@@ -269,8 +269,7 @@ def _on_a_known_device(settings: TuneSettings, progress: Progress) -> TuneSettin
 
 def _tune_cases(context: ModeContext) -> TuneResult:
     """Tune a model for several shapes, one after another, and put them into one tuned model."""
-    from aoe.runs.cases.joining import join_results
-    from aoe.runs.cases.splitting import split_cases
+    from aoe.runs.cases import join_results, split_cases
 
     begun = context.clock()
     split = split_cases(context)
@@ -359,7 +358,7 @@ def _run_modes(context: ModeContext, modes: Sequence[Mode]) -> tuple[ModeResult,
     Raises:
         TurnTimeoutError: that became of every mode.
     """
-    from aoe.runs.whole_run import write_run_summary
+    from aoe.runs.model_mode import write_run_summary
 
     begun, late = context.clock(), list[TurnTimeoutError]()
     for number, mode in enumerate(modes):

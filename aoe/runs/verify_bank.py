@@ -30,9 +30,10 @@ from aoe.entry.tuned_model import SUFFIX
 from aoe.errors import ModelNotFoundError, OptionError
 from aoe.execute.compiling import KernelCompilers
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
-from aoe.runs.cases.given import given_cases, with_stored_cases
+from aoe.runs.given_cases import given_cases, with_stored_cases
 from aoe.runs.verify_models import check_modes, verify_model
 from aoe.runs.verify_records import (
+    DecidedOperator,
     MeasurableRecord,
     PassedOver,
     RecordReader,
@@ -44,7 +45,6 @@ from aoe.runs.verify_records import (
     records_to_measure,
     write_back,
 )
-from aoe.runs.verify_undecided import DecidedOperator
 from aoe.runs.verify_verdict import verdict_on
 from aoe.settings import LARGEST_SEED, environment, lock_path, parse_whole
 from aoe.settings import accept_busy as believes_busy

@@ -11,16 +11,33 @@ from typing import Any, Protocol
 
 from aoe.bank.gradients import GradientBank
 from aoe.bank.journal import KERNEL_SOURCE, VERIFYING, BankJournal, Note, samples_of
+from aoe.bank.verdicts import UndecidedOperator
 from aoe.device.protocol import Device
 from aoe.entry.protocol import ModelSource
 from aoe.errors import AoeError
 from aoe.execute.compiling import KernelCompilers
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate
-from aoe.runs.verify_undecided import DecidedOperator
 from aoe.runs.verify_verdict import Holding, RecordedGain, Verified, recorded_gain
 from aoe.target import Target
 from aoebank import Drift, Event, Record, RecordError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecidedOperator:
+    """An undecided operator after its measurement.
+
+    Attributes:
+        file: Bank file of its kernel family.
+        one: The operator and its candidate.
+        found: What the candidate is worth; `holds` makes it a record.
+        written: True if the bank has a record of it, or the note that it gains nothing.
+    """
+
+    file: Path
+    one: UndecidedOperator
+    found: Verified
+    written: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

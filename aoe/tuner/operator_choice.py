@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from aoe.errors import OptionError
-from aoe.tuner.precision.mixlist import onnx_name
+from aoe.tuner.precision.settings import onnx_name
 
 OPTION = "--tune_ops_file"
 NAMES, TYPES = "tune_ops_name", "tune_ops_type"

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from math import isnan
 from typing import Generic
 
-from aoe.tuner.precision.constraint import AccuracyConstraint, told
-from aoe.tuner.precision.sensitivity import Trade
+from aoe.tuner.precision.constraint import AccuracyConstraint, Trade, told
 from aoe.validation.candidates import P
 
 

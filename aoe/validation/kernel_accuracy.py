@@ -18,8 +18,7 @@ from aoe.graph.regions import Region
 from aoe.kernels.algorithms import precision_of
 from aoe.ort.inputs import ModelInputs
 from aoe.tasks.operators.chosen_kernel import ChosenKernel
-from aoe.tuner.precision.constraint import OPTION, AccuracyConstraint, Results, told
-from aoe.tuner.precision.sensitivity import hold
+from aoe.tuner.precision.constraint import OPTION, AccuracyConstraint, Results, hold, told
 from aoe.validation.accuracy import HeldAccuracy
 from aoe.validation.kernel_assembly import Assembly
 from aoe.workload import Precision

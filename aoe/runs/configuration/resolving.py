@@ -191,7 +191,7 @@ def settings_of(
     """
     from aoe.entry.outputs import parse_out_nodes
     from aoe.om.loading import operator_paths
-    from aoe.runs.cases.given import given_cases
+    from aoe.runs.given_cases import given_cases
     from aoe.tuner.operator_choice import given_operators
     from aoe.tuner.precision.settings import parse_precision
 

@@ -16,8 +16,7 @@ from aoe.runs.planning import KindPlan, TuningPlan, with_all_kinds
 from aoe.settings import lock_path
 from aoe.tasks.gradients.bench import TrainingBench, measuring_together, open_reading_bench
 from aoe.tasks.gradients.candidates import most_candidates
-from aoe.tasks.gradients.fitting import CHECK_STEPS
-from aoe.tasks.gradients.looking_up import KnownGradients, look_up
+from aoe.tasks.gradients.looking_up import CHECK_STEPS, KnownGradients, look_up
 from aoe.tasks.gradients.racing import most_steps
 from aoe.tasks.gradients.settings import GdatSettings, checked_loops
 from aoe.tuner.mode import JobType, ModeContext

@@ -1,21 +1,19 @@
 """Gradient tuning (GDAT): how gradients are grouped for all-reduce. The page to read first.
 
-bank   measured in such a cluster     tuned better than   -> outcome       record
-hit    yes                            (not tuned)            reserved      used as it is
-hit    no: its times, our all-reduce  the default            update        replaced
-hit    REPEAT_TUNE: all afresh        the default            update        replaced
-hit    no, or REPEAT_TUNE             -                      reserved      default is used
-miss   -                              the default            add           written
-miss   -                              -                      unsatisfied   nothing, default is used
+A record is used as it is if it holds in the cluster (`looking_up.py`). In another cluster the
+recorded gradient times are kept and all-reduce is measured; with REPEAT_TUNE both are measured.
+`OUTCOMES` has what becomes of the record; where no grouping is better than the default, the default
+is used. An earlier unsatisfied search in the same cluster is believed, unless a time limit cut it
+short and there is more time now.
 
-A cluster is such a one if it has as many processes and the same communication library, and if
-all-reduce and training steps take as long as they did (`fitting.py`). Where they do not, all is
-measured afresh. An earlier unsatisfied search in such a cluster is believed, unless a time limit
-cut it short and there is more time now.
+Where the user allows sums in 16 bits, the grouping that was found is the default of a second
+tuning, whose candidates are groupings in 16 bits. So compression is in use only if it beats the
+best that changes no result, and only after the sums themselves were compared (`TOLERANCE`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -23,14 +21,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from aoe.bank.records.gradient import GradientVerdict, StoredGradients
+from aoe.bank.stored import OUTCOMES, BankState
 from aoe.errors import AoeError, EndedEarlyError, OptionError
-from aoe.gradients.compression import TOLERANCE
+from aoe.gradients.compression import TOLERANCE, Compression
 from aoe.gradients.cost import CostModel, choose_cost, described_cost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
-from aoe.gradients.training import Training, TrainingProgram
+from aoe.gradients.training import CompressedTraining, Training, TrainingProgram
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome, TuningResult
+from aoe.results.gradients import CompressionReport, GdatReport
 from aoe.runs.gradients.result import GdatResult, TunedGradients
 from aoe.settings import lock_path
 from aoe.tasks.gradients.bench import (
@@ -42,11 +42,10 @@ from aoe.tasks.gradients.bench import (
     open_bench,
 )
 from aoe.tasks.gradients.candidates import GdatTrial, gdat_candidates
-from aoe.tasks.gradients.compressing import compressed_bench, compressed_training
 from aoe.tasks.gradients.looking_up import look_up
 from aoe.tasks.gradients.measuring import GdatSearch, search, show_timelines
 from aoe.tasks.gradients.settings import GdatSettings, checked_loops
-from aoe.tuner.live_report import Stopwatch, start_stopwatch
+from aoe.tuner.live_report import LiveReport, Stopwatch, start_stopwatch
 from aoe.tuner.mode import ModeContext, TargetMetric
 from aoe.tuner.progress import Progress
 from aoebank import Event
@@ -189,7 +188,8 @@ def group_gradients(bench: TrainingBench) -> GdatResult:
     )
     found = search(bench, candidates, trace, cost, before)
     bench.report.update(busy=busy_words(bench, before))
-    outcome = _settle(stored is not None, found.winner is not None)
+    state = BankState.HIT if stored is not None else BankState.MISS
+    outcome = OUTCOMES[state, found.winner is not None]
     if found.winner is not None or found.is_complete:
         on_first(training, lambda: _store(bench, outcome, trace, cost, found))
     return _conclude(bench, outcome, trace, cost, found)
@@ -257,13 +257,6 @@ def _cost(bench: TrainingBench) -> CostModel:
 
 
 # ---- settle, write, apply ----
-
-
-def _settle(hit: bool, better: bool) -> RepoOutcome:
-    """Return the outcome for the record; the table is at the top."""
-    if hit:
-        return RepoOutcome.UPDATE if better else RepoOutcome.RESERVED
-    return RepoOutcome.ADD if better else RepoOutcome.UNSATISFIED
 
 
 def _store(
@@ -353,3 +346,61 @@ def _finish(
         report=bench.report.value,
         steps=bench.training.steps,
     )
+
+
+def compressed_training(
+    bench: TrainingBench, compression: Compression, base: Segmentation | None
+) -> CompressedTraining | None:
+    """Return the training with sums in 16 bits, None where they may not be used; it is told why.
+
+    Args:
+        bench: Of the training in full; its report says what was found.
+        compression: What the user allows.
+        base: Grouping in use.
+    """
+    training = bench.training.compressed(compression, base)
+    problem, deviation = training.problem(), None
+    if problem is None:
+        deviation = training.deviation()
+        bench.progress.step(
+            f"summed in {compression.type_name}, gradients differ by {deviation:.2%}, "
+            f"at most {TOLERANCE:.0%} is allowed"
+        )
+        if not deviation <= TOLERANCE:
+            problem = (
+                f"gradients would differ by {deviation:.2%}, which is more than {TOLERANCE:.0%}"
+            )
+    report = CompressionReport(
+        compression=compression,
+        tolerance=TOLERANCE,
+        deviation=deviation if deviation is not None and math.isfinite(deviation) else None,
+        problem=problem or "",
+    )
+    bench.report.update(compression=report)
+    if problem is not None:
+        bench.progress.warn(f"{compression.type_name} is not used: {problem}")
+        return None
+    return training
+
+
+def compressed_bench(bench: TrainingBench, training: CompressedTraining) -> TrainingBench:
+    """Return the bench of a training in 16 bits, whose report is a part of the other's."""
+
+    def publish(report: GdatReport) -> None:
+        found = bench.report.value.compression
+        assert found is not None
+        bench.report.update(compression=replace(found, tuning=report))
+
+    empty = replace(
+        bench.report.value,
+        modelhash=str(training.model_hash),
+        result=TuningResult.INCOMPLETE,
+        outcome=None,
+        cost=None,
+        before=None,
+        after=None,
+        estimate=None,
+        candidates=(),
+        compression=None,
+    )
+    return replace(bench, training=training, report=LiveReport(empty, publish, bench.stopwatch))

@@ -43,8 +43,7 @@ from aoe.tasks.gradients.bench import (
     open_reading_bench,
     warn_if_busy,
 )
-from aoe.tasks.gradients.fitting import FitCheck
-from aoe.tasks.gradients.looking_up import misfit_of, was_measured_here
+from aoe.tasks.gradients.looking_up import FitCheck, misfit_of, was_measured_here
 from aoe.tasks.gradients.racing import fresh_pairs
 from aoe.tasks.gradients.settings import GdatSettings
 from aoe.tuner.progress import Progress, TellProgress, progress_of

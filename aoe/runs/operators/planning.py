@@ -12,13 +12,12 @@ from aoe.graph.origins import Origins
 from aoe.graph.regions import Region
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.roofline import MachineRates
-from aoe.runs.operators.opening import covering_of, open_bank, precision_plan
-from aoe.runs.operators.profiles import profile_default
+from aoe.runs.opening import covering_of, open_bank, precision_plan, profile_default
 from aoe.runs.planning import KindPlan, compared_with
+from aoe.tasks.operators.earlier import reuse_of
 from aoe.tasks.operators.lookup import OperatorLookup, look_up
 from aoe.tasks.operators.operator_budget import OperatorBudget
 from aoe.tasks.operators.operators import Operator, find_operators, part_operators
-from aoe.tasks.operators.reuse import reuse_of
 from aoe.tuner.mode import JobType
 from aoe.tuner.reuse.book import reuse_summary
 from aoe.tuner.tune_context import TuneContext

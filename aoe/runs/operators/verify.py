@@ -12,22 +12,24 @@ from aoe.bank.journal import VERIFYING
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import strategy_of, workload_of
 from aoe.bank.sources import kernel_source
-from aoe.bank.verdicts import UndecidedOperator
+from aoe.bank.verdicts import BankNote, UndecidedOperator, left_open_members
+from aoe.errors import ScheduleError
 from aoe.execute.compiling import KernelCompilers
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.host_products import with_host_products
 from aoe.kernels.registry import FAMILIES, get_family
-from aoe.measurement import Measurement
+from aoe.measurement import Measurement, estimate_speedup
 from aoe.ort.cold_cache import BALLAST_BYTES_MAX
-from aoe.runs.verify_records import RecordReader, VerifyContext
-from aoe.runs.verify_undecided import DecidedOperator, decide_operator
-from aoe.runs.verify_verdict import RecordedGain
+from aoe.results.files import RepoOutcome
+from aoe.runs.verify_records import DecidedOperator, RecordReader, VerifyContext
+from aoe.runs.verify_verdict import Holding, RecordedGain, Verified, verdict_on
 from aoe.schedule import Schedule
+from aoe.tasks.operators.lookup import settle
 from aoe.tasks.operators.operator_task import OperatorTask, measure_schedules
 from aoe.tuner.policies import screen_policy
 from aoe.tuner.task_search import SearchSettings
 from aoe.workload import Workload
-from aoebank import Record
+from aoebank import Event, Record
 
 
 def reader(context: VerifyContext) -> OperatorReader:
@@ -95,16 +97,50 @@ class OperatorReader(RecordReader):
                 yield partial(self._decided, one)
 
     def _decided(self, one: UndecidedOperator, compilers: KernelCompilers) -> DecidedOperator:
-        return decide_operator(
-            self._bank,
-            one,
-            measure=lambda one, schedule: _fresh_pairs(
-                self._context, one.workload, schedule, one.bytes_around, compilers
-            ),
-            target=self._context.target,
-            facts=self._context.who,
-            dry_run=self._context.dry_run,
+        """Measure the candidate that was ahead on a busy machine, with all pairs.
+
+        A gain becomes a record, as after a search. A loss is noted, and the next tuning searches
+        the operator again.
+        """
+        context, workload, file = self._context, one.workload, self._bank.file(one.workload.op_type)
+        family = with_host_products(get_family(workload.op_type), context.target)
+        try:
+            schedule = family.schedule(workload, one.best, KernelTarget.of(context.target))
+        except (ScheduleError, ValueError, KeyError) as error:
+            lost = Verified(verdict=Holding.LOST, reason=f"its candidate cannot be built: {error}")
+            return DecidedOperator(file=file, one=one, found=lost)
+        measured = _fresh_pairs(context, workload, schedule, one.bytes_around, compilers)
+        found = verdict_on(None, measured)
+        if not measured.counts or not measured.is_correct:
+            return DecidedOperator(file=file, one=one, found=found)
+        estimate = estimate_speedup(measured)
+        outcome = settle(None, estimate, None)
+        gains = outcome is RepoOutcome.ADD
+        if not gains:  # of all its pairs: what there is of a gain is too small for a record
+            reason = found.reason if found.verdict is Holding.LOST else "too small a gain"
+            found = replace(found, verdict=Holding.LOST, reason=reason)
+        if context.dry_run:
+            return DecidedOperator(file=file, one=one, found=found)
+        verdict = BankNote(
+            event=Event(outcome.value),
+            op_names=one.op_names,
+            estimate=estimate,
+            measurement=measured,
+            search={
+                "method": VERIFYING,
+                "limit": 1,
+                "trials": 1,
+                "measured": 1,
+                "bytes_around": one.bytes_around,
+                **context.who,
+                **({} if gains else left_open_members(one.best, is_again=False)),
+            },
         )
+        if gains:
+            self._bank.save(workload, schedule, one.best, verdict)
+        else:
+            self._bank.note([(workload, verdict)])
+        return DecidedOperator(file=file, one=one, found=found, written=True)
 
 
 def _fresh_pairs(

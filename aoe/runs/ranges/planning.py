@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from aoe.runs.operators.opening import open_bank
+from aoe.runs.opening import open_bank
 from aoe.runs.operators.planning import looked_up_operator, most_seconds
 from aoe.runs.planning import KindPlan, compared_with
 from aoe.runs.ranges.run import find_range_operators
-from aoe.tasks.operators.reuse import reuse_of
+from aoe.tasks.operators.earlier import reuse_of
 from aoe.tuner.mode import JobType
 from aoe.tuner.reuse.book import reuse_summary
 from aoe.tuner.tune_context import TuneContext

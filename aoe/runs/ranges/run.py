@@ -41,20 +41,21 @@ from aoe.ort.open_shapes import infer_open_tensors, tensors_at, with_proven_resh
 from aoe.ort.profile import ModelProfile
 from aoe.results.opat import OpatReport
 from aoe.runs.model_mode import run_facts
-from aoe.runs.operators import run as opat_run
-from aoe.runs.operators.opening import (
+from aoe.runs.opening import (
     make_budget,
     measure_rates,
     open_bank,
     open_compilers,
     open_measure_pool,
     operator_tools,
+    profile_graph,
+    profile_tuned,
 )
-from aoe.runs.operators.profiles import profile_graph, profile_tuned
+from aoe.runs.operators import run as opat_run
 from aoe.runs.operators.result import OpatResult, write_details
 from aoe.runs.operators.run import finished_report, operator_teller, run_operators
-from aoe.runs.operators.tuned_model import write_model
 from aoe.runs.ranges.points import at_point, validate_points
+from aoe.runs.tuned_model import write_model
 from aoe.schedule import Schedule
 from aoe.tasks.operators.lookup import ACCEPT_SPEEDUP
 from aoe.tasks.operators.operator import (
@@ -67,13 +68,13 @@ from aoe.tasks.operators.operators import FoundOperators, Operator, find_operato
 from aoe.tasks.ranges.block_notes import find_noted_rows
 from aoe.tasks.ranges.extent_blocks import SAMPLE_S, times_to_measure
 from aoe.tasks.ranges.frequent_rows import frequent_rows, uncovered_rows, with_blocks
-from aoe.tasks.ranges.image_kernels import image_kernels
 from aoe.tasks.ranges.image_operators import find_image_operators
 from aoe.tasks.ranges.image_points import (
     POINT_S,
     ImageRange,
     PointTools,
     frequent_points,
+    image_kernels,
     image_range,
     measure_images,
 )

@@ -28,7 +28,7 @@ from aoe.measurement import SpeedupEstimate
 from aoe.om.file import LIBRARY, SubgraphUse
 from aoe.ort.profile import ModelProfile
 from aoe.results.files import RepoOutcome
-from aoe.runs.operators.opening import (
+from aoe.runs.opening import (
     make_budget,
     measure_rates,
     open_assembly,
@@ -37,9 +37,9 @@ from aoe.runs.operators.opening import (
     open_measure_pool,
     operator_tools,
     precision_plan,
+    profile_default,
 )
-from aoe.runs.operators.profiles import profile_default
-from aoe.runs.operators.tuned_model import write_model
+from aoe.runs.tuned_model import write_model
 from aoe.tasks.fusion_groups.choosing import parts_of, with_parts, without_overlap
 from aoe.tasks.fusion_groups.finding import find_fusion_groups
 from aoe.tasks.fusion_groups.fusion_tasks import SET_S, SETS_MAX, FusionTasks

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from aoe.bank.subgraphs import SubgraphBank
-from aoe.runs.operators.opening import open_bank
+from aoe.runs.opening import open_bank, profile_default
 from aoe.runs.operators.planning import looked_up_operator, most_seconds
-from aoe.runs.operators.profiles import profile_default
 from aoe.runs.planning import KindPlan, compared_with
 from aoe.runs.subgraphs.fusion_groups import (
     found_fusion_groups,
@@ -23,8 +22,8 @@ from aoe.runs.subgraphs.run import (
     inference,
 )
 from aoe.tasks.fusion_groups.fusion_tasks import SETS_MAX
+from aoe.tasks.rewrites.earlier import subgraph_reuse
 from aoe.tasks.rewrites.lookup import SubgraphLookup, known_subgraph, look_up_subgraph
-from aoe.tasks.rewrites.reuse import subgraph_reuse
 from aoe.tasks.rewrites.space import strategy_space
 from aoe.tasks.rewrites.subgraphs import FoundSubgraphs, Subgraph, rules_of
 from aoe.tuner.chosen_graph import ChosenGraph

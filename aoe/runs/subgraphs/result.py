@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from aoe.bank.records.subgraph import feature_to_json
+from aoe.bank.records.subgraph import SubgraphStrategy, feature_to_json
 from aoe.bank.remembered import RememberedOperator, remembered_to_json
+from aoe.graph.rewrites.layout.layout_change import INTO_RULE, SUNK_RULE, THROUGH_RULE
 from aoe.results.files import (
     RepoOutcome,
     write_json,
 )
+from aoe.results.gains import Gain, GainKind
 from aoe.results.sgat import SgatReport, SubgraphResult
 from aoe.runs.model_mode import (
     ModelTuning,
@@ -20,7 +22,6 @@ from aoe.runs.model_mode import (
     trial_members,
 )
 from aoe.tasks.operators.chosen_kernel import ChosenKernel
-from aoe.tasks.rewrites.gains import format_gain
 from aoe.tasks.rewrites.lookup import TunedSubgraph
 from aoe.tasks.rewrites.subgraphs import Subgraph, features_of
 from aoe.tuner.chosen_graph import ChosenGraph
@@ -170,3 +171,36 @@ def subgraph_memory(subgraph: Subgraph, remembered: RememberedOperator) -> dict[
     """Return the bank's members of a subgraph, with the nodes of its record."""
     feature = {"feature": feature_to_json(features_of(subgraph.segment))}
     return {"feature": feature, **remembered_to_json(remembered)}
+
+
+_LAYOUT_RULES = frozenset(rule.name for rule in (THROUGH_RULE, SUNK_RULE, INTO_RULE))
+"""Rules that move Transposes or remove them."""
+
+
+def format_gain(tuned: TunedSubgraph) -> Gain | None:
+    """Return the gain of the layout alone, None where none was chosen.
+
+    That is what the strategy gains over the same one without its layouts, which its search has
+    measured beside it; where it has not, nothing is said.
+    """
+    strategy, before_us, after_us = tuned.strategy, tuned.before_us, tuned.after_us
+    modified = tuned.outcome in (RepoOutcome.ADD, RepoOutcome.UPDATE)
+    if not modified or strategy is None or before_us is None or after_us is None:
+        return None
+    rest = _without_layouts(strategy)
+    speedup = 1.0 if rest.is_default else _measured(tuned, rest)
+    if rest == strategy or speedup is None:
+        return None
+    gain = Gain(kind=GainKind.FORMAT, before_us=before_us / speedup, after_us=after_us)
+    return gain if gain.before_us > gain.after_us else None
+
+
+def _without_layouts(strategy: SubgraphStrategy) -> SubgraphStrategy:
+    kept = tuple(one for one in strategy.rewrites if one.rule not in _LAYOUT_RULES)
+    return replace(strategy, rewrites=kept, blocked=True)
+
+
+def _measured(tuned: TunedSubgraph, strategy: SubgraphStrategy) -> float | None:
+    """Return the speed-up a strategy had in the search, None without it."""
+    found = (trial.measurement for trial in tuned.trials if trial.strategy == strategy)
+    return next((one.speedup for one in found if one.is_correct), None)

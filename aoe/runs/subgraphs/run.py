@@ -40,8 +40,7 @@ from aoe.runs.model_mode import (
     run_reported,
     whole_model_ms,
 )
-from aoe.runs.operators.opening import open_measure_pool
-from aoe.runs.operators.profiles import find_left_out
+from aoe.runs.opening import find_left_out, open_measure_pool
 from aoe.runs.subgraphs.fusion_groups import TunedFusionGroups, tune_fusion_groups
 from aoe.runs.subgraphs.result import (
     SgatResult,
@@ -50,10 +49,11 @@ from aoe.runs.subgraphs.result import (
     with_kernels,
     write_subgraph_details,
 )
+from aoe.runs.tuned_model import write_tuned_model
+from aoe.tasks.rewrites.earlier import SubgraphReuseBook, subgraph_reuse
 from aoe.tasks.rewrites.experience import Experience
 from aoe.tasks.rewrites.lookup import TunedSubgraph
 from aoe.tasks.rewrites.measuring import RewriteMeasurer
-from aoe.tasks.rewrites.reuse import SubgraphReuseBook, subgraph_reuse
 from aoe.tasks.rewrites.rewrite_tasks import RewriteBudget, RewriteTasks
 from aoe.tasks.rewrites.subgraph_task import SubgraphTools
 from aoe.tasks.rewrites.subgraphs import (
@@ -75,7 +75,6 @@ from aoe.tuner.policies import (
 )
 from aoe.tuner.task_scheduler import TaskScheduler
 from aoe.tuner.tune_context import TuneContext, model_path
-from aoe.tuner.tuned_model import write_tuned_model
 from aoe.validation.comparing import ModelComparer
 from aoe.validation.graphs import form_bank
 from aoe.validation.model_validator import (

@@ -29,7 +29,7 @@ from aoe.measurement import Measurement, Outcome
 from aoe.om.file import LIBRARY
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.static_shapes import infer_tensors
-from aoe.runs.operators.profiles import optimized_graph
+from aoe.runs.opening import optimized_graph
 from aoe.runs.subgraphs.fusion_groups import invalid_reason_of_groups
 from aoe.runs.verify_records import RecordReader, VerifyContext
 from aoe.runs.verify_verdict import RecordedGain

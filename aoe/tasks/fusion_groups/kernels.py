@@ -6,16 +6,32 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from aoe.bank.operators import key_of
-from aoe.bank.records.subgraph import FusionGroup
+from aoe.bank.records.subgraph import ComputeLevel, FusionGroup
 from aoe.device.compiler import KernelSource
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
 from aoe.results.files import DEFAULT_WAS_BEST, NOTHING_BETTER
-from aoe.tasks.fusion_groups.levels import level_of
+from aoe.schedule import ComputeAt, ComputeRoot, Schedule, Split
 from aoe.tasks.operators.chosen_kernel import ChosenKernel
 from aoe.tasks.operators.operator import TunedOperator
 from aoe.tasks.rewrites.lookup import TunedSubgraph
 from aoe.tasks.rewrites.subgraphs import Subgraph
+
+
+def level_of(schedule: Schedule) -> ComputeLevel:
+    """Return the compute level of the producers in a kernel, the furthest from where it is read.
+
+    >>> str(level_of(Schedule()))
+    'inlined'
+    """
+    if any(isinstance(step, ComputeRoot) for step in schedule.steps):
+        return ComputeLevel.MATERIALISED
+    split = {step.stage for step in schedule.steps if isinstance(step, Split)}
+    readers = {step.at_stage for step in schedule.steps if isinstance(step, ComputeAt)}
+    if not readers:
+        return ComputeLevel.INLINED
+    return ComputeLevel.TILE if readers & split else ComputeLevel.ROW
+
 
 _HOPELESS = frozenset({NOTHING_BETTER, DEFAULT_WAS_BEST})
 

@@ -1,11 +1,4 @@
-"""When a workload is tuned, and when its record is written, as AOE does it.
-
-bank   REPEAT_TUNE   tuned better than      -> outcome       record
-hit    no            (not tuned)               reserved      used as it is
-hit    yes           the record                update        replaced
-hit    yes           -                         reserved      used as it is
-miss   any           the default               add           written
-miss   any           -                         unsatisfied   nothing
+"""When a workload is tuned, and what becomes of its record (`OUTCOMES`).
 
 Where a fixed shape is a miss, a record of a range of shapes may hold it: a search tries its knobs
 first, and a run that only looks up, or has no time left, uses its schedule as that of a hit.
@@ -19,7 +12,7 @@ from itertools import islice
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
-from aoe.bank.stored import Lookup
+from aoe.bank.stored import OUTCOMES, BankState, Lookup
 from aoe.measurement import SpeedupEstimate, accepts
 from aoe.results.files import DEFAULT_WAS_BEST, RepoOutcome
 from aoe.schedule import Configuration, Schedule
@@ -148,11 +141,8 @@ def settle(
         best: Fresh measurement of the best candidate against the default, None if none worked.
         stored_now: The record's strategy measured in this session, None if it no longer works.
     """
-    good = best is not None and accepts(best, ACCEPT_SPEEDUP)
-    if stored is None:
-        return RepoOutcome.ADD if good else RepoOutcome.UNSATISFIED
-    if not good or best is None:
-        return RepoOutcome.RESERVED
-    if stored_now is None or best.low > stored_now.median * ACCEPT_SPEEDUP:
-        return RepoOutcome.UPDATE
-    return RepoOutcome.RESERVED
+    is_better = best is not None and accepts(best, ACCEPT_SPEEDUP)
+    if best is not None and stored_now is not None:
+        is_better &= best.low > stored_now.median * ACCEPT_SPEEDUP
+    # a record that cannot be used any more is a miss here: its place in the bank is written anew
+    return OUTCOMES[BankState.MISS if stored is None else BankState.HIT, is_better]

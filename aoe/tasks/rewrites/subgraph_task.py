@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from aoe.bank.records.subgraph import SubgraphStrategy
+from aoe.bank.stored import OUTCOMES
 from aoe.bank.subgraphs import StoredSubgraph, SubgraphBank
 from aoe.bank.verdicts import BankNote
 from aoe.execute.messages import TaskRunner
@@ -140,16 +141,7 @@ def search_subgraph(
 ) -> TunedSubgraph:
     """Return the subgraph after its search; the result is in the bank then.
 
-    bank   REPEAT_TUNE   tuned better than   -> outcome       record
-    hit    no            (not tuned)            reserved      used as it is
-    hit    yes           the record             update        replaced
-    hit    yes           -                      reserved      used as it is
-    stale  any           the default            update        replaced
-    miss   any           the default            add           written
-    miss   any           -                      unsatisfied   nothing
-
-    A stale record (its rule is gone or changed, or does not match any more) is a miss with a
-    reason; one that stays because nothing better is found is noted as unsatisfied.
+    The rule of a stale record is gone or changed, or does not match any more; see `OUTCOMES`.
 
     Raises:
         AoebankError: the bank cannot be used.
@@ -300,8 +292,11 @@ def _settled(
 ) -> TunedSubgraph:
     usable, why, best = lookup.stored, lookup.reason, found.result
     busy = best.measurement is not None and not best.measurement.counts
-    good = not busy and best.estimate is not None and tools.accepts(best.estimate)
-    if usable is not None and not (good and _beats(found, usable)):
+    is_better = not busy and best.estimate is not None and tools.accepts(best.estimate)
+    if usable is not None:
+        is_better = is_better and _beats(found, usable)
+    outcome = OUTCOMES[lookup.state, is_better]
+    if usable is not None and outcome is RepoOutcome.RESERVED:
         return replace(from_bank(subgraph, usable), trials=found.trials)
     if found.is_cut and not found.trials:
         limit = OUT_OF_TIME if tools.left_s() <= 0 else "max_tuning_count was reached"
@@ -320,11 +315,10 @@ def _settled(
         trials=found.trials,
         is_undecided=busy or found.is_broken,
     )
-    if not good or best.answer is None or best.estimate is None:
+    if not is_better or best.answer is None or best.estimate is None:
         if not (busy or found.is_cut or found.is_broken):  # else a later run has to decide
             tools.bank.note([(subgraph.graph_id, _note(subgraph, tools, found))])
         return tuned
-    outcome = RepoOutcome.UPDATE if lookup.has_record else RepoOutcome.ADD
     refusal = tools.bank.save(
         subgraph.graph_id,
         features_of(subgraph.segment),

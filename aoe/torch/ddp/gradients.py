@@ -25,7 +25,7 @@ from aoe.runs.gradients.result import TunedGradients
 from aoe.runs.gradients.run import tune_training
 from aoe.settings import accept_busy, environment, repeat_tune, with_bank
 from aoe.tasks.gradients.bench import on_first, open_bank
-from aoe.tasks.gradients.fitting import FitCheck
+from aoe.tasks.gradients.looking_up import FitCheck
 from aoe.tasks.gradients.settings import GdatSettings
 from aoe.torch.ddp.compressed import CompressedDdpTraining
 from aoe.torch.ddp.ranks import Ranks

@@ -14,8 +14,7 @@ from aoe.kernels.algorithms import allowed_space
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import classify, get_family
 from aoe.operators import OperatorKind, Rounding, Specials, facts_of
-from aoe.tuner.precision.mixlist import Listing, onnx_name
-from aoe.tuner.precision.settings import PrecisionMode, PrecisionSettings
+from aoe.tuner.precision.settings import Listing, PrecisionMode, PrecisionSettings, onnx_name
 from aoe.workload import Operation, Precision, Workload
 
 _DENSE = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN"})

@@ -1,4 +1,4 @@
-"""Records of ranges of shapes as answers for fixed shapes that these hold.
+"""Records of ranges of shapes as answers for the fixed shapes they hold.
 
 A range has records of blocks of rows, of attention for some numbers of queries, and of images with
 open axes. The schedule of each comes from knobs; where a fixed shape is computed by the same
@@ -12,12 +12,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 
+import onnx
+
+from aoe.bank.journal import BankJournal
 from aoe.bank.operators import OperatorBank, key_of
 from aoe.bank.records.operator import StoredAnswer
+from aoe.entry.shape_range import holds, parse_shape_range
+from aoe.errors import OptionError
 from aoe.graph.open_rows import one_row
 from aoe.kernels.algorithms import allowed_space
 from aoe.kernels.family import KernelTarget, Role
 from aoe.kernels.registry import FAMILIES, OPEN_EXTENTS
+from aoe.om.cases import Shapes, input_shapes
 from aoe.operators import Shape, number, op_key
 from aoe.workload import Operation, TensorSpec, Workload
 from aoebank import AoebankError
@@ -230,3 +236,37 @@ def _fits(record: Workload, workload: Workload) -> bool:
         for one, other in specs
         for axis in range(len(one.shape))
     )
+
+
+def covering_ranges(journal: BankJournal, proto: onnx.ModelProto) -> tuple[str, ...]:
+    """Return the ranges the bank has kernels for that hold the shapes of a model.
+
+    They were tuned for a model of that name, whose extents were open.
+
+    Args:
+        journal: Of the run.
+        proto: The model, with fixed shapes.
+    """
+    given = input_shapes(proto)
+    return tuple(text for text in sorted(set(_ranges(journal))) if _holds(text, given))
+
+
+def told_ranges(ranges: tuple[str, ...]) -> Iterator[str]:
+    """Yield a line on each range of the bank that holds a shape: how its kernels are used."""
+    for one in ranges:
+        yield f"the bank has kernels for a range with this shape in it: --input_shape={one!r}"
+
+
+def _holds(text: str, given: Shapes) -> bool:
+    try:
+        shapes = parse_shape_range(text)
+    except OptionError:  # of another version
+        return False
+    return holds(shapes, {name: given[name] for name in shapes if name in given})
+
+
+def _ranges(journal: BankJournal) -> Iterator[str]:
+    for file in journal.bank.iter_files():
+        for line in journal.bank.iter_provenance(file):
+            if line.model.get("name") == journal.model["name"] and "shape_range" in line.model:
+                yield str(line.model["shape_range"])

@@ -13,8 +13,7 @@ from aoe.report.tuning import OperatorTuningReport
 from aoe.runs.operators.result import OpatResult
 from aoe.schedule import Schedule
 from aoe.tasks.operators.chosen_kernel import ChosenKernel
-from aoe.tuner.precision.constraint import DEFAULT
-from aoe.tuner.precision.sensitivity import Trade
+from aoe.tuner.precision.constraint import DEFAULT, Trade
 from aoe.tuner.precision.settings import PrecisionMode, PrecisionSettings
 from aoe.validation.accuracy import HeldAccuracy
 from aoe.workload import Precision

@@ -40,6 +40,7 @@ from aoe.runs.model_mode import (
     task_members,
 )
 from aoe.runs.planning import KindPlan, compared_with
+from aoe.runs.tuned_model import write_tuned_model
 from aoe.tasks.tuned_task import TunedTask
 from aoe.tuner.live_report import LiveReport
 from aoe.tuner.mode import JobType, ModeContext
@@ -49,7 +50,6 @@ from aoe.tuner.reuse.earlier import EarlierResult, EarlierTarget, EarlierTask
 from aoe.tuner.reuse.kinds import Reuse, ReuseKind
 from aoe.tuner.task_scheduler import BudgetSlice, FinishedSlice, TaskScheduler
 from aoe.tuner.tune_context import TuneContext
-from aoe.tuner.tuned_model import write_tuned_model
 from aoe.validation.model_validator import ValidationResult
 from aoe.validation.rewrite_assembly import write_parts
 from aoebank import (

@@ -31,7 +31,7 @@ from aoe.om.file import LIBRARY
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.static_shapes import infer_tensors
 from aoe.results.files import RepoOutcome
-from aoe.runs.operators.profiles import optimized_graph
+from aoe.runs.opening import optimized_graph
 from aoe.schedule import Schedule, Space
 from aoe.tasks.fusion_groups.choosing import fusion_space
 from aoe.tasks.fusion_groups.finding import find_fusion_groups

@@ -15,7 +15,7 @@ from support.engine.subgraphs import c2f_network
 
 from aoe.bank.records.subgraph import NodeFeature
 from aoe.runs.subgraphs.result import SgatResult
-from aoe.tasks.rewrites.reuse import nearest_nodes_change
+from aoe.tasks.rewrites.earlier import nearest_nodes_change
 from aoe.tuner.reuse.kinds import ReuseKind, ReuseSummary
 
 

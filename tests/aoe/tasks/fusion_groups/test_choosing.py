@@ -19,7 +19,7 @@ from aoe.tasks.fusion_groups.choosing import (
     with_parts,
     without_overlap,
 )
-from aoe.tasks.fusion_groups.levels import level_of
+from aoe.tasks.fusion_groups.kernels import level_of
 from aoe.tasks.operators.operators import FoundOperators
 from aoe.tasks.rewrites.subgraphs import FusionCandidate, Subgraph
 

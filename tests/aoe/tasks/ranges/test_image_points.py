@@ -22,12 +22,12 @@ from aoe.schedule import Configuration, Schedule
 from aoe.tasks.operators.chosen_kernel import ChosenKernel
 from aoe.tasks.operators.operator import TunedOperator
 from aoe.tasks.operators.operator_tasks import TunedOperators
-from aoe.tasks.ranges.image_kernels import image_kernels
 from aoe.tasks.ranges.image_points import (
     ImagePoint,
     ImageRange,
     PointTools,
     frequent_points,
+    image_kernels,
     measure_images,
 )
 from aoe.tuner.task_search import SearchResult, TrialRecord

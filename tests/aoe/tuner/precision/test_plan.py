@@ -21,9 +21,14 @@ from aoe.kernels.registry import FAMILIES
 from aoe.ort.profile import profile_model
 from aoe.ort.static_shapes import infer_tensors
 from aoe.tasks.operators.operators import FoundOperators, find_operators
-from aoe.tuner.precision.mixlist import NO_LISTS, Listing, MixLists
 from aoe.tuner.precision.plan import PrecisionPlan
-from aoe.tuner.precision.settings import PrecisionMode, PrecisionSettings
+from aoe.tuner.precision.settings import (
+    NO_LISTS,
+    Listing,
+    MixLists,
+    PrecisionMode,
+    PrecisionSettings,
+)
 from aoe.workload import NCHWC_DOMAIN, Precision, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")

@@ -14,8 +14,7 @@ from support.contracts.synthetic_space import synthetic_recording
 from aoe.measurement import Outcome
 from aoe.schedule import Choice, Configuration, Knob, Space
 from aoe.tuner.search import Trial
-from aoe.tuner.search.bayesian import SEEDS, BayesianSearch
-from aoe.tuner.search.candidates import Candidates
+from aoe.tuner.search.bayesian import SEEDS, BayesianSearch, Candidates
 from aoe.tuner.search.random_search import RandomSearch
 from aoe.tuner.search.surrogate import (
     GaussianProcess,

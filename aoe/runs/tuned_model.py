@@ -1,17 +1,50 @@
-"""Writes the tuned model of operators, and the records of its kernels beside it."""
+"""Writes the tuned model of a run, and the records of its kernels beside it."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.remembered import remembered_to_json
 from aoe.device.compiler import required_features
-from aoe.om.file import KernelUse
+from aoe.om.file import KernelUse, Manifest, write_offline_model
 from aoe.tasks.operators.chosen_kernel import ChosenKernel, lowest_precision
+from aoe.tuner.live_report import Phase
 from aoe.tuner.tune_context import TuneContext
-from aoe.tuner.tuned_model import write_tuned_model
 from aoe.validation.kernel_assembly import Assembly
 from aoe.validation.model_validator import ValidationResult
 from aoe.workload import workload_to_json
+
+
+def write_tuned_model(tuning: TuneContext, parts: Path, **own: Any) -> None:
+    """Write the tuned model of a run.
+
+    Args:
+        tuning: The run.
+        parts: Directory of what is in it.
+        own: Members of the `Manifest` that the run does not know: kernels, subgraphs, ...
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    target, model = tuning.machine.runner.target, tuning.subject.model
+    tuning.time.phases.begin(Phase.WRITE)
+    tuning.progress.step(f"writing {tuning.places.om_file}")
+    manifest: dict[str, Any] = {
+        "name": model.name,
+        "model_sha256": model.sha256,
+        "soc_version": target.soc_version,
+        "core_num": target.core_num,
+        "cpu_features": (),
+        "nchwc_block": tuning.machine.runner.device.channel_block(),
+        "versions": dict(tuning.machine.versions),
+        "operators": tuning.subject.operators,
+        "kernels": (),
+        "parts": {},
+        "streams": tuning.subject.streams,
+    }
+    write_offline_model(tuning.places.om_file, parts, Manifest(**manifest | own))
 
 
 def write_model(

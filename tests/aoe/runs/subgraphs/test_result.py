@@ -13,7 +13,7 @@ from aoe.graph.rewrites.layout import INTO_RULE
 from aoe.measurement import Measurement, Outcome
 from aoe.results.files import RepoOutcome
 from aoe.results.gains import Gain, GainKind
-from aoe.tasks.rewrites.gains import format_gain
+from aoe.runs.subgraphs.result import format_gain
 from aoe.tasks.rewrites.lookup import StrategyTrial, TunedSubgraph
 
 _TURNED = AppliedRule(rule=INTO_RULE.name, version=1, nodes=(0,))
