@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from aoebank.model.quarantine import Quarantine
     from aoebank.model.record import Alternative, Record
     from aoebank.model.resolution import Reader, Resolution, Tier
+    from aoebank.parameters.command import as_option, command_parameters
+    from aoebank.parameters.param import Param
     from aoebank.program import CommandGroup, Program, run_program
     from aoebank.quarantine.api import quarantine_add, quarantine_list, quarantine_remove
     from aoebank.quarantine.run import ListedEntry, QuarantineResult
@@ -145,6 +147,7 @@ __all__ = [
     "MergeVerdict",
     "OverviewResult",
     "PackResult",
+    "Param",
     "Program",
     "Provenance",
     "PruneResult",
@@ -176,7 +179,9 @@ __all__ = [
     "ValidateResult",
     "VerifyResult",
     "__version__",
+    "as_option",
     "blame",
+    "command_parameters",
     "compare_fingerprints",
     "convert",
     "current_environment",
@@ -272,6 +277,8 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "model.quarantine": "Quarantine",
     "model.record": "Alternative Record",
     "model.resolution": "Reader Resolution Tier",
+    "parameters.command": "as_option command_parameters",
+    "parameters.param": "Param",
     "program": "CommandGroup Program run_program",
     "quarantine.api": "quarantine_add quarantine_list quarantine_remove",
     "quarantine.run": "ListedEntry QuarantineResult",

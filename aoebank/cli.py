@@ -19,6 +19,7 @@ from typing import Annotated, Any, TypeAlias, get_origin
 import typer
 
 from aoebank.errors import UsageError
+from aoebank.parameters.command import as_option, command_parameters
 from aoebank.parameters.param import Param
 from aoebank.program import CommandGroup, HelpfulGroup, Program, run_program
 from aoebank.report.output import ColorMode, Report, emit, say, write_error, write_text
@@ -170,7 +171,7 @@ def _command(verb: Verb) -> Callable[..., int]:
     """Return the function typer calls: parameters of the public function, then the report's."""
     function = _load(verb.function)
     called = _load(verb.calls) if verb.calls else function
-    taken = {one.name: one for one in _parameters(function)}
+    taken = {one.name: one for one in command_parameters(function)}
     options = {**taken, **{name: _extra(name, param) for name, param in _extras(verb)}}
 
     def command(context: typer.Context, as_json: bool, **given: Any) -> int:
@@ -198,7 +199,7 @@ def _command(verb: Verb) -> Callable[..., int]:
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context),
-            *(_as_option(options[name]) for name in ordered),
+            *(as_option(options[name]) for name in ordered),
             Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=AsJson),
         ]
     )
@@ -258,22 +259,13 @@ def _load(place: str) -> Any:
     return getattr(import_module(f"aoebank.{module}"), name)
 
 
-def _parameters(function: Callable[..., Any]) -> Iterator[Parameter]:
-    """Yield the parameters the command line takes, each with its `Param` as annotation."""
-    names = import_module(function.__module__).__dict__
-    for parameter in inspect.signature(function).parameters.values():
-        hint = parameter.annotation
-        if isinstance(hint, str) and hint.startswith("Annotated["):
-            yield parameter.replace(annotation=eval(hint, names).__metadata__[0])
-
-
 def _bound(function: Callable[..., Any], values: Mapping[str, Any]) -> inspect.BoundArguments:
     """Return the arguments of a public function that the command line gave.
 
     Raises:
         UsageError: an option that has to be given is not.
     """
-    for parameter in _parameters(function):
+    for parameter in command_parameters(function):
         if parameter.annotation.expected and not values[parameter.name]:
             expected = parameter.annotation.expected
             raise UsageError(f"--{parameter.name}: not given", expected=expected)
@@ -281,35 +273,6 @@ def _bound(function: Callable[..., Any], values: Mapping[str, Any]) -> inspect.B
     names = bound.signature.parameters
     bound.arguments.update({name: values[name] for name in names if name in values})
     return bound
-
-
-def _as_option(parameter: Parameter) -> Parameter:
-    """Return a parameter as typer takes it."""
-    param: Param = parameter.annotation
-    if param.expected:
-        parameter = parameter.replace(default="")
-    if param.default is not Parameter.empty:
-        parameter = parameter.replace(default=param.default)
-    is_needed = parameter.default is Parameter.empty
-    is_list = get_origin(param.kind) is list
-    if parameter.kind is Parameter.VAR_POSITIONAL:
-        is_needed = param.is_needed
-    default = None if is_list else parameter.default
-    kind = param.kind | None if not is_needed and default is None else param.kind
-    told: dict[str, Any] = {"metavar": param.metavar, "help": param.help}
-    told |= {"min": param.least, "max": param.most}
-    if not is_needed:
-        told["show_default"] = default not in (None, "")
-    if param.is_argument:
-        info: Any = typer.Argument(**told)
-    else:
-        info = typer.Option(*(param.flags or (f"--{parameter.name.replace('_', '-')}",)), **told)
-    return Parameter(
-        parameter.name,
-        Parameter.KEYWORD_ONLY,
-        default=Parameter.empty if is_needed else default,
-        annotation=Annotated[kind, info],
-    )
 
 
 def _value(parameter: Parameter, value: Any) -> Any:

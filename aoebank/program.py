@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, TextIO
@@ -373,10 +372,9 @@ class HelpfulGroup(TyperGroup):
 
 
 class CommandGroup(HelpfulGroup):
-    """Commands that lie in a module each: `package.name`, with `command` or `group` in it.
+    """Commands that are made when they are called, see `load`.
 
     Attributes:
-        package: Where the modules are.
         summaries: First line of the help of each command by name: the list of commands needs
             no module.
         sections: Names of commands by heading; those of no section come first.
@@ -386,7 +384,6 @@ class CommandGroup(HelpfulGroup):
         notes: Further sections at the end of the program's help: heading and lines as they are.
     """
 
-    package: ClassVar[str]
     summaries: ClassVar[Mapping[str, str]]
     sections: ClassVar[Mapping[str, Sequence[str]]] = {}
     option_sections: ClassVar[Mapping[str, Sequence[str]]] = {}
@@ -414,7 +411,7 @@ class CommandGroup(HelpfulGroup):
     @classmethod
     def load(cls, name: str) -> Any:
         """Return the function of a command, or the `typer.Typer` of a group of commands."""
-        return load_command(cls.package, name)
+        raise NotImplementedError
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options under their headings, then the commands."""
@@ -466,12 +463,6 @@ def _sorted_into(
     found = {rest: [name for name in known if name not in placed]}
     found |= {title: [n for n in members if n in known] for title, members in sections.items()}
     return {title: members for title, members in found.items() if members}
-
-
-def load_command(package: str, name: str) -> Any:
-    """Return the function of a command, or the `typer.Typer` of a group of commands."""
-    module = import_module(f"{package}.{name.replace('-', '_')}")
-    return getattr(module, "group", None) or module.command
 
 
 def _alone(name: str, function: Any) -> typer.Typer:

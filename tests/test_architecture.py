@@ -41,6 +41,7 @@ CALLS_ANYTHING = {
     "aoe/tensorflow/watching.py": "methods of TensorFlow",
     "aoe/torch/": "functions and modules of the user and of PyTorch",
     "aoe/runs/configuration/options.py": "any function that is documented",
+    "aoebank/parameters/command.py": "functions that are commands",
     "aoebank/cli.py": "the public function of a verb, with the options that were given",
     "aoebank/formats/runtime_kb/": "a packer of as many numbers as a line has",
     "aoebank/report/html.py": "what pages call by name",

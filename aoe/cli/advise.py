@@ -7,25 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from aoe.cli.options import (
-    CoresOption,
-    FrameworkOption,
-    InputFiles,
-    InputSets,
-    JsonFlag,
-    OneShapeOption,
-    OperatorsOption,
-    PrecisionModeOption,
-    SeedOption,
-    SignatureOption,
-    WeightOption,
-    finish,
-    given_inputs,
-)
+from aoe.cli.command_options import OPTIONS
+from aoe.cli.options import profile_settings
 from aoe.errors import OptionError
-from aoe.settings import environment
+from aoe.runs.configuration.option import Option
 from aoebank import say
 
 if TYPE_CHECKING:
@@ -34,90 +19,54 @@ if TYPE_CHECKING:
     from aoebank import Report
 
 
-def command(
+def advise(
     model: Annotated[
         Path,
-        typer.Argument(
+        Option(
+            is_argument=True,
             help="A model file, an .om, or a directory of models.",
             metavar="MODEL|X.om|DIR",
-            show_default=False,
         ),
     ],
+    *,
     most: Annotated[
         int,
-        typer.Option(
-            "--most", min=0, metavar="N", help="Most edits tried, those about most lost time first."
-        ),
+        Option(least=0, metavar="N", help="Most edits tried, those about most lost time first."),
     ] = 12,
     actions: Annotated[
         list[str] | None,
-        typer.Option("--action", metavar="NAME", help="Try this action only; may be repeated."),
+        Option(flags=("--action",), metavar="NAME", help="Try this action only; may be repeated."),
     ] = None,
     tune_ops_file: Annotated[
         Path | None,
-        typer.Option(
-            "--tune_ops_file",
-            metavar="FILE",
-            help="Write the operators worth tuning, as AOE reads them.",
+        replace(
+            OPTIONS["tune_ops_file"], help="Write the operators worth tuning, as AOE reads them."
         ),
     ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write one self-contained HTML page here."),
-    ] = None,
-    framework: FrameworkOption = 5,
-    weight: WeightOption = None,
-    input_shape: OneShapeOption = None,
-    custom_ops_library: OperatorsOption = None,
-    require_signature: SignatureOption = None,
-    inputs: InputFiles = None,
-    input_sets: InputSets = None,
-    aicore_num: CoresOption = None,
-    precision_mode: PrecisionModeOption = None,
-    runs: Annotated[
-        int, typer.Option("--runs", min=1, metavar="N", help="Profiled runs per thread count.")
-    ] = 10,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Write no file, say which would be."),
-    ] = False,
-    seed: SeedOption = 0,
-    as_json: JsonFlag = False,
-) -> None:
+    html: Path | None,
+    options: Mapping[str, Any],
+    runs: Annotated[int, Option(least=1, metavar="N", help="Profiled runs per thread count.")] = 10,
+    dry_run: Annotated[bool, Option(help="Write no file, say which would be.")] = False,
+    seed: int,
+) -> Report:
     """Say what loses time in a model, why, and which actions help: each is tried first."""
-    from aoe.profiling.run import ProfileSettings
     from aoe.tuner.precision.settings import parse_precision
 
     how: dict[str, Any] = {
         "most": most,
         "actions": _known(actions or ()),
-        "precision": parse_precision(precision_mode),
+        "precision": parse_precision(options["precision_mode"]),
     }
-    settings = ProfileSettings(
-        model=model,
-        framework=framework,
-        weight=weight,
-        input_shape=input_shape,
-        operators=tuple(custom_ops_library or ()),
-        trusted=require_signature,
-        inputs=given_inputs(inputs, input_sets),
-        seed=seed,
-        threads=aicore_num,
-        runs=runs,
-        counts=False,
-        fusion=True,
-        env=environment(),
+    settings = profile_settings(
+        model, {**options, "seed": seed}, runs=runs, counts=False, fusion=True
     )
     written = _Written(tune_ops=tune_ops_file, html=html, is_dry_run=dry_run)
     found = _models_in(settings, written) if model.is_dir() else ()
     if found and found[0].path != model:
-        code = finish(_on_folder(settings, found, how, written), as_json=as_json)
-        if code:
-            raise typer.Exit(code)
-        return
+        return _on_folder(settings, found, how, written)
     if found:
         settings = replace(settings, framework=found[0].framework)
-    finish(_on_model(settings, how, written), as_json=as_json)
+    return _on_model(settings, how, written)
 
 
 def _known(actions: Sequence[str]) -> Sequence[str]:

@@ -7,22 +7,23 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import typer
 
 from aoe.cli.cann import ascend_target, hand_over, hand_over_to_atc
 from aoe.cli.command_options import COMMAND_OPTIONS
+from aoe.cli.commands import COMMANDS, EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
 from aoe.cli.elsewhere import warnings_of, without_atc_only, without_elsewhere
 from aoe.cli.errors import engine_of, run_app
 from aoe.cli.gdat_command import refuse_inference_options, split_script, tune_gradients
-from aoe.cli.help import EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
 from aoe.cli.options import (
     check_tuned_model,
     finish,
     given_configuration,
     given_inputs,
     is_given,
+    load_command,
     read_calibration,
     refuse_empty_paths,
     refuse_gradients,
@@ -30,7 +31,6 @@ from aoe.cli.options import (
     warn_of_subgraph_options,
     with_parameters,
 )
-from aoe.cli.registry import COMMANDS
 from aoe.errors import OptionError
 from aoe.settings import environment, parse_switch
 from aoe.tuner.mode import JobType
@@ -39,12 +39,16 @@ from aoebank import CommandGroup, say
 
 
 class _Commands(CommandGroup):
-    package = "aoe.cli"
-    summaries = COMMANDS
+    summaries: ClassVar = {name: row.summary for name, row in COMMANDS.items()}
     sections = SECTIONS
     option_sections = OPTION_SECTIONS
     examples = EXAMPLES
     notes = NOTES
+
+    @classmethod
+    def load(cls, name: str) -> Any:
+        """Return the function of a command as typer takes it."""
+        return load_command(name)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take options of CANN's AOE out, and give `--json` to the command it stands before.

@@ -8,19 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from aoe.cli.options import (
-    InputFiles,
-    InputSets,
-    JsonFlag,
-    OperatorsOption,
-    SeedOption,
-    SignatureOption,
-    finish,
-    given_inputs,
-)
+from aoe.cli.options import given_inputs
 from aoe.errors import OptionError, RunError
+from aoe.runs.configuration.option import Option
 from aoe.settings import accept_busy, environment, lock_path
 from aoe.workload import shapes_text
 from aoebank import say
@@ -31,47 +21,54 @@ if TYPE_CHECKING:
     from aoe.execute.tasks import ModelComparison
     from aoe.om.file import Manifest
     from aoe.ort.inputs import InputSet
+    from aoebank import Report
 
 _TIMEOUT_S = 1800.0
 _LARGE_S = 120.0
 """Large models are loaded in turns: after this, as many pairs as an interval needs will do."""
 
 
-def command(
-    model: Annotated[Path, typer.Argument(help="An .om or .onnx file.")],
+def benchmark(
+    model: Annotated[Path, Option(is_argument=True, help="An .om or .onnx file.")],
+    *,
     versus: Annotated[
         Path | None,
-        typer.Option(
-            "--vs",
+        Option(
+            flags=("--vs",),
             help="Compare with this .om or .onnx; default for an .om is the "
             "untuned model inside it.",
         ),
     ] = None,
-    pairs: Annotated[int, typer.Option("--pairs", min=6, help="Most pairs of runs.")] = 100,
+    pairs: Annotated[int, Option(least=6, help="Most pairs of runs.")] = 100,
     threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="Threads; default is every usable core.")
+        int | None, Option(least=1, help="Threads; default is every usable core.")
     ] = None,
     streams: Annotated[
         int,
-        typer.Option(
-            "--streams",
-            min=1,
+        Option(
+            least=1,
             help="Callers at the same time, of one thread each unless --threads says more: "
             "runs in a second are compared.",
         ),
     ] = 1,
     input_shape: Annotated[
         str | None,
-        typer.Option("--input_shape", help="For .onnx files with open shapes, or one of an .om."),
+        Option(
+            flags=("--input_shape",), help="For .onnx files with open shapes, or one of an .om."
+        ),
     ] = None,
-    custom_ops_library: OperatorsOption = None,
-    require_signature: SignatureOption = None,
-    inputs: InputFiles = None,
-    input_sets: InputSets = None,
-    seed: SeedOption = 0,
-    as_json: JsonFlag = False,
-) -> None:
-    """Time a model against another one, interleaved, with a confidence interval."""
+    custom_ops_library: list[Path] | None,
+    require_signature: Path | None,
+    input_files: list[str] | None,
+    input_sets: Path | None,
+    seed: int,
+) -> Report:
+    """Time a model against another one, interleaved, with a confidence interval.
+
+    Raises:
+        OptionError: there is nothing to compare with.
+        AoeError: a model cannot be read, or not be run here.
+    """
     from aoe.device.toolchain import Toolchain
     from aoe.execute.runner import Runner
     from aoe.execute.tasks import ComparisonTerms
@@ -90,7 +87,7 @@ def command(
             expected="an .om, which has its untuned model inside, or --vs",
             hint=f"aoe benchmark {shlex.quote(str(model))} --vs OTHER.onnx",
         )
-    sets = given_inputs(inputs, input_sets)
+    sets = given_inputs(input_files, input_sets)
     first = next(iter(sets), None)
     sweep_scratch()
     with ScratchFolder("bench") as scratch:
@@ -129,7 +126,7 @@ def command(
                 inputs=ModelInputs(sets=sets, seed=seed),
                 terms=ComparisonTerms(streams=streams),
             )
-    report = BenchmarkReport(
+    return BenchmarkReport(
         model=model,
         baseline=name,
         threads=target.core_num,
@@ -138,7 +135,6 @@ def command(
         precision=tuned.precision,
         baseline_precision=baseline.precision,
     )
-    finish(report, as_json=as_json)
 
 
 def model_part(

@@ -4,118 +4,83 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from aoe.cli.command_options import OPTIONS
 from aoe.cli.errors import engine_of
-from aoe.cli.options import (
-    AccuracyOption,
-    BatchSizesOption,
-    CalibrationOption,
-    CoresOption,
-    DynamicDimsOption,
-    FrameworkOption,
-    ImageSizesOption,
-    InputFiles,
-    InputSets,
-    InputShapeOption,
-    JsonFlag,
-    MixListOption,
-    OperatorsOption,
-    OutNodesOption,
-    PrecisionModeOption,
-    QuietFlag,
-    ShapesFromOption,
-    SocVersionOption,
-    StrictOption,
-    WeightOption,
-    given_inputs,
-    given_precision,
-)
+from aoe.cli.options import given_inputs, read_calibration
 from aoe.errors import OptionError
 from aoe.folders.scratch import ScratchFolder
 from aoe.results.files import BANK_FOLDER, bank_of_results
+from aoe.runs.configuration.option import Option
 from aoe.settings import environment, with_bank
 from aoe.tuner.mode import CacheMode, JobType, TuneSettings
 from aoe.tuner.parts import EngineParts
 from aoebank import say
 
 
-def command(
+def compile_model(
     context: typer.Context,
-    model: Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="Model file.")],
-    output: Annotated[
-        Path, typer.Option("--output", metavar="NAME", help="The .om file; .om may be left out.")
-    ],
-    framework: FrameworkOption = 5,
-    weight: WeightOption = None,
-    input_shape: InputShapeOption = None,
-    shapes_from: ShapesFromOption = None,
-    dynamic_batch_size: BatchSizesOption = None,
-    dynamic_image_size: ImageSizesOption = None,
-    dynamic_dims: DynamicDimsOption = None,
-    out_nodes: OutNodesOption = None,
-    custom_ops_library: OperatorsOption = None,
-    inputs: InputFiles = None,
-    input_sets: InputSets = None,
-    soc_version: SocVersionOption = None,
-    aicore_num: CoresOption = None,
-    precision_mode: PrecisionModeOption = None,
-    modify_mixlist: MixListOption = None,
-    accuracy: AccuracyOption = None,
-    calibration: CalibrationOption = None,
-    strict_fp32: StrictOption = False,
+    *,
+    model: Annotated[Path, OPTIONS["model"]],
+    output: Annotated[Path, Option(metavar="NAME", help="The .om file; .om may be left out.")],
+    options: Mapping[str, Any],
     op_bank_path: Annotated[
         Path | None,
-        typer.Option("--op_bank_path", metavar="DIR", help="Bank; default is as for tuning."),
+        Option(flags=("--op_bank_path",), metavar="DIR", help="Bank; default is as for tuning."),
     ] = None,
     mdl_bank_path: Annotated[
         Path | None,
-        typer.Option(
-            "--mdl_bank_path",
+        Option(
+            flags=("--mdl_bank_path",),
             metavar="DIR",
             help="Bank of subgraphs; the same as --op_bank_path.",
         ),
     ] = None,
     op_compiler_cache_mode: Annotated[
         CacheMode,
-        typer.Option(
-            "--op_compiler_cache_mode",
+        Option(
+            flags=("--op_compiler_cache_mode",),
             help="Take compiled kernels and keep new ones (enable), neither (disable), or compile "
             "anew and keep (force).",
         ),
     ] = CacheMode.ENABLE,
     op_compiler_cache_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--op_compiler_cache_dir",
+        Option(
+            flags=("--op_compiler_cache_dir",),
             metavar="DIR",
             help="Where compiled kernels are; a directory of tuning results is the bank, too.",
         ),
     ] = None,
     aoe_mode: Annotated[
         str | None,
-        typer.Option(
-            "--aoe_mode", metavar="MODE", help="Tune first: 1 (or sgat), 2 (or opat), or both."
+        Option(
+            flags=("--aoe_mode",),
+            metavar="MODE",
+            help="Tune first: 1 (or sgat), 2 (or opat), or both.",
         ),
     ] = None,
     reports: Annotated[
         Path | None,
-        typer.Option(
-            "--reports",
-            metavar="DIR",
-            help="Leave the reports of the run there; else there are none.",
-        ),
+        Option(metavar="DIR", help="Leave the reports of the run there; else there are none."),
     ] = None,
-    quiet: QuietFlag = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Convert a model with what a bank has for it; nothing is tried or measured."""
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Convert a model with what a bank has for it; nothing is tried or measured.
+
+    Raises:
+        OptionError: options that cannot be meant together.
+        AoeError: the model cannot be converted.
+        AoebankError: the bank cannot be used.
+    """
     from aoe.cli.tune_command import run_tuning
-    from aoe.entry.outputs import parse_out_nodes
-    from aoe.runs.given_cases import given_cases
+    from aoe.runs.configuration.resolving import configure_call, settings_of
 
     engine = engine_of(context)
     if aoe_mode is None:  # tuning makes a bank that is missing
@@ -134,48 +99,34 @@ def command(
             env = with_bank(env, bank)
         elif bank is not None:  # which has to be there
             env = {**env, "TUNE_BANK_PATH": str(bank.resolve())}
-        cases = given_cases(
-            input_shape or (),
-            batch_size=dynamic_batch_size,
-            image_size=dynamic_image_size,
-            dims=dynamic_dims,
-            log=shapes_from,
+        cache = {
+            "op_compiler_cache_mode": op_compiler_cache_mode,
+            "op_compiler_cache_dir": op_compiler_cache_dir,
+        }
+        settings = settings_of(
+            model,
+            {**options, **cache},
+            configure_call(options),
+            inputs=given_inputs(options["input_files"], options["input_sets"]),
+            calibration=read_calibration(options["calibration"]),
         )
-        settings = TuneSettings(
-            model=model,
-            framework=framework,
-            weight=weight,
-            job_types=_looked_up(
-                env, soc_version, engine, is_range=cases["shape_range"] is not None
-            )
+        settings = replace(
+            settings,
+            job_types=_looked_up(env, settings, engine)
             if aoe_mode is None
             else _tuned_first(aoe_mode),
-            **cases,
-            out_nodes=parse_out_nodes(out_nodes),
-            operators=tuple(custom_ops_library or ()),
-            inputs=given_inputs(inputs, input_sets),
             output=output if output.suffix == ".om" else output.with_name(f"{output.name}.om"),
             reports=scratch if reports is None else reports,
             reports_stay=reports is not None,
-            soc_version=soc_version,
-            core_num=aicore_num,
-            precision=given_precision(
-                precision_mode,
-                modify_mixlist,
-                strict=strict_fp32,
-                accuracy=accuracy,
-                calibration=calibration,
-            ),
             lookup_only=aoe_mode is None,
-            cache_mode=op_compiler_cache_mode,
-            cache_dir=op_compiler_cache_dir,
             bank_made_of=op_compiler_cache_dir if bank == made else None,
         )
         run_tuning(settings, as_json=as_json, shown=not quiet, env=env, engine=engine)
+    return 0
 
 
 def _looked_up(
-    env: Mapping[str, str], soc_version: str | None, engine: EngineParts, *, is_range: bool
+    env: Mapping[str, str], settings: TuneSettings, engine: EngineParts
 ) -> tuple[JobType, ...]:
     """Return the modes that look up: those whose tasks the bank may know for the target.
 
@@ -186,9 +137,9 @@ def _looked_up(
     from aoe.tuner.reuse.earlier import looked_up_kinds
     from aoebank import Bank
 
-    _, target = engine.resolve_target(soc_version, None)
+    _, target = engine.resolve_target(settings.soc_version, None)
     kinds = looked_up_kinds(Bank(bank_root(env, Path.cwd(), writes=False)), target.soc_version)
-    return tuple(job for job in kinds if KINDS[job].range_mode or not is_range)
+    return tuple(job for job in kinds if KINDS[job].range_mode or settings.shape_range is None)
 
 
 def _tuned_first(aoe_mode: str) -> tuple[JobType, ...]:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aoe.cli.errors import engine_of
-from aoe.cli.options import JsonFlag, QuietFlag
 from aoe.errors import ModelNotFoundError
+from aoe.runs.configuration.option import Option
 from aoe.settings import environment, with_bank
 from aoe.tuner.mode import TuneSettings
 
@@ -27,14 +27,15 @@ _SEED = 0
 _BIAS_SCALE = 0.1
 
 
-def command(
+def demo(
     context: typer.Context,
-    output: Annotated[
-        Path, typer.Option("--output", help="Directory for everything the demo writes.")
-    ] = Path("aoe_demo"),
-    quiet: QuietFlag = False,
-    as_json: JsonFlag = False,
-) -> None:
+    *,
+    output: Annotated[Path, Option(help="Directory for everything the demo writes.")] = Path(
+        "aoe_demo"
+    ),
+    quiet: bool,
+    as_json: bool,
+) -> int:
     """Tune AlexNet for this CPU and show the bank that comes of it (under two minutes)."""
     from aoe.cli.tune_command import run_tuning
     from aoe.runs.configuration.resolving import configure, configured
@@ -54,13 +55,14 @@ def command(
         settings, as_json=as_json, shown=not quiet, env=bank, engine=engine_of(context)
     )
     if as_json:
-        return
+        return 0
     typer.echo("\nthe bank it wrote (aoebank ls):")
     _list_bank(result.bank)
     typer.echo("\nnext:")
     typer.echo(f"  aoe run {result.om_file} --input random")
     typer.echo(f"  aoe benchmark {result.om_file} --vs {settings.model}")
     typer.echo(f"  aoebank show {_first_record(result.bank)} {result.bank}")
+    return 0
 
 
 def shipped_model() -> Path:

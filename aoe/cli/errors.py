@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from aoe.cli.registry import COMMANDS, WRITES_BANK
+from aoe.cli.commands import COMMANDS
 from aoe.errors import EngineNotInstalledError, RunError
 from aoe.tuner.parts import REAL_ENGINE, EngineParts
 from aoebank import AoebankError, Program, run_program
@@ -47,7 +47,7 @@ def run_app(
 def _interrupted(arguments: Sequence[str]) -> str:
     """Return the message for an interrupted call."""
     name = next(iter(arguments), "")
-    if name in COMMANDS and name not in WRITES_BANK:
+    if name in COMMANDS and not COMMANDS[name].writes_bank:
         return "interrupted"
     return "interrupted: what was found so far is in the bank"
 

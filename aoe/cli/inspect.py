@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from aoe.cli.options import (
-    InputFiles,
-    InputSets,
-    JsonFlag,
-    OperatorsOption,
-    SignatureOption,
-    finish,
-    given_inputs,
-)
+from aoe.cli.command_options import OPTIONS
+from aoe.cli.options import given_inputs
 from aoe.errors import OptionError
+from aoe.runs.configuration.option import Option
 from aoe.settings import environment
 from aoebank import say
 
@@ -24,32 +17,30 @@ if TYPE_CHECKING:
     from aoe.om.file import Head, Manifest
     from aoe.profiling.comparing import ComparedProfiles
     from aoe.results.gradients import GdatReport
+    from aoebank import Report
 
 
-def command(
+def inspect(
     file: Annotated[
-        Path, typer.Argument(help="An .om, or an aoe_result_gdat_<timestamp>_pid<N>.json.")
+        Path,
+        Option(is_argument=True, help="An .om, or an aoe_result_gdat_<timestamp>_pid<N>.json."),
     ],
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Write one self-contained HTML page here.")
-    ] = None,
+    *,
+    html: Annotated[Path | None, replace(OPTIONS["html"], metavar=None)] = None,
     times: Annotated[
-        bool,
-        typer.Option("--times", help="Run an .om here, untuned and tuned: where does time go now?"),
+        bool, Option(help="Run an .om here, untuned and tuned: where does time go now?")
     ] = False,
-    inputs: InputFiles = None,
-    input_sets: InputSets = None,
-    custom_ops_library: OperatorsOption = None,
-    require_signature: SignatureOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --html: write nothing, say what would be.")
-    ] = False,
-    as_json: JsonFlag = False,
-) -> None:
+    input_files: list[str] | None,
+    input_sets: Path | None,
+    custom_ops_library: list[Path] | None,
+    require_signature: Path | None,
+    dry_run: Annotated[bool, Option(help="With --html: write nothing, say what would be.")] = False,
+) -> Report:
     """Show what is in a tuned model, or the timeline before and after gradient tuning.
 
-    The page shows the graph, or the timeline, before and after tuning. Nothing in a tuned model is
-    run, unless --times asks for it.
+    Raises:
+        OptionError: an option is of the other kind of file, or the page would overwrite the file.
+        AoeError: the file cannot be read, or nobody trusted has signed it.
     """
     if file.suffix == ".om":
         _check_page(file, html, "the tuned model")
@@ -61,13 +52,12 @@ def command(
             compared = compare_tuned(
                 file,
                 environment(),
-                inputs=given_inputs(inputs, input_sets),
+                inputs=given_inputs(input_files, input_sets),
                 operators=tuple(custom_ops_library or ()),
                 trusted=require_signature,
                 tell=lambda text: say(f"warning: {text}"),
             )
-        _inspect_model(file, head, signer, html, compared, dry_run=dry_run, as_json=as_json)
-        return
+        return _inspected_model(file, head, signer, html, compared, dry_run=dry_run)
     if times or require_signature is not None:
         option = "--times" if times else "--require_signature"
         raise OptionError(option, "is of tuned models", got=file, expected="an .om")
@@ -79,8 +69,7 @@ def command(
     if html is not None:
         _write_page(report, html, dry_run=dry_run)
     written = () if html is None else (html,)
-    timelines = TimelineReport(file=file, report=report, written=written, is_dry_run=dry_run)
-    finish(timelines, as_json=as_json)
+    return TimelineReport(file=file, report=report, written=written, is_dry_run=dry_run)
 
 
 def _read(file: Path, trusted: Path | None) -> tuple[Head, str]:
@@ -95,7 +84,7 @@ def _check_page(file: Path, html: Path | None, what: str) -> None:
         raise OptionError("--html", f"would overwrite {what}", got=html)
 
 
-def _inspect_model(
+def _inspected_model(
     file: Path,
     head: Head,
     signer: str,
@@ -103,13 +92,12 @@ def _inspect_model(
     compared: ComparedProfiles | None,
     *,
     dry_run: bool,
-    as_json: bool,
-) -> None:
+) -> Report:
     from aoe.report.tuned_model import TunedModelReport
 
     if html is not None:
         _write_graphs(file, head.manifest, html, compared, dry_run=dry_run)
-    report = TunedModelReport(
+    return TunedModelReport(
         file=file,
         manifest=head.manifest,
         written=() if html is None else (html,),
@@ -118,7 +106,6 @@ def _inspect_model(
         is_signed=head.signature is not None,
         signer=signer,
     )
-    finish(report, as_json=as_json)
 
 
 def _write_graphs(

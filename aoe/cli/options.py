@@ -2,63 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from inspect import Parameter, signature
+from importlib import import_module
+from inspect import Parameter, Signature, signature
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from aoe.cli.command_options import COMMAND_OPTIONS
+from aoe.cli.command_options import COMMAND_OPTIONS, OPTIONS
+from aoe.cli.commands import COMMANDS, Command
 from aoe.errors import OptionError
 from aoe.runs.configuration.option import Option
 from aoe.runs.configuration.options import SETTINGS
 from aoe.settings import environment
-from aoebank import Report, emit, say
+from aoebank import Report, as_option, command_parameters, emit, say
 
 if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
+    from aoe.profiling.run import ProfileSettings
     from aoe.runs.configuration.resolving import RunConfiguration
     from aoe.tuner.precision.settings import PrecisionSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def flag(name: str, **changes: Any) -> Any:
-    """Return the flag of an option of the table, as typer takes it.
-
-    Args:
-        name: Of the row.
-        changes: Members of the row that are others in a command, such as its default in words.
-    """
-    return _flag(replace(COMMAND_OPTIONS[name], **changes))
-
-
-def _flag(row: Option) -> Any:
-    return typer.Option(
-        *row.flags,
-        metavar=row.metavar,
-        min=row.least,
-        max=row.most,
-        help=row.cli_help or None,
-        hidden=row.hidden,
-    )
-
-
-def parameter(row: Option) -> Parameter:
-    """Return an option of the table as a parameter of a command."""
-    is_open = row.cli_default is None or get_origin(row.cli) is list
-    kind = row.cli | None if is_open else row.cli
-    default = None if is_open else row.cli_default
-    return Parameter(
-        row.name,
-        Parameter.KEYWORD_ONLY,
-        default=default,
-        annotation=Annotated[kind, _flag(row)],
-    )
 
 
 def with_parameters(rows: Iterable[Option]) -> Callable[[F], F]:
@@ -67,62 +35,47 @@ def with_parameters(rows: Iterable[Option]) -> Callable[[F], F]:
     def decorated(command: F) -> F:
         known = signature(command, eval_str=True)
         own = [one for one in known.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
-        every = [*own, *map(parameter, rows)]
+        every = [*own, *(as_option(_parameter(row)) for row in rows)]
         command.__signature__ = known.replace(parameters=every)  # type: ignore[attr-defined]
         return command
 
     return decorated
 
 
-JsonFlag = Annotated[bool, flag("as_json")]
-QuietFlag = Annotated[bool, flag("quiet")]
-SeedOption = Annotated[int, flag("seed")]
-FrameworkOption = Annotated[int, flag("framework")]
-CoresOption = Annotated[int | None, flag("aicore_num")]
-TrialsOption = Annotated[int, flag("trials")]
-WeightOption = Annotated[Path | None, flag("weight")]
-InputShapeOption = Annotated[list[str] | None, flag("input_shape")]
-BatchSizesOption = Annotated[str | None, flag("dynamic_batch_size")]
-ImageSizesOption = Annotated[str | None, flag("dynamic_image_size")]
-DynamicDimsOption = Annotated[str | None, flag("dynamic_dims")]
-OutNodesOption = Annotated[str | None, flag("out_nodes")]
-OperatorsOption = Annotated[list[Path] | None, flag("custom_ops_library")]
-ShapesFromOption = Annotated[Path | None, flag("shapes_from")]
-SocVersionOption = Annotated[str | None, flag("soc_version")]
-InputFiles = Annotated[list[str] | None, flag("input_files")]
-InputSets = Annotated[Path | None, flag("input_sets")]
-BaseResultOption = Annotated[Path | None, flag("base_result")]
-ScriptOption = Annotated[Path | None, flag("script")]
-ScriptArguments = Annotated[list[str] | None, flag("script_argument")]
-WorldOption = Annotated[int | None, flag("world")]
-LossNameOption = Annotated[str | None, flag("loss_name")]
-PrecisionModeOption = Annotated[str | None, flag("precision_mode")]
-MixListOption = Annotated[Path | None, flag("modify_mixlist")]
-AccuracyOption = Annotated[str | None, flag("accuracy")]
-CalibrationOption = Annotated[Path | None, flag("calibration")]
-StrictOption = Annotated[bool, flag("strict_fp32")]
-DeviceOption = Annotated[str | None, flag("device")]
-ConfigOption = Annotated[Path | None, flag("config")]
-Threads = Annotated[
-    int | None,
-    typer.Option("--threads", min=1, help="Threads; default is what the model was tuned for."),
-]
-OneShapeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--input_shape",
-        metavar="SHAPES",
-        help="Shapes of inputs the model leaves open, or those of one case an .om holds.",
-    ),
-]
-SignatureOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--require_signature",
-        metavar="SIGNERS",
-        help="Refuse an .om that none of these has signed; ssh-keygen(1) has the form of the file.",
-    ),
-]
+def _parameter(row: Option) -> Parameter:
+    return Parameter(row.name, Parameter.KEYWORD_ONLY, default=None, annotation=row)
+
+
+def load_command(name: str) -> Callable[..., int]:
+    """Return the function of a command as typer takes it; it returns the exit code.
+
+    Parameters of its row's function are its options; `options` stands for several of them,
+    `context` is given if it asks for that.
+    """
+    row = COMMANDS[name]
+    module, _, member = row.function.partition(":")
+    function = getattr(import_module(f"aoe.cli.{module}"), member)
+    has = signature(function).parameters
+    declared = [*command_parameters(function, {**OPTIONS, "options": Option()})]
+    parameters = [
+        *(one for own in declared for one in (_group(row) if own.name == "options" else (own,))),
+        *(() if "as_json" in has else (_parameter(OPTIONS["as_json"]),)),
+    ]
+
+    def command(context: typer.Context, **given: Any) -> int:
+        values = {**given, "context": context, "options": {one: given[one] for one in row.options}}
+        made = function(**{one: value for one, value in values.items() if one in has})
+        return made if isinstance(made, int) else finish(made, as_json=given["as_json"])
+
+    context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    command.__signature__ = Signature([context, *map(as_option, parameters)])  # type: ignore[attr-defined]
+    command.__doc__ = f"{row.help or row.summary}\n\n{row.details}".strip()
+    return command
+
+
+def _group(row: Command) -> Iterator[Parameter]:
+    yield from (_parameter(OPTIONS[name]) for name in row.options)
+
 
 _LOG_LEVELS = ("debug", "info", "warning", "error", "null")
 _TELLING = ("debug", "info")
@@ -231,7 +184,7 @@ def refuse_empty_paths(arguments: Sequence[str]) -> None:
     Raises:
         OptionError: a path is one, which would stand for the working directory.
     """
-    rows = (row for row in COMMAND_OPTIONS.values() if row.cli in (Path, list[Path]))
+    rows = (row for row in COMMAND_OPTIONS.values() if row.kind in (Path, list[Path]))
     names = {name for row in rows for name in row.flags}
     for word, following in pairwise((*arguments, "the end")):
         name, equals, value = word.partition("=")
@@ -243,7 +196,7 @@ def warn_of_subgraph_options(options: Mapping[str, Any]) -> None:
     """Say which options of subgraph tuning are given in a run without it."""
     for name in ("nonhomo_split", "tune_optimization_level", "anonymous"):
         row = COMMAND_OPTIONS[name]
-        if options[name] != row.default:
+        if options[name] != row.initial:
             say(
                 f"warning: {row.option} changes nothing here: "
                 "it is for subgraph tuning (--job_type=1, or 1,2)"
@@ -321,6 +274,25 @@ def given_inputs(files: list[str] | None, directory: Path | None) -> tuple[Input
     if files:
         raise OptionError("--inputs", "given together with --input", got=files[0])
     return read_input_sets(directory)
+
+
+def profile_settings(model: Path, options: Mapping[str, Any], **of_command: Any) -> ProfileSettings:
+    """Return the settings of a profile from its options, by name in the table."""
+    from aoe.profiling.run import ProfileSettings
+
+    return ProfileSettings(
+        model=model,
+        framework=options["framework"],
+        weight=options["weight"],
+        input_shape=options["one_shape"],
+        operators=tuple(options["custom_ops_library"] or ()),
+        trusted=options["require_signature"],
+        inputs=given_inputs(options["input_files"], options["input_sets"]),
+        seed=options["seed"],
+        threads=options["aicore_num"],
+        env=environment(),
+        **of_command,
+    )
 
 
 def finish(report: Report, *, as_json: bool) -> int:

@@ -2,120 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from aoe.cli.options import (
-    CoresOption,
-    FrameworkOption,
-    InputFiles,
-    InputSets,
-    JsonFlag,
-    OneShapeOption,
-    OperatorsOption,
-    SeedOption,
-    SignatureOption,
-    WeightOption,
-    finish,
-    given_inputs,
-)
+from aoe.cli.options import profile_settings
 from aoe.errors import OptionError
-from aoe.settings import environment
+from aoe.runs.configuration.option import Option
 from aoebank import say
 
 if TYPE_CHECKING:
     from aoe.profiling.figures import ProfiledModel
+    from aoebank import Report
 
 
-def command(
-    model: Annotated[
-        Path | None, typer.Argument(help="A model file, or an .om.", show_default=False)
-    ] = None,
+def profile(
+    model: Annotated[Path | None, Option(is_argument=True, help="A model file, or an .om.")] = None,
+    *,
     compare: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(
-            "--compare",
+        Option(
             metavar="A B",
             help="Instead of a model: two profiles written with --json, before and after.",
         ),
     ] = None,
-    framework: FrameworkOption = 5,
-    weight: WeightOption = None,
-    input_shape: OneShapeOption = None,
-    custom_ops_library: OperatorsOption = None,
-    require_signature: SignatureOption = None,
-    inputs: InputFiles = None,
-    input_sets: InputSets = None,
-    aicore_num: CoresOption = None,
+    options: Mapping[str, Any],
     runs: Annotated[
-        int, typer.Option("--runs", min=1, metavar="N", help="Runs for each number of threads.")
+        int, Option(least=1, metavar="N", help="Runs for each number of threads.")
     ] = 10,
     fewer_threads: Annotated[
         bool,
-        typer.Option(
-            "--threads_that_pay/--one_thread_count",
+        Option(
+            flags=("--threads_that_pay/--one_thread_count",),
             help="Run it with fewer threads, too, to see which number pays.",
         ),
     ] = True,
     warm: Annotated[
-        bool,
-        typer.Option(
-            "--warm", help="Time the slowest operators alone, too, operands in the caches."
-        ),
+        bool, Option(help="Time the slowest operators alone, too, operands in the caches.")
     ] = False,
     fusion: Annotated[
-        bool,
-        typer.Option(
-            "--fusion", help="Say where AOE's classes of fusions apply, and what stopped them."
-        ),
+        bool, Option(help="Say where AOE's classes of fusions apply, and what stopped them.")
     ] = False,
     trace: Annotated[
-        Path | None,
-        typer.Option("--trace", metavar="FILE", help="Write one run for ui.perfetto.dev."),
+        Path | None, Option(metavar="FILE", help="Write one run for ui.perfetto.dev.")
     ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write one self-contained HTML page here."),
-    ] = None,
+    html: Path | None,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="With --trace or --html: write nothing, say what would be."),
+        bool, Option(help="With --trace or --html: write nothing, say what would be.")
     ] = False,
-    seed: SeedOption = 0,
-    as_json: JsonFlag = False,
-) -> None:
+    seed: int,
+) -> Report:
     """Show where the time of a model goes, operator by operator, and how much is lost."""
     _check(model, compare, trace)
     if compare is not None:
-        _compare(compare, html, dry_run=dry_run, as_json=as_json)
-        return
+        return _compared(compare, html, dry_run=dry_run)
     assert model is not None
-    from aoe.profiling.run import ProfileSettings, profile_file
+    from aoe.profiling.run import profile_file
     from aoe.report.profiles import ProfileReport
 
-    settings = ProfileSettings(
-        model=model,
-        framework=framework,
-        weight=weight,
-        input_shape=input_shape,
-        operators=tuple(custom_ops_library or ()),
-        trusted=require_signature,
-        inputs=given_inputs(inputs, input_sets),
-        seed=seed,
-        threads=aicore_num,
-        runs=runs,
-        sweeps=fewer_threads,
-        warm=warm,
-        fusion=fusion,
-        env=environment(),
+    settings = profile_settings(
+        model, {**options, "seed": seed}, runs=runs, sweeps=fewer_threads, warm=warm, fusion=fusion
     )
-    profile = profile_file(settings, lambda text: say(f"warning: {text}"))
+    found = profile_file(settings, lambda text: say(f"warning: {text}"))
     if not dry_run:
-        _write(profile, trace, html)
+        _write(found, trace, html)
     written = tuple(file for file in (trace, html) if file is not None)
-    finish(ProfileReport(profile=profile, written=written, is_dry_run=dry_run), as_json=as_json)
+    return ProfileReport(profile=found, written=written, is_dry_run=dry_run)
 
 
 def _check(model: Path | None, compare: tuple[Path, Path] | None, trace: Path | None) -> None:
@@ -134,7 +86,7 @@ def _check(model: Path | None, compare: tuple[Path, Path] | None, trace: Path | 
         raise OptionError("--trace", "is of one profile, not of two", got=trace)
 
 
-def _compare(files: tuple[Path, Path], html: Path | None, *, dry_run: bool, as_json: bool) -> None:
+def _compared(files: tuple[Path, Path], html: Path | None, *, dry_run: bool) -> Report:
     from aoe.profiling.comparing import compare_profiles
     from aoe.profiling.document import read_profile
     from aoe.report.profiles import ProfileComparisonReport
@@ -148,10 +100,9 @@ def _compare(files: tuple[Path, Path], html: Path | None, *, dry_run: bool, as_j
         from aoe.results.files import write_text
 
         write_text(html, render_comparison(compared))
-    report = ProfileComparisonReport(
+    return ProfileComparisonReport(
         compared=compared, written=() if html is None else (html,), is_dry_run=dry_run
     )
-    finish(report, as_json=as_json)
 
 
 def _write(profile: ProfiledModel, trace: Path | None, html: Path | None) -> None:

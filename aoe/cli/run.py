@@ -7,42 +7,33 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from aoe.cli.options import (
-    InputFiles,
-    JsonFlag,
-    OperatorsOption,
-    SeedOption,
-    SignatureOption,
-    Threads,
-    finish,
-    given_inputs,
-)
+from aoe.cli.options import given_inputs
 from aoe.errors import OutputError
+from aoe.runs.configuration.option import Option
 from aoebank import say
 
 if TYPE_CHECKING:
     import numpy as np
 
     from aoe.report.answers import Output
+    from aoebank import Report
 
     Array = np.ndarray[Any, Any]
 
 
-def command(
-    om: Annotated[Path, typer.Argument(help="Tuned model, an .om file.")],
-    inputs: InputFiles = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="Directory for the results, NAME.npy each.")
+def run(
+    om: Annotated[Path, Option(is_argument=True, help="Tuned model, an .om file.")],
+    *,
+    input_files: list[str] | None,
+    output: Annotated[Path | None, Option(help="Directory for the results, NAME.npy each.")] = None,
+    custom_ops_library: list[Path] | None,
+    require_signature: Path | None,
+    threads: Annotated[
+        int | None, Option(least=1, help="Threads; default is what the model was tuned for.")
     ] = None,
-    custom_ops_library: OperatorsOption = None,
-    require_signature: SignatureOption = None,
-    threads: Threads = None,
-    seed: SeedOption = 0,
-    as_json: JsonFlag = False,
-) -> None:
-    """Run a tuned model once and say what came out: this runs the native code in it."""
+    seed: int,
+) -> Report:
+    """Run a tuned model once and say what came out."""
     import aoe
     from aoe.ort.inputs import ModelInputs
     from aoe.ort.sessions import run_session
@@ -57,7 +48,7 @@ def command(
             custom_ops_library=custom_ops_library or (),
             trusted_keys=require_signature,
         )
-        given = ModelInputs(sets=given_inputs(inputs, None), seed=seed)
+        given = ModelInputs(sets=given_inputs(input_files, None), seed=seed)
         feed = given.first(model.session if given.sets else model.example_session)
         session = model.session_for({name: array.shape for name, array in feed.items()})
     results = run_session(session, feed)
@@ -65,14 +56,13 @@ def command(
     arrays = [pair for named in zip(names, results, strict=True) for pair in _arrays(*named)]
     if output is not None:
         _save(output, arrays)
-    report = RunReport(
+    return RunReport(
         om=om,
         kernels=model.manifest.kernel_count,
         outputs=tuple(_describe(name, array) for name, array in arrays),
         fallback_reason=model.fallback_reason,
         precision=model.manifest.precision,
     )
-    finish(report, as_json=as_json)
 
 
 def _say(message: Warning | str, *_: object, **__: object) -> None:

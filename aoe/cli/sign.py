@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from aoe.runs.configuration.option import Option
 
-from aoe.cli.options import JsonFlag, finish
+if TYPE_CHECKING:
+    from aoebank import Report
 
 
-def command(
-    om: Annotated[Path, typer.Argument(help="Tuned model, an .om file.")],
-    key: Annotated[
-        Path,
-        typer.Option(
-            "--key", metavar="KEY", show_default=False, help="SSH key, or the public half of one."
-        ),
-    ],
+def sign(
+    om: Annotated[Path, Option(is_argument=True, help="Tuned model, an .om file.")],
+    key: Annotated[Path, Option(metavar="KEY", help="SSH key, or the public half of one.")],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", metavar="FILE", help="The signed model; default is the same file."
-        ),
+        Option(metavar="FILE", help="The signed model; default is the same file."),
     ] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Sign a tuned model with an SSH key; --require_signature checks it before anything is run."""
+) -> Report:
+    """Sign a tuned model with an SSH key."""
     from aoe.om.file import sign_offline_model
     from aoe.report.answers import SignReport
 
     target = om if output is None else output
     head = sign_offline_model(om, key, target)
-    finish(SignReport(om=target, parts=len(head.manifest.parts)), as_json=as_json)
+    return SignReport(om=target, parts=len(head.manifest.parts))

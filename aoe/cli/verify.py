@@ -3,54 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aoe.cli.command_options import COMMAND_OPTIONS
+from aoe.cli.command_options import COMMAND_OPTIONS, OPTIONS
+from aoe.cli.commands import COMMANDS
 from aoe.cli.errors import engine_of
 from aoe.cli.options import (
-    InputShapeOption,
-    JsonFlag,
-    LossNameOption,
-    QuietFlag,
-    ScriptArguments,
-    SeedOption,
-    SocVersionOption,
     Work,
-    finish,
-    flag,
     given_configuration,
     given_inputs,
     is_given,
     read_calibration,
     refuse_unused,
-    with_parameters,
 )
 from aoe.errors import OptionError
+from aoe.runs.configuration.option import Option
 from aoe.tuner.mode import TuneSettings
 from aoebank import BankNotFoundError
 
-OF_MODELS = (
-    *("shapes_from", "input_files", "input_sets", "out_nodes", "custom_ops_library"),
-    *("precision_mode", "modify_mixlist", "accuracy", "calibration", "strict_fp32"),
-    *("kernel_memory", "config", "output"),
-)
-"""Options that say how a whole model is judged, by name in the table."""
+if TYPE_CHECKING:
+    from aoebank import Report
 
 
-@with_parameters(COMMAND_OPTIONS[name] for name in OF_MODELS)
-def command(
+def verify_bank(
     context: typer.Context,
     bank: Annotated[
         Path | None,
-        typer.Argument(metavar="[BANK]", help="Root of the bank; default is as for tuning."),
+        Option(
+            is_argument=True, metavar="[BANK]", help="Root of the bank; default is as for tuning."
+        ),
     ] = None,
+    *,
     model: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--model",
+        Option(
             metavar="FILE",
             help="Model to judge whole, without a search, and to measure subgraphs in, ONNX or "
             "tuned (.om); several times for several.",
@@ -58,66 +48,63 @@ def command(
     ] = None,
     job_type: Annotated[
         str,
-        typer.Option(
-            "--job_type",
-            "-j",
-            metavar="MODE",
+        replace(
+            OPTIONS["job_type"],
             help="Judge models as a run of this mode: 2 (or opat), or 1,2 (or sgat,opat).",
         ),
-    ] = "2",
-    input_shape: InputShapeOption = None,
+    ],
+    input_shape: list[str] | None,
     sample: Annotated[
         int | None,
-        typer.Option(
-            "--sample", min=1, metavar="N", help="Only so many records, drawn with --seed."
-        ),
+        Option(least=1, metavar="N", help="Only so many records, drawn with --seed."),
     ] = None,
     stale_only: Annotated[
-        bool,
-        typer.Option(
-            "--stale-only", help="Only records measured in another environment (aoebank stale)."
-        ),
+        bool, Option(help="Only records measured in another environment (aoebank stale).")
     ] = False,
     worst: Annotated[
         bool,
-        typer.Option(
-            "--worst", help="Records of the smallest gain first; with --sample only the N smallest."
-        ),
+        Option(help="Records of the smallest gain first; with --sample only the N smallest."),
     ] = False,
     undecided: Annotated[
         bool,
-        typer.Option(
-            "--undecided",
+        Option(
             help="Measure no record: only what a busy machine left undecided, and the models of "
             "--model.",
         ),
     ] = False,
-    soc_version: SocVersionOption = None,
+    soc_version: str | None,
     aicore_num: Annotated[
         int | None,
-        flag("aicore_num", unset="all usable ones; records for another number are left out"),
+        replace(
+            OPTIONS["aicore_num"], unset="all usable ones; records for another number are left out"
+        ),
     ] = None,
     script: Annotated[
         Path | None,
-        typer.Option(
-            "--script",
-            metavar="TRAIN.py",
+        replace(
+            OPTIONS["script"],
             help="Measure the gradients of this training instead; all that follows is passed to "
             "it.",
         ),
     ] = None,
-    script_argument: ScriptArguments = None,
-    loss_name: LossNameOption = None,
-    world: Annotated[int | None, flag("world", unset="what the bank's records had, else 2")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Measure, but write nothing into the bank.")
-    ] = False,
-    seed: SeedOption = 0,
-    quiet: QuietFlag = False,
-    as_json: JsonFlag = False,
-    **of_models: Any,
-) -> None:
-    """Measure records of a bank again on this machine: do they still hold?"""
+    script_argument: list[str] | None,
+    loss_name: str | None,
+    world: Annotated[
+        int | None, replace(OPTIONS["world"], unset="what the bank's records had, else 2")
+    ] = None,
+    dry_run: Annotated[bool, Option(help="Measure, but write nothing into the bank.")] = False,
+    seed: int,
+    quiet: bool,
+    as_json: bool,
+    options: Mapping[str, Any],
+) -> Report | int:
+    """Measure records of a bank again on this machine.
+
+    Raises:
+        OptionError: options that cannot be meant together.
+        AoeError: see `aoe.verify`.
+        AoebankError: the bank cannot be used.
+    """
     work = Work.SCRIPT if script is not None else Work.MODEL if loss_name else Work.ALONE
     refuse_unused(context, work)
     _refuse_without_model(context, model if work is Work.ALONE else None)
@@ -126,7 +113,7 @@ def command(
             "no such bank", path=bank, hint="aoebank resolve --explain shows where banks are"
         )
     if work is not Work.ALONE:
-        _verify_gradients(
+        return _verified_gradients(
             bank,
             script=script,
             arguments=script_argument or (),
@@ -139,12 +126,11 @@ def command(
             shown=not quiet,
             as_json=as_json,
         )
-        return
     from aoe.cli.progress import shown_progress
     from aoe.report.verify import VerifiedBankReport
     from aoe.runs.verify_bank import verify
 
-    how = _how(context, {"input_shape": input_shape, **of_models})
+    how = _how(context, {"input_shape": input_shape, **options})
     with shown_progress(shown=not quiet and not as_json) as progress:
         result = verify(
             bank,
@@ -162,9 +148,7 @@ def command(
             progress=progress,
             engine=engine_of(context),
         )
-    report = VerifiedBankReport(result=result)
-    finish(report, as_json=as_json)
-    raise typer.Exit(report.exit_code)
+    return VerifiedBankReport(result=result)
 
 
 def _how(context: typer.Context, options: Mapping[str, Any]) -> TuneSettings:
@@ -186,7 +170,7 @@ def _refuse_without_model(context: typer.Context, models: Sequence[Path] | None)
     Raises:
         OptionError: one is.
     """
-    for name in () if models else ("job_type", *OF_MODELS):
+    for name in () if models else ("job_type", *COMMANDS["verify"].options):
         if is_given(context, name):
             option = COMMAND_OPTIONS[name].option
             raise OptionError(
@@ -205,7 +189,7 @@ def _one_shape(texts: Sequence[str] | None) -> str | None:
     return next(iter(texts or ()), None)
 
 
-def _verify_gradients(
+def _verified_gradients(
     bank: Path | None,
     *,
     script: Path | None,
@@ -218,7 +202,7 @@ def _verify_gradients(
     seed: int,
     shown: bool,
     as_json: bool,
-) -> None:
+) -> Report | int:
     """Measure what a bank has of a training again; the first process of its group prints."""
     from aoe.cli.gdat_command import answering_alone, gradient_progress, observed_program
     from aoe.report.verify import VerifiedBankReport
@@ -241,7 +225,4 @@ def _verify_gradients(
     )
     with answering_alone(as_json=as_json):
         result = verify_program(program, bank, dry_run=dry_run, progress=progress)
-    if result is not None:
-        report = VerifiedBankReport(result=result)
-        finish(report, as_json=as_json)
-        raise typer.Exit(report.exit_code)
+    return 0 if result is None else VerifiedBankReport(result=result)

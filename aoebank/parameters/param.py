@@ -18,7 +18,8 @@ class Param:
 
     Attributes:
         help: Its meaning.
-        kind: Type on the command line: a class, `list[str]` or an enumeration.
+        kind: Type on the command line: a class, `list[str]` or an enumeration; None for that of
+            the parameter.
         flags: Of an option; by default `--name`, with dashes.
         metavar: Stands for the value in the help.
         is_argument: True for an argument.
@@ -27,18 +28,25 @@ class Param:
         default: On the command line, where it is another than the function's.
         is_needed: True if there has to be one, of `*arguments`.
         expected: What an option has to be given for; empty where it may be left out.
+        hidden: True to leave it out of the help.
     """
 
-    help: str
+    help: str = ""
     kind: Any = bool
     flags: tuple[str, ...] = ()
     metavar: str | None = None
     is_argument: bool = False
-    least: int | None = None
-    most: int | None = None
+    least: float | None = None
+    most: float | None = None
     default: Any = Parameter.empty
     is_needed: bool = False
     expected: str = ""
+    hidden: bool = False
+
+    @property
+    def text(self) -> str:
+        """Meaning as the help of the command has it."""
+        return self.help
 
 
 BANK_PATHS = Param(

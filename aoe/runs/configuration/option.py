@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from inspect import Parameter
 from typing import Any
 
 from aoe.runs.configuration.parsing import Parser
+from aoebank import Param
 
 
 class Group(StrEnum):
@@ -21,56 +23,45 @@ class Group(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """A row of the table.
-
-    Attributes:
-        name: Parameter of `aoe.tune` and name in `aoe doctor`: that of the member.
-        flags: On the command line, the first is shown; none where the command does not take it.
-        cli: Type there.
-        group: Heading in the help.
-        help: Meaning, for the command line.
-        unset: What stands for the value there if nothing is said, in words; empty where the help
-            has no need of it.
-        doc: Meaning for callers of `aoe.tune`, where it is another one.
-        metavar: Stands for the value in the help.
-        least: Smallest number the command line takes.
-        most: Largest.
-        hidden: True to leave it out of the help.
-        after: Option behind which the help shows it, of an option of the command alone.
-        default: Value if nothing is said; None where the program finds one.
-        shown: The default as the command line has it, where that is written in another way.
-        parse: Reads a value wherever it was written; None for options of one call alone, which
-            no file and no variable can say.
-        meaning: In a few words, for `aoe doctor` and the table of settings.
-        key: Member of the JSON file of `--config`.
-        ini_key: Key of `aoe.ini`.
-        variable: Of the environment.
-        stands_for: The default in words, where its value does not say it.
-        variable_first: True where the variable counts before the file, as AOE documents it.
-    """
+class Option(Param):
+    """A row of the table: what the command line takes, and what else there is to an option."""
 
     name: str = ""
-    flags: tuple[str, ...] = ()
-    cli: Any = str
+    """Parameter of `aoe.tune`, and name in `aoe doctor`; `--name` is its flag where it has a group
+    and names no other."""
+    kind: Any = None
+    """Type on the command line; None for a text, beside a parameter for its type."""
     group: Group | None = None
-    help: str = ""
+    """Heading in the help of the command."""
     unset: str = ""
+    """What stands for the value there if nothing is said, in words; empty where the help has no
+    need of it."""
     doc: str = ""
-    metavar: str | None = None
-    least: float | None = None
-    most: float | None = None
-    hidden: bool = False
+    """Meaning for callers of `aoe.tune`, where it is another one."""
     after: str = ""
-    default: object = None
-    shown: object = None
+    """Option behind which the help shows it, of an option of the command alone."""
+    value: object = None
+    """Value if nothing is said, where it is another one than the default on the command line."""
     parse: Parser | None = None
+    """Reads a value wherever it was written; None for options of one call alone, which no file and
+    no variable can say."""
     meaning: str = ""
+    """In a few words, for `aoe doctor` and the table of settings."""
     key: str = ""
+    """Member of the JSON file of `--config`."""
     ini_key: str = ""
+    """Key of `aoe.ini`."""
     variable: str = ""
+    """Of the environment."""
     stands_for: str = ""
+    """The default in words, where its value does not say it."""
     variable_first: bool = False
+    """True where the variable counts before the file, as AOE documents it."""
+
+    def named(self, name: str) -> Option:
+        """Return the row under a name."""
+        own = (f"--{name}",) if self.group is not None else ()
+        return replace(self, name=name, kind=self.kind or str, flags=self.flags or own)
 
     @property
     def option(self) -> str:
@@ -78,23 +69,25 @@ class Option:
         return self.flags[0] if self.flags else ""
 
     @property
-    def cli_default(self) -> object:
-        """Value on the command line if nothing is said."""
-        return self.shown if self.shown is not None else self.default
+    def initial(self) -> Any:
+        """Value if nothing is said, None where the program finds one."""
+        if self.value is not None:
+            return self.value
+        return None if self.default is Parameter.empty else self.default
 
     @property
-    def cli_help(self) -> str:
+    def text(self) -> str:
         """Meaning for the command line, with the default where it is in words."""
         return (
             f"{self.help.removesuffix('.')}; default is {self.unset}." if self.unset else self.help
         )
 
     @property
-    def text(self) -> str:
+    def meaning_of_call(self) -> str:
         """Meaning for callers of `aoe.tune`."""
-        return self.doc or self.cli_help or f"{self.meaning[:1].upper()}{self.meaning[1:]}."
+        return self.doc or self.text or f"{self.meaning[:1].upper()}{self.meaning[1:]}."
 
     @property
     def default_text(self) -> str:
         """The default in words."""
-        return self.stands_for or str(self.default)
+        return self.stands_for or str(self.initial)

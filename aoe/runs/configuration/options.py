@@ -11,7 +11,6 @@ the code that reads its value.
 # expensive to import are texts
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
@@ -57,7 +56,7 @@ class TuneOptions(TypedDict, total=False):
         int | None,
         Option(
             flags=("--framework", "-f"),
-            cli=int,
+            kind=int,
             group=Group.MODEL,
             metavar="N",
             default=5,
@@ -70,7 +69,7 @@ class TuneOptions(TypedDict, total=False):
         File | None,
         Option(
             flags=("--weight", "-w"),
-            cli=Path,
+            kind=Path,
             group=Group.MODEL,
             metavar="FILE",
             help="Weights of a Caffe model (caffemodel).",
@@ -79,8 +78,7 @@ class TuneOptions(TypedDict, total=False):
     input_shape: Annotated[
         "GivenShapes | None",
         Option(
-            flags=("--input_shape",),
-            cli=list[str],
+            kind=list[str],
             group=Group.MODEL,
             metavar="SHAPES",
             help='Shapes of inputs the model leaves open: "name:1,3,224,224;other:1,16"; several '
@@ -94,7 +92,6 @@ class TuneOptions(TypedDict, total=False):
     out_nodes: Annotated[
         str | None,
         Option(
-            flags=("--out_nodes",),
             group=Group.MODEL,
             metavar="NODE:N;...",
             help='Cut the model off behind these results of nodes: "conv1:0;relu2:0".',
@@ -103,8 +100,7 @@ class TuneOptions(TypedDict, total=False):
     custom_ops_library: Annotated[
         "OperatorFiles",
         Option(
-            flags=("--custom_ops_library",),
-            cli=list[Path],
+            kind=list[Path],
             group=Group.MODEL,
             metavar="FILE.so",
             help="Library of operators ONNX Runtime does not have; several times for several.",
@@ -114,8 +110,7 @@ class TuneOptions(TypedDict, total=False):
     shapes_from: Annotated[
         File | None,
         Option(
-            flags=("--shapes_from",),
-            cli=Path,
+            kind=Path,
             group=Group.MODEL,
             metavar="FILE",
             help='Log of the shapes a model was run with, a line each: "COUNT,name:1,3,224,224"; '
@@ -133,7 +128,6 @@ class TuneOptions(TypedDict, total=False):
     soc_version: Annotated[
         str | None,
         Option(
-            flags=("--soc_version",),
             group=Group.MODEL,
             metavar="NAME",
             help="Name of the target.",
@@ -146,8 +140,7 @@ class TuneOptions(TypedDict, total=False):
     aicore_num: Annotated[
         int | None,
         Option(
-            flags=("--aicore_num",),
-            cli=int,
+            kind=int,
             group=Group.MODEL,
             metavar="N",
             least=1,
@@ -161,7 +154,6 @@ class TuneOptions(TypedDict, total=False):
     device: Annotated[
         int | None,
         Option(
-            flags=("--device",),
             group=Group.MODEL,
             metavar="N",
             help="NUMA node to pin the run to; 0 is this CPU where there is one node.",
@@ -182,16 +174,15 @@ class TuneOptions(TypedDict, total=False):
             parse=jobs,
             meaning="what is tuned",
             key="job_type",
-            default=(JobType.OPAT,),
-            shown="2",
+            default="2",
+            value=(JobType.OPAT,),
             stands_for="2 (opat)",
         ),
     ]
     stage: Annotated[
         str | Sequence[str] | None,
         Option(
-            flags=("--stage",),
-            cli=list[str],
+            kind=list[str],
             group=Group.WHAT,
             metavar="MODE:SECONDS",
             help="A mode and its own time limit, as in sgat:28800; given once for each mode, in "
@@ -209,7 +200,7 @@ class TuneOptions(TypedDict, total=False):
         bool,
         Option(
             flags=("--Fnonhomo_split",),
-            cli=bool,
+            kind=bool,
             group=Group.WHAT,
             default=False,
             help="Subgraph tuning may cut batches into uneven pieces, 7 as 4+3.",
@@ -218,8 +209,7 @@ class TuneOptions(TypedDict, total=False):
     tune_optimization_level: Annotated[
         str,
         Option(
-            flags=("--tune_optimization_level",),
-            cli=OptimizationLevel,
+            kind=OptimizationLevel,
             group=Group.WHAT,
             default=OptimizationLevel.O2,
             help="How far subgraph tuning goes: O2 tries the rewrite rules that have won before, "
@@ -229,7 +219,6 @@ class TuneOptions(TypedDict, total=False):
     allow_compression: Annotated[
         str | None,
         Option(
-            flags=("--allow_compression",),
             group=Group.WHAT,
             metavar="bf16|fp16",
             help="Gradient tuning may sum gradients in 16 bits: results differ in rounding.",
@@ -238,8 +227,7 @@ class TuneOptions(TypedDict, total=False):
     tuning_time_limit: Annotated[
         float | None,
         Option(
-            flags=("--tuning_time_limit",),
-            cli=float,
+            kind=float,
             group=Group.SEARCH,
             metavar="SECONDS",
             least=0,
@@ -263,8 +251,7 @@ class TuneOptions(TypedDict, total=False):
     trials: Annotated[
         int | None,
         Option(
-            flags=("--trials",),
-            cli=int,
+            kind=int,
             group=Group.SEARCH,
             metavar="N",
             least=1,
@@ -278,7 +265,7 @@ class TuneOptions(TypedDict, total=False):
         int | None,
         Option(
             flags=("--memory",),
-            cli=int,
+            kind=int,
             group=Group.SEARCH,
             metavar="MIB",
             least=0,
@@ -294,7 +281,6 @@ class TuneOptions(TypedDict, total=False):
     search: Annotated[
         str | None,
         Option(
-            flags=("--search",),
             group=Group.SEARCH,
             metavar="METHOD",
             help="How candidates are chosen: bayesian, genetic, random or exhaustive.",
@@ -318,8 +304,7 @@ class TuneOptions(TypedDict, total=False):
     seed: Annotated[
         int | None,
         Option(
-            flags=("--seed",),
-            cli=int,
+            kind=int,
             group=Group.SEARCH,
             metavar="N",
             least=0,
@@ -333,8 +318,7 @@ class TuneOptions(TypedDict, total=False):
     base_result: Annotated[
         File | None,
         Option(
-            flags=("--base_result",),
-            cli=Path,
+            kind=Path,
             group=Group.SEARCH,
             metavar="DIR|X.om|BANK",
             help="An earlier --output, tuned model or bank: only what changed since is tuned.",
@@ -345,8 +329,7 @@ class TuneOptions(TypedDict, total=False):
     tune_ops_file: Annotated[
         File | None,
         Option(
-            flags=("--tune_ops_file",),
-            cli=Path,
+            kind=Path,
             group=Group.SEARCH,
             metavar="FILE",
             help="JSON file of the operators to tune, by name or type, as for AOE; the others "
@@ -356,8 +339,7 @@ class TuneOptions(TypedDict, total=False):
     lookup_only: Annotated[
         bool,
         Option(
-            flags=("--lookup_only",),
-            cli=bool,
+            kind=bool,
             group=Group.SEARCH,
             default=False,
             help="Take what the bank has; nothing is tried, measured or remembered.",
@@ -366,7 +348,6 @@ class TuneOptions(TypedDict, total=False):
     workers: Annotated[
         int | str | None,
         Option(
-            flags=("--workers",),
             group=Group.SEARCH,
             metavar="N|tcp://HOST:PORT",
             help="Tune on N processes here, or on the workers of a Dask scheduler.",
@@ -378,8 +359,7 @@ class TuneOptions(TypedDict, total=False):
     config: Annotated[
         File | None,
         Option(
-            flags=("--config",),
-            cli=Path,
+            kind=Path,
             group=Group.SEARCH,
             metavar="FILE",
             help="Settings of a run: sgat_config.json, or an aoe.ini.",
@@ -455,7 +435,6 @@ class TuneOptions(TypedDict, total=False):
     precision_mode: Annotated[
         str | None,
         Option(
-            flags=("--precision_mode",),
             group=Group.PRECISION,
             metavar="MODE",
             help="must_keep_origin_dtype (default), allow_fp32_to_bf16, allow_mix_precision_bf16, "
@@ -465,8 +444,7 @@ class TuneOptions(TypedDict, total=False):
     modify_mixlist: Annotated[
         File | None,
         Option(
-            flags=("--modify_mixlist",),
-            cli=Path,
+            kind=Path,
             group=Group.PRECISION,
             metavar="FILE",
             help="JSON file of the operators that are kept in float32 and of those that are not, "
@@ -476,7 +454,6 @@ class TuneOptions(TypedDict, total=False):
     accuracy: Annotated[
         str | None,
         Option(
-            flags=("--accuracy",),
             group=Group.PRECISION,
             metavar="CONSTRAINT",
             help="What the model must keep: 'cosine>=0.999' (default below float32), "
@@ -486,8 +463,7 @@ class TuneOptions(TypedDict, total=False):
     calibration: Annotated[
         "GivenInputs | None",
         Option(
-            flags=("--calibration",),
-            cli=Path,
+            kind=Path,
             group=Group.PRECISION,
             metavar="DIR",
             help="Directory of input sets accuracy is checked on.",
@@ -499,7 +475,7 @@ class TuneOptions(TypedDict, total=False):
         bool,
         Option(
             flags=("--strict_fp32", "--deterministic"),
-            cli=bool,
+            kind=bool,
             group=Group.PRECISION,
             default=False,
             help="No kernels that transform sums, such as Winograd.",
@@ -508,8 +484,7 @@ class TuneOptions(TypedDict, total=False):
     output: Annotated[
         File | None,
         Option(
-            flags=("--output",),
-            cli=Path,
+            kind=Path,
             group=Group.RESULTS,
             metavar="DIR|FILE.om",
             help="Where the tuned model, the reports and the records it uses go.",
@@ -518,8 +493,7 @@ class TuneOptions(TypedDict, total=False):
     anonymous: Annotated[
         bool,
         Option(
-            flags=("--anonymous",),
-            cli=bool,
+            kind=bool,
             group=Group.RESULTS,
             default=False,
             help="Leave the name of the model out of records of subgraphs.",
@@ -576,13 +550,9 @@ _VARIABLES = (
 """Settings that no call and no flag can say."""
 
 
-def rows_of(table: Any) -> dict[str, Option]:
-    """Return the rows of a typed dictionary, by name."""
-    hints = table.__annotations__
-    return {name: replace(hint.__metadata__[0], name=name) for name, hint in hints.items()}
-
-
-TUNE_OPTIONS: Mapping[str, Option] = rows_of(TuneOptions)
+TUNE_OPTIONS: Mapping[str, Option] = {
+    name: hint.__metadata__[0].named(name) for name, hint in TuneOptions.__annotations__.items()
+}
 """Rows of `aoe.tune`, by name of the parameter."""
 SETTINGS: Mapping[str, Option] = {
     row.name: row for row in (*TUNE_OPTIONS.values(), *_VARIABLES) if row.parse is not None
@@ -602,11 +572,11 @@ def document_options(function: Callable[..., Any]) -> None:
         Parameter(
             row.name,
             Parameter.KEYWORD_ONLY,
-            default=None if row.parse is not None else row.default,
+            default=None if row.parse is not None else row.initial,
             annotation=hints[row.name].__origin__,
         )
         for row in TUNE_OPTIONS.values()
     ]
-    function.__signature__ = known.replace(parameters=[*own, *rows])  # type: ignore[attr-defined]
-    lines = [f"        {row.name}: {row.text}" for row in TUNE_OPTIONS.values()]
+    function.__signature__ = known.replace(parameters=[*own, *rows])
+    lines = [f"        {row.name}: {row.meaning_of_call}" for row in TUNE_OPTIONS.values()]
     function.__doc__ = f"{(function.__doc__ or '').rstrip()}\n" + "\n".join(lines) + "\n"

@@ -133,6 +133,13 @@ def configure(
     )
 
 
+def configure_call(options: Mapping[str, object]) -> RunConfiguration:
+    """Return the settings of a call that reads no file and no variable."""
+    return RunConfiguration(
+        settings={name: _resolved(row, options, (), {}) for name, row in SETTINGS.items()}
+    )
+
+
 def configured(base: TuneSettings, found: RunConfiguration) -> TuneSettings:
     """Return the settings of a run with what its configuration says.
 
@@ -197,7 +204,7 @@ def settings_of(
 
     def value(name: str) -> Any:
         row = TUNE_OPTIONS.get(name)
-        return options.get(name, row.default if row is not None else None)
+        return options.get(name, row.initial if row is not None else None)
 
     def path(name: str) -> Path | None:
         given = value(name)
@@ -251,7 +258,7 @@ def _resolved(
         except OptionError as found:
             value, error = said, found
         return ResolvedSetting(setting=row, value=value, source=source, place=place, error=error)
-    return ResolvedSetting(setting=row, value=row.default)
+    return ResolvedSetting(setting=row, value=row.initial)
 
 
 def _said(

@@ -9,7 +9,7 @@ from typing import Any
 
 from aoe.bank.records.subgraph import SubgraphStrategy, feature_to_json
 from aoe.bank.remembered import RememberedOperator, remembered_to_json
-from aoe.graph.rewrites.layout.layout_change import INTO_RULE, SUNK_RULE, THROUGH_RULE
+from aoe.graph.rewrites.layout import INTO_RULE, SUNK_RULE, THROUGH_RULE
 from aoe.results.files import (
     RepoOutcome,
     write_json,

@@ -9,18 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-import click
 import pytest
-import typer
 from support.engine.models import conv_net, save_model
 from support.engine.scripted_runs import ScriptedRuns
 from support.faulty_system import FaultySystem
 
 from aoe import load, tune
 from aoe.bank.task_bank import TaskBank
-from aoe.cli import compile as compile_command
 from aoe.cli import tune_command
-from aoe.cli.app import atc_main, main
+from aoe.cli.app import app, atc_main, main
 from aoe.device.registry import resolve_target
 from aoe.errors import OptionError
 from aoe.execute.runner import Runner
@@ -32,8 +29,9 @@ from aoebank import Bank
 
 
 def command(**options: Any) -> None:
-    """Run the command with options as its own parameters."""
-    compile_command.command(typer.Context(click.Command("compile")), **options)
+    """Run the command with options; what is wrong is raised."""
+    words = [f"--{name}={value}" for name, value in options.items()]
+    app(["compile", *words], standalone_mode=False)
 
 
 class Asked(list[tuple[TuneSettings, Mapping[str, str]]]):
@@ -166,7 +164,7 @@ def test_subgraphs_are_looked_up_where_the_bank_has_some_for_the_target(
         model=Path("net.onnx"),
         output=Path("net"),
         mdl_bank_path=tmp_path,
-        input_shape=["x:1~4,8"],
+        input_shape="x:1~4,8",
     )
     assert asked[1][0].job_types == (JobType.OPAT,), "subgraphs are tuned for fixed shapes"
 
@@ -309,7 +307,7 @@ def test_profiles_of_atc_become_several_shapes(asked: Asked) -> None:
     command(
         model=Path("net.onnx"),
         output=Path("net"),
-        input_shape=["x:-1,3"],
+        input_shape="x:-1,3",
         dynamic_batch_size="1,2",
     )
     ((settings, _),) = asked

@@ -7,9 +7,8 @@ import typer
 from support.help_texts import missing_examples, parse_example
 
 from aoe.cli.app import app
+from aoe.cli.commands import COMMANDS, EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
 from aoe.cli.errors import run_app
-from aoe.cli.help import EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
-from aoe.cli.registry import COMMANDS
 
 
 @pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])

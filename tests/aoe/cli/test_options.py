@@ -31,7 +31,7 @@ def _command(*rows: Option) -> tuple[typer.Typer, list[dict[str, Any]]]:
 
 
 def test_new_row_is_an_option_of_the_command() -> None:
-    row = Option(name="warp", flags=("--warp", "-W"), cli=int, least=1, default=3, help="Speed.")
+    row = Option(name="warp", flags=("--warp", "-W"), kind=int, least=1, default=3, help="Speed.")
     app, given = _command(*COMMAND_OPTIONS.values(), row)
     done = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
     assert "--warp" in done.output and "Speed." in done.output
@@ -48,7 +48,7 @@ def test_option_without_a_row_is_refused() -> None:
 
 def test_every_row_is_documented_and_has_a_default_in_words() -> None:
     for row in (*TUNE_OPTIONS.values(), *COMMAND_OPTIONS.values()):
-        assert row.hidden or row.text.strip()[-1] in ".:2", row.name
+        assert row.hidden or row.meaning_of_call.strip()[-1] in ".:2", row.name
     for row in SETTINGS.values():
         assert row.default_text not in ("", "None", "()"), row.name
         assert row.meaning, row.name

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.engine.models import matmul_net, save_model
 
-from aoe.cli.registry import COMMANDS
+from aoe.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[3]
 _TRAPS = (

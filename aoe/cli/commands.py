@@ -1,0 +1,189 @@
+"""The commands of `aoe`: a row names the function behind one, and what the help says of it.
+
+Options of a command are the parameters of its function: one of a name in `OPTIONS` is that option,
+any other has its help beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aoe.cli.command_options import COMMAND_OPTIONS
+
+_OF_RESULTS, _BEFORE = "Commands that use results", "Before tuning"
+_OF_PROFILES = (
+    *("framework", "weight", "one_shape", "custom_ops_library", "require_signature"),
+    *("input_files", "input_sets", "aicore_num"),
+)
+_OF_PRECISION = ("precision_mode", "modify_mixlist", "accuracy", "calibration", "strict_fp32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command by the function behind it."""
+
+    summary: str
+    """What it is for; the first line of its help."""
+    function: str
+    """`module:name` below `aoe.cli`. It returns a report, or the exit code once it has written."""
+    options: tuple[str, ...] = ()
+    """Names of the options that its parameter `options` has the values of."""
+    section: str = _OF_RESULTS
+    """Heading in the list of commands."""
+    examples: tuple[str, ...]
+    help: str = ""
+    """First line of its help, where that is another one."""
+    details: str = ""
+    """A further paragraph of it."""
+    writes_bank: bool = False
+    """True if it tunes or measures into a bank, as tuning itself does."""
+
+
+COMMANDS: Mapping[str, Command] = {
+    "doctor": Command(
+        summary="Show every setting and where it comes from; check machine, tools and places.",
+        function="doctor:doctor",
+        section=_BEFORE,
+        examples=("aoe doctor", "aoe doctor --config sgat_config.json --json"),
+    ),
+    "demo": Command(
+        summary="Tune AlexNet for this CPU and show the bank that comes of it (under two minutes).",
+        function="demo:demo",
+        examples=("aoe demo",),
+        writes_bank=True,
+    ),
+    "compile": Command(
+        summary="Convert a model with what a bank has for it; nothing is tried or measured.",
+        function="compile:compile_model",
+        options=(
+            *("framework", "weight", "input_shape", "shapes_from", "dynamic_batch_size"),
+            *("dynamic_image_size", "dynamic_dims", "out_nodes", "custom_ops_library"),
+            *("input_files", "input_sets", "soc_version", "aicore_num", *_OF_PRECISION),
+        ),
+        examples=(
+            "aoe compile --model=net.onnx --framework=5 --op_bank_path=bank --output=net",
+            "aoe compile --model=net.onnx --op_compiler_cache_dir=out --output=net",
+        ),
+    ),
+    "verify": Command(
+        summary="Measure records of a bank again on this machine: do they still hold?",
+        function="verify:verify_bank",
+        options=(
+            *("shapes_from", "input_files", "input_sets", "out_nodes", "custom_ops_library"),
+            *(*_OF_PRECISION, "kernel_memory", "config", "output"),
+        ),
+        examples=(
+            "aoe verify --sample 10",
+            "aoe verify bank --stale-only --json",
+            "aoe verify bank --model=net.onnx",
+            "aoe verify bank --model=net.onnx --undecided",
+            "aoe verify bank --script train.py    # gradients, in their training",
+        ),
+        writes_bank=True,
+    ),
+    "plan": Command(
+        summary="Show what tuning a model would reuse, tune again, tune anew and drop.",
+        function="plan:plan",
+        section=_BEFORE,
+        examples=(
+            "aoe plan net.onnx --base_result=out          # what has changed since?",
+            "aoe plan net.onnx --job_type=sgat,opat --json",
+            "aoe plan --job_type=4 --script train.py      # gradients of a DDP script",
+        ),
+    ),
+    "run": Command(
+        summary="Run a tuned model once and say what came out.",
+        help="Run a tuned model once and say what came out: this runs the native code in it.",
+        function="run:run",
+        examples=(
+            "aoe run out/net_tune.om --input random",
+            "aoe run out/net_tune.om --input x:x.npy",
+        ),
+    ),
+    "benchmark": Command(
+        summary="Time a model against another one, interleaved, with a confidence interval.",
+        function="benchmark:benchmark",
+        examples=(
+            "aoe benchmark out/net_tune.om",
+            "aoe benchmark out/net_tune.om --vs net.onnx --threads 1",
+        ),
+    ),
+    "profile": Command(
+        summary="Show where the time of a model goes, operator by operator, and how much is lost.",
+        function="profile:profile",
+        options=_OF_PROFILES,
+        examples=(
+            "aoe profile net.onnx --html net.html",
+            "aoe profile out/net_tune.om --json > after.json",
+            "aoe profile --compare before.json after.json --html both.html",
+        ),
+    ),
+    "advise": Command(
+        summary="Say what loses time in a model, why, and which actions help: each is tried first.",
+        function="advise:advise",
+        options=(*_OF_PROFILES, "precision_mode"),
+        examples=(
+            "aoe advise net.onnx",
+            "aoe advise net.onnx --tune_ops_file ops.json --json",
+        ),
+    ),
+    "sign": Command(
+        summary="Sign a tuned model with an SSH key, so that others can tell who made it.",
+        help="Sign a tuned model with an SSH key; --require_signature checks it before anything is "
+        "run.",
+        function="sign:sign",
+        examples=("aoe sign out/net_tune.om --key ~/.ssh/id_ed25519",),
+    ),
+    "inspect": Command(
+        summary="Show what is in a tuned model, or the timeline before and after gradient tuning.",
+        details="The page shows the graph, or the timeline, before and after tuning. Nothing in a "
+        "tuned model is\nrun, unless --times asks for it.",
+        function="inspect:inspect",
+        examples=(
+            "aoe inspect out/net_tune.om",
+            "aoe inspect aoe_result_gdat_20260301120000000_pid7.json --html timeline.html",
+        ),
+    ),
+}
+SECTIONS: Mapping[str, Sequence[str]] = {
+    section: [name for name, row in COMMANDS.items() if row.section == section]
+    for section in (_OF_RESULTS, _BEFORE)
+}
+OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
+    heading: (
+        *(one.option for one in COMMAND_OPTIONS.values() if one.group == heading),
+        *(["--help"] if heading == "About" else []),
+    )
+    for heading in dict.fromkeys(one.group for one in COMMAND_OPTIONS.values() if one.group)
+}
+EXAMPLES: Mapping[str, Sequence[str]] = {
+    "": (
+        "aoe --model=net.onnx --job_type=2 --output=out    # makes out/net_tune.om",
+        "aoe --model=net.onnx --job_type=sgat,opat --tuning_time_limit=600",
+        "aoe --job_type=4 --script train.py                # gradients of a DDP script",
+    ),
+    **{name: row.examples for name, row in COMMANDS.items()},
+}
+NOTES: Mapping[str, Sequence[str]] = {
+    "Where things are": (
+        "bank     $TUNE_BANK_PATH, else $ASCEND_CACHE_PATH/aoe_data, else",
+        "         ~/Ascend/latest/data/aoe/custom/op; in it <soc_version>/unified_bank;",
+        "         subgraphs in ~/Ascend/latest/data/aoe/custom/graph/<soc_version>",
+        "results  --output, else ./aoe_workspace/<model>_<timestamp>/tunespace/result",
+        "report   aoe_result_<mode>_<timestamp>_pid<N>.json in",
+        "         $ASCEND_WORK_PATH/aoe_data, else in --output, else here",
+    ),
+    "Environment": (
+        "TUNE_BANK_PATH, ASCEND_CACHE_PATH, ASCEND_WORK_PATH   see above",
+        "REPEAT_TUNE=True        tune again what the bank has; better replaces it",
+        "AOE_ACCEPT_BUSY=True    believe figures of a busy machine",
+        "ASCEND_DEVICE_ID=N      pin the run to a NUMA node, as --device",
+        "TE_PARALLEL_COMPILER=N  processes that compile, 1 to 32",
+        "CC, TMPDIR, AOE_CACHE_SIZE, NO_COLOR   see docs/environment.md",
+    ),
+    "Exit codes": (
+        "0 done   1 the answer is no   2 usage   3 an error   4 a bug",
+        "130, 143, 129 interrupted: what was found is in the bank",
+    ),
+}
