@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from aoe.kernels.algorithms import KNOB
 from aoe.operators.model_types import model_types
-from aoe.results.files import RepoOutcome
-from aoe.results.gains import Gain, GainKind
+from aoe.results.files import Gain, GainKind, RepoOutcome
 from aoe.results.opat import OperatorResult
 from aoe.schedule import Schedule
 from aoe.tasks.operators.operator import TunedOperator

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.graph.rewrites.layout.layout_change import INTO_RULE, SUNK_RULE, THROUGH_RULE
-from aoe.results.files import RepoOutcome
-from aoe.results.gains import Gain, GainKind
+from aoe.results.files import Gain, GainKind, RepoOutcome
 from aoe.tasks.rewrites.lookup import TunedSubgraph
 
 _LAYOUT_RULES = frozenset(rule.name for rule in (THROUGH_RULE, SUNK_RULE, INTO_RULE))

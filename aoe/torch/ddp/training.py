@@ -21,7 +21,6 @@ from aoe.gradients.trace import GradientTrace, average_loops, model_hash
 from aoe.gradients.training import CompressedTraining
 from aoe.measurement import CpuUse, MachineLoad
 from aoe.torch.ddp.all_reduce import measure_all_reduce
-from aoe.torch.ddp.bucket_clock import BucketClock, BucketContent
 from aoe.torch.ddp.buckets import (
     SETTLING_STEPS,
     bucket_indices,
@@ -38,7 +37,7 @@ from aoe.torch.ddp.buckets import (
     segmentation_of,
 )
 from aoe.torch.ddp.ranks import Ranks
-from aoe.torch.ddp.recorder import GradientRecorder, stamps_for
+from aoe.torch.ddp.recorder import BucketClock, BucketContent, GradientRecorder, stamps_for
 
 T = TypeVar("T")
 Compress = Callable[["DdpTraining", Compression, Segmentation | None], CompressedTraining]

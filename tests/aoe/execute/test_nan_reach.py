@@ -9,8 +9,7 @@ import pytest
 from support.contracts.kernels import SEED, operation, plain
 from support.engine.cpu import open_session
 
-from aoe.execute.accuracy import compare, kernel_tolerance
-from aoe.execute.nan_reach import reached_by_nan
+from aoe.execute.accuracy import compare, kernel_tolerance, reached_by_nan
 from aoe.graph.workload_model import special_inputs, workload_model
 from aoe.ort.sessions import session_options
 from aoe.workload import Operation, Workload

@@ -9,7 +9,7 @@ from support.engine.models import make_model
 from support.engine.profiles import make_operator_profile
 
 from aoe.graph.fusing.groups import StopReason
-from aoe.profiling.fusion import fusion_limits
+from aoe.profiling.operators import fusion_limits
 
 
 def _residual() -> onnx.ModelProto:

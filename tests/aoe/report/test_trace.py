@@ -6,7 +6,7 @@ import json
 
 from support.engine.profiles import make_operator_profile, make_profile
 
-from aoe.report.trace import trace_document
+from aoe.report.profiles import trace_document
 
 
 def test_trace_has_an_event_per_operator_and_one_for_the_user_s_nodes() -> None:

@@ -16,8 +16,13 @@ from support.engine.gradients import make_gdat_report
 from aoe.errors import ResultFileError
 from aoe.gradients.cost import TableCost
 from aoe.results.files import TuningResult
-from aoe.results.gradient_reading import gdat_report_from_json, load_gdat_report, printable
-from aoe.results.gradients import GdatReport, gdat_report_to_json
+from aoe.results.gradients import (
+    GdatReport,
+    gdat_report_from_json,
+    gdat_report_to_json,
+    load_gdat_report,
+    printable,
+)
 
 REPORT = make_gdat_report()
 EMPTY = GdatReport(

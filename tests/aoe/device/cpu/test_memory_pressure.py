@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aoe.device.cpu.memory_pressure import HostMemory, host_memory, is_hoarding, offer_this_process
+from aoe.device.cpu.memory import HostMemory, host_memory, is_hoarding, offer_this_process
 
 _GIB = 1 << 30
 _OWN = 42
@@ -91,7 +91,7 @@ def test_process_that_offers_itself_is_the_first_to_go() -> None:
         pytest.skip("the system has no such choice")
     script = (
         "from pathlib import Path\n"
-        "from aoe.device.cpu.memory_pressure import offer_this_process\n"
+        "from aoe.device.cpu.memory import offer_this_process\n"
         "offer_this_process()\n"
         f"print(Path({str(place)!r}).read_text().strip())"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aoe.device.cpu.numa import numa_nodes, parse_cores, pinned_to_node
+from aoe.device.cpu.cores import numa_nodes, parse_cores, pinned_to_node
 from aoe.errors import OptionError
 
 

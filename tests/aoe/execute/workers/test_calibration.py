@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from support.engine.tuning import make_measurement
 
-from aoe.execute.workers.calibration import drift_of
+from aoe.execute.workers.remote_pool import drift_of
 from aoe.measurement import CpuUse, MachineLoad, Measurement, Outcome
 
 

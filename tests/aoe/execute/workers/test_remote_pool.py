@@ -19,6 +19,7 @@ from aoe.errors import RunError
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.workers.announcement import Announcement, WorkerPart
 from aoe.execute.workers.local import connected, local_scheduler
+from aoe.execute.workers.measure_pool import RemoteRunner
 from aoe.execute.workers.remote_pool import (
     JOBS_BETWEEN_CALIBRATIONS,
     RemotePool,
@@ -26,7 +27,6 @@ from aoe.execute.workers.remote_pool import (
     WorkerLostError,
     WorkerSlot,
 )
-from aoe.execute.workers.remote_runner import RemoteRunner
 from aoe.schedule import schedule_to_json
 from aoe.workload import workload_to_json
 

@@ -10,8 +10,7 @@ from support.engine.tuning import make_measurement, make_opat_result, make_tuned
 
 from aoe.kernels.algorithms import KNOB
 from aoe.measurement import Measurement, Outcome
-from aoe.results.files import RepoOutcome
-from aoe.results.gains import Gain, GainKind
+from aoe.results.files import Gain, GainKind, RepoOutcome
 from aoe.results.opat import opat_report_to_json
 from aoe.runs.operators.gains import gains_of, has_failed, operator_result
 from aoe.schedule import Configuration
