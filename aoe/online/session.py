@@ -18,7 +18,7 @@ from aoe.bank.built_in import built_in_bank
 from aoe.bank.operators import bank_root
 from aoe.device.registry import default_device
 from aoe.entry.external_weights import weight_locations
-from aoe.entry.imported_model import written_model
+from aoe.entry.protocol import written_model
 from aoe.entry.shape_range import (
     RangeShape,
     holds,

@@ -14,9 +14,8 @@ from aoe.entry.caffe.layers.registry import LAYERS, WAYS_OUT, LayerRule
 from aoe.entry.caffe.network import CaffeInput, CaffeLayer, Network, parse_network
 from aoe.entry.caffe.scope import CaffeBlob, GraphParts, LayerScope, unused
 from aoe.entry.caffe.weights import StoredBlob, is_caffemodel, parse_weights
-from aoe.entry.imported_model import MAX_BYTES, ImportedModel, digest_of, model_name
 from aoe.entry.outputs import cut_at_outputs
-from aoe.entry.protocol import Entry, ModelSource
+from aoe.entry.protocol import MAX_BYTES, Entry, ImportedModel, ModelSource, digest_of, model_name
 from aoe.errors import ModelImportError, ModelNotFoundError
 from aoebank import plural
 

@@ -23,7 +23,7 @@ from aoe.results.files import TuningResult  # noqa: E402
 from aoe.results.gradients import TimelineSource, load_gdat_report  # noqa: E402
 from aoe.tasks.gradients.fitting import CHECK_STEPS  # noqa: E402
 from aoe.torch import apply_gradient_strategy, tune_gradients  # noqa: E402
-from aoe.torch.ddp.all_reduce import SMALLEST_BYTES, sweep_sizes  # noqa: E402
+from aoe.torch.ddp.training import SMALLEST_BYTES, sweep_sizes  # noqa: E402
 
 CASES = GRADIENTS
 
