@@ -8,7 +8,7 @@
 # Matters: a kernel that keeps every NaN is right by IEEE 754 and still differs; a rewrite of one
 # of these operators into another changes which NaN comes through, and a diverged model looks
 # healthy.
-# Handled in: aoe/kernels/pooling.py, aoe/kernels/reductions.py, aoe/execute/nan_reach.py.
+# Handled in: aoe/kernels/pooling.py, aoe/kernels/reductions.py, aoe/execute/accuracy.py.
 set -euo pipefail
 
 folder="$(mktemp -d)"

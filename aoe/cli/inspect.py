@@ -62,7 +62,7 @@ def inspect(
         option = "--times" if times else "--require_signature"
         raise OptionError(option, "is of tuned models", got=file, expected="an .om")
     from aoe.report.timelines import TimelineReport
-    from aoe.results.gradient_reading import load_gdat_report
+    from aoe.results.gradients import load_gdat_report
 
     _check_page(file, html, "the result file")
     report = load_gdat_report(file)

@@ -112,7 +112,7 @@ def _write(profile: ProfiledModel, trace: Path | None, html: Path | None) -> Non
         OutputError: one of them cannot be written.
     """
     from aoe.report.pages import render_profile
-    from aoe.report.trace import trace_document
+    from aoe.report.profiles import trace_document
     from aoe.results.files import write_json, write_text
 
     if trace is not None:

@@ -1,13 +1,14 @@
-"""What every kind of device does for the engine."""
+"""Interface of a device: what every kind of device does for the engine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from aoe.device.check_up import CheckUp
 from aoe.measurement import CpuUse
 from aoe.measurement.memory import MemoryUse
 from aoe.target import Target
@@ -18,6 +19,31 @@ if TYPE_CHECKING:
 
     from aoe.device.compiler import KernelSource
     from aoe.device.toolchain import Toolchain
+
+
+class Soundness(StrEnum):
+    """How bad it is."""
+
+    GOOD = "good"
+    DOUBTFUL = "doubtful"
+    STOPS = "stops"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckUp:
+    """One thing that was looked at.
+
+    Attributes:
+        name: Of the thing.
+        found: What it is, in words.
+        verdict: Whether a run would go well, may suffer, or would stop.
+        advice: What to do; empty if nothing.
+    """
+
+    name: str
+    found: str
+    verdict: Soundness = Soundness.GOOD
+    advice: str = ""
 
 
 class CoreSplit(NamedTuple):

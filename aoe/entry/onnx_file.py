@@ -20,10 +20,9 @@ from aoe.entry.external_weights import (
     load_external,
     stored_bytes,
 )
-from aoe.entry.imported_model import MAX_BYTES, ImportedModel, digest_of, model_name
 from aoe.entry.input_shapes import fix_input_shapes
 from aoe.entry.outputs import cut_at_outputs
-from aoe.entry.protocol import Entry
+from aoe.entry.protocol import MAX_BYTES, Entry, ImportedModel, digest_of, model_name
 from aoe.errors import ModelImportError, ModelNotFoundError
 from aoe.graph.protos import copied, refill
 from aoe.graph.weights import (

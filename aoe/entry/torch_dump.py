@@ -14,9 +14,8 @@ from typing import Any
 
 import onnx
 
-from aoe.entry.imported_model import MAX_BYTES, ImportedModel, digest_of, model_name
 from aoe.entry.onnx_file import load_onnx
-from aoe.entry.protocol import Entry
+from aoe.entry.protocol import MAX_BYTES, Entry, ImportedModel, digest_of, model_name
 from aoe.errors import ModelImportError, ModelNotFoundError
 
 SCHEMA = "aoe.torch_dump/1"

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from aoe.entry.imported_model import ImportedModel
 from aoe.entry.onnx_file import load_onnx, load_open_onnx
-from aoe.entry.protocol import Entry, ModelSource
+from aoe.entry.protocol import Entry, ImportedModel, ModelSource
 from aoe.errors import OfflineModelError, called
 from aoe.folders.scratch import FolderHold, ScratchFolder
 from aoe.graph.weights import is_outside

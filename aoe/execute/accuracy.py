@@ -1,18 +1,24 @@
-"""Does a kernel, or a tuned model, compute what the untuned one does?"""
+"""Accuracy of a kernel, or of a tuned model, against the results of the untuned one.
+
+Where a NaN among the inputs reaches a result, ONNX Runtime may make a number of it, as releases and
+even places of one operator do (`Max`, `Clip`), so a kernel may make either; but a NaN that ONNX
+Runtime keeps, a kernel keeps too. Operators that only copy values leave no such choice: all of
+their results are compared. docs/kernels.md has a table of what each operator makes of a NaN.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from aoe.kernels.halide.shapes import reduction_length
-from aoe.operators import Rounding, facts_of
+from aoe.operators import OperatorKind, Rounding, facts_of
 from aoe.operators.element_types import FLOAT16, LEVELS, element_types
-from aoe.workload import Precision, Workload
+from aoe.workload import Operation, Precision, Workload
 from aoebank import plural
 
 Array = np.ndarray[Any, Any]
@@ -220,3 +226,76 @@ def different(detail: str) -> Deviation:
 def _at(mask: Array, reference: Array, actual: Array) -> str:
     index = tuple(int(i) for i in np.argwhere(mask)[0]) if mask.ndim else ()
     return f"{actual[index]:.9g} instead of {reference[index]:.9g} at {list(index)}"
+
+
+_COPYING = frozenset({OperatorKind.MOVEMENT, OperatorKind.REORDER})
+_CHOOSING = frozenset({"max", "min"})
+"""Reductions of ScatterElements that choose between values, which may be NaN."""
+
+
+def reached_by_nan(workload: Workload, feed: Mapping[str, Array]) -> Array:
+    """Return a mask of results that may depend on a NaN; all of them if that is unknown.
+
+    Args:
+        workload: What is computed.
+        feed: Its variable inputs `x0`, `x1`, ...
+
+    Returns:
+        Booleans of the result's shape.
+    """
+    shape = workload.output.shape
+    if all(map(_keeps_nan, workload.operations)):
+        return np.zeros(shape, bool)
+    masks = {name: np.isnan(array) for name, array in feed.items()}
+    first = workload.operations[0]
+    if facts_of(first).indices and all(name in feed for name in first.inputs):
+        masks = _through_indices(first, masks, [feed[name] for name in first.inputs])
+    facts = [facts_of(operation) for operation in workload.operations]
+    per_channel = any(one.per_channel for one in facts)
+    # results of the image's own extents are no element-wise ones: each has a window of elements
+    has_windows = any(one.kind is OperatorKind.WINDOW for one in facts)
+    reached = np.zeros(shape, bool)
+    for nan in masks.values():
+        if has_windows:
+            reached |= nan.any()
+        elif nan.shape == shape:
+            reached |= nan
+        elif workload.blocked or per_channel:  # not aligned with the last dims
+            reached |= nan.any()
+        else:
+            reached |= _broadcast(nan, shape)
+    return reached
+
+
+def _keeps_nan(operation: Operation) -> bool:
+    """Return True if every NaN comes out of an operator where its value would."""
+    facts = facts_of(operation)
+    if facts.indices:
+        return operation.attributes.get("reduction", "none") not in _CHOOSING
+    return facts.kind in _COPYING
+
+
+def _through_indices(
+    operation: Operation, masks: Mapping[str, Array], inputs: Sequence[Array]
+) -> dict[str, Array]:
+    """Return masks in which that of the operator's result stands for those of its inputs."""
+    data, indices = np.isnan(inputs[0]), inputs[1]
+    axis = int(str(operation.attributes.get("axis", 0)))
+    places: list[Array] = list(np.indices(indices.shape, sparse=True))
+    places[axis] = indices % data.shape[axis]
+    if len(inputs) > 2:
+        np.logical_or.at(data, tuple(places), np.isnan(inputs[2]))
+    else:
+        data = data[tuple(places)]
+    rest = {name: nan for name, nan in masks.items() if name not in operation.inputs}
+    return {**rest, operation.output: data}
+
+
+def _broadcast(nan: Array, shape: tuple[int, ...]) -> Array:
+    """Return which results a NaN reaches: elements, rows of a matrix product, or else all."""
+    for part in (nan, nan.any(axis=-1, keepdims=True)):
+        try:
+            return np.broadcast_to(part, shape)
+        except ValueError:
+            continue
+    return np.full(shape, nan.any())

@@ -15,10 +15,9 @@ from aoe.device.compiler import KernelSource, RowBlock, extent_kernel
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import AoeError, BuildError, ScheduleError
-from aoe.execute.accuracy import Deviation, compare, kernel_tolerance, worse_of
+from aoe.execute.accuracy import Deviation, compare, kernel_tolerance, reached_by_nan, worse_of
 from aoe.execute.idle_gate import QuietPairs
 from aoe.execute.messages import CompiledKernels
-from aoe.execute.nan_reach import reached_by_nan
 from aoe.execute.samplers import paired_samplers
 from aoe.graph.hosted.operators import hosted_model
 from aoe.graph.open_extents import named_extents

@@ -3,6 +3,7 @@
 from aoe.measurement.clocks import deciding_clock, joined, measured, pairs_that_count
 from aoe.measurement.estimates import (
     ACCEPT_COVERAGE,
+    Scatter,
     SpeedupEstimate,
     accepts,
     estimate_speedup,
@@ -22,7 +23,6 @@ from aoe.measurement.samples import (
     PairedSamples,
     joined_loads,
 )
-from aoe.measurement.scatter import Scatter
 
 __all__ = [
     "ACCEPT_COVERAGE",

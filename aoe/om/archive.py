@@ -2,6 +2,9 @@
 
 Anybody may have made the file. This engine stores the parts and never compresses them. A file with
 anything else was changed by somebody, and a few kilobytes of it could unpack to gigabytes.
+
+A signature is over the manifest, which has the digest of every other part. OpenSSH makes and checks
+it, as it does for packs of banks.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from aoe.errors import OfflineModelError
+from aoebank import find_signer, sign_data
 
 MOST_MANIFEST_BYTES = 64 << 20
 """A kernel has about 2 KiB in it, so this is enough for some thirty thousand."""
@@ -171,3 +175,50 @@ def _check(file: Path, members: list[zipfile.ZipInfo]) -> None:
 
 
 _COPY = "copy the file again, or tune the model again"
+
+
+SIGNATURE = "manifest.json.sig"
+NAMESPACE = "aoe-om"
+"""What signatures are for, see ssh-keygen(1): one of a pack or a commit is none of a model."""
+MOST_SIGNATURE_BYTES = 1 << 15
+
+
+def sign_manifest(manifest: bytes, key: Path) -> bytes:
+    """Return a signature of the bytes of a manifest.
+
+    Raises:
+        AoebankError: there is no such key, it cannot sign, or there is no ssh-keygen.
+    """
+    return sign_data(manifest, key, NAMESPACE)
+
+
+def check_signature(file: Path, manifest: bytes, signature: bytes | None, trusted: Path) -> str:
+    """Return the signer of a model.
+
+    Args:
+        file: The `.om`, for messages.
+        manifest: The bytes of its manifest.
+        signature: None if it has none.
+        trusted: File of allowed signers, in the form of ssh-keygen(1).
+
+    Raises:
+        OfflineModelError: none of them signed it.
+        AoebankError: there is no such file of signers, or no ssh-keygen.
+    """
+    expected = f"a signature of one of {trusted}"
+    if signature is None:
+        raise OfflineModelError(
+            str(file),
+            "is not signed",
+            expected=expected,
+            hint="whoever made it signs it: aoe sign FILE.om --key ~/.ssh/id_ed25519",
+        )
+    signer = find_signer(manifest, signature, trusted, NAMESPACE)
+    if not signer:
+        raise OfflineModelError(
+            str(file),
+            "is not signed by anybody trusted, or was changed since",
+            expected=expected,
+            hint="get it again, or ask whoever made it for their public key",
+        )
+    return signer

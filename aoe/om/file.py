@@ -26,16 +26,14 @@ from aoe.errors import OfflineModelError, OutputError
 from aoe.folders.whole_files import replaced
 from aoe.om.archive import (
     MOST_MANIFEST_BYTES,
+    MOST_SIGNATURE_BYTES,
+    SIGNATURE,
     UNREADABLE,
     check_layout,
+    check_signature,
     new_member,
     open_archive,
     read_member,
-)
-from aoe.om.signatures import (
-    MOST_SIGNATURE_BYTES,
-    SIGNATURE,
-    check_signature,
     sign_manifest,
 )
 from aoe.workload import Precision

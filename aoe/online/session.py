@@ -18,7 +18,7 @@ from aoe.bank.built_in import built_in_bank
 from aoe.bank.operators import bank_root
 from aoe.device.registry import default_device
 from aoe.entry.external_weights import weight_locations
-from aoe.entry.imported_model import written_model
+from aoe.entry.protocol import written_model
 from aoe.entry.shape_range import (
     RangeShape,
     holds,
@@ -29,11 +29,10 @@ from aoe.entry.shape_range import (
 from aoe.errors import OptionError
 from aoe.graph.extents import NamedExtents
 from aoe.om.loading import FallbackWarning, OperatorFiles, operator_paths
-from aoe.online.background import Background
 from aoe.online.conversions import ConvertingProcess, StartConversion
 from aoe.online.kept import BankRoots, KeptModels
 from aoe.online.large import WeightFiles, light_options, may_wait, structure_of, weight_files
-from aoe.online.work import ServedModelFile, ServedShape, ShapeWork, TuningLimits
+from aoe.online.work import Background, ServedModelFile, ServedShape, ShapeWork, TuningLimits
 from aoe.ort.custom_operators import options_with_operators
 from aoe.ort.serving.given_options import adjusting, reason_against_tuned_models
 from aoe.ort.serving.swapping import CallForm, Substitutes, SwappingSession, plain_session

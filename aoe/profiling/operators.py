@@ -1,19 +1,27 @@
-"""From the times of nodes to profiles of operators: what each computes, and how well."""
+"""Profiles of operators from the times of nodes; their warm times, and AOE's classes of fusions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import onnx
+from onnx import helper
 
-from aoe.graph.model_graph import ModelGraph, names_read
+from aoe.errors import RunError
+from aoe.graph.fusing.classes import FUSION_CLASSES, without_limits
+from aoe.graph.fusing.groups import FusionGroup, find_groups
+from aoe.graph.model_graph import ModelGraph, names_read, subgraphs
 from aoe.graph.origins import Origins
+from aoe.graph.protos import value_info
 from aoe.graph.rewrite import InlinedModel, computed_nodes
 from aoe.operators import Shape, is_reorder
 from aoe.ort.profile import ModelProfile
-from aoe.profiling.figures import OperatorProfile
+from aoe.ort.sessions import bound_run, random_feed, session_options, session_source
+from aoe.profiling.figures import FusionLimit, OperatorProfile
 from aoe.profiling.peak import LeastTime, MachinePeak, NodeWork, OperatorBound
+from aoe.profiling.subject import ProfileSubject
 from aoe.profiling.work import graph_work
 
 
@@ -156,3 +164,121 @@ class _Collection:
 
 def _full_type(node: onnx.NodeProto) -> str:
     return f"{node.domain}:{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+
+
+def fusion_limits(
+    imported: onnx.ModelProto, operators: Sequence[OperatorProfile]
+) -> tuple[FusionLimit, ...]:
+    """Return the fusions of a model, in the order of their first nodes.
+
+    Args:
+        imported: The user's model.
+        operators: What runs here.
+    """
+    graph = ModelGraph(imported, {}, block=0)
+    lifted = {group.nodes[0]: group for group in find_groups(graph, without_limits(FUSION_CLASSES))}
+    owners = {name: operator for operator in operators for name in operator.op_names}
+    return tuple(_limit(graph, group, lifted, owners) for group in find_groups(graph))
+
+
+def _limit(
+    graph: ModelGraph,
+    group: FusionGroup,
+    lifted: dict[int, FusionGroup],
+    owners: dict[str, OperatorProfile],
+) -> FusionLimit:
+    nodes = [graph.nodes[index] for index in group.nodes]
+    following = graph.nodes[group.stopped_at] if group.stopped_at is not None else None
+    joined = graph.nodes[group.through_cache] if group.through_cache is not None else None
+    found = {owners[node.name].name: owners[node.name] for node in nodes if node.name in owners}
+    last = owners.get(nodes[-1].name)
+    beyond = owners.get(following.name) if following is not None else None
+    more = lifted.get(group.nodes[0])
+    return FusionLimit(
+        fusion_class=group.fusion_class.name,
+        op_names=tuple(node.name for node in nodes),
+        op_types=tuple(node.op_type for node in nodes),
+        through_cache=joined.name if joined is not None else "",
+        stop=group.stop,
+        stopped_at=following.name if following is not None else "",
+        stopped_type=following.op_type if following is not None else "",
+        without_limits=len(more.nodes) if more is not None else len(nodes),
+        runs_as=len(found),
+        goes_on_here=last is not None and last is beyond,
+        median_us=sum(operator.median_us for operator in found.values()),
+    )
+
+
+_LEAST_SHARE = 0.01
+"""Of the time of all operators; others are not worth a session of their own."""
+_RUNS = 20
+
+
+def with_warm_times(
+    operators: Sequence[OperatorProfile], subject: ProfileSubject, threads: int
+) -> tuple[OperatorProfile, ...]:
+    """Return the operators, those that take long with the time they need on warm operands.
+
+    Operators whose shapes are not proven, or which cannot be run alone, stay as they are.
+
+    Args:
+        operators: Of the model.
+        subject: The model.
+        threads: Of their runs.
+    """
+    least_us = _LEAST_SHARE * sum(operator.median_us for operator in operators)
+    nodes = {node.name: node for node in subject.running.graph.node}
+    return tuple(
+        replace(operator, warm_us=_warm_us(nodes[operator.name], subject, threads))
+        if operator.median_us >= least_us
+        else operator
+        for operator in operators
+    )
+
+
+def _warm_us(node: onnx.NodeProto, subject: ProfileSubject, threads: int) -> float | None:
+    model = single_node_model(node, subject.graph, subject.running)
+    if model is None:
+        return None
+    options = session_options(threads=threads, optimize=False, library=subject.library)
+    try:
+        session = subject.device.open_session(session_source(model, options), options)
+        run = bound_run(session, random_feed(session, seed=0))
+    except RunError:
+        return None  # made-up operands are not what it takes
+    sample = subject.device.timer(run, repeats=1)
+    return float(np.median([sample() for _ in range(_RUNS)]))
+
+
+def single_node_model(
+    node: onnx.NodeProto, graph: ModelGraph, running: onnx.ModelProto
+) -> onnx.ModelProto | None:
+    """Return a model of one node with its constants, None where a shape is not proven.
+
+    Args:
+        node: One of `running`.
+        graph: Knows shapes and constants.
+        running: The model the node is taken from.
+    """
+    if any(True for _ in subgraphs(node)):
+        return None
+    names = dict.fromkeys(names_read(node))
+    computed = [name for name in names if name not in graph.initializers]
+    made = [name for name in node.output if name]
+    infos = {name: graph.find_info(name) for name in (*computed, *made)}
+    if not computed or any(info is None for info in infos.values()):
+        return None
+    values = {name: value_info(name, info) for name, info in infos.items() if info is not None}
+    alone = helper.make_graph(
+        [node],
+        "alone",
+        [values[name] for name in computed],
+        [values[name] for name in made],
+        [graph.initializers[name] for name in names if name in graph.initializers],
+    )
+    return helper.make_model(
+        alone,
+        opset_imports=running.opset_import,
+        ir_version=running.ir_version,
+        functions=running.functions,
+    )

@@ -24,11 +24,9 @@ from aoe.ort.profile import RUNS, ModelProfile, profile_model
 from aoe.profiling.comparing import ComparedProfiles, compare_profiles
 from aoe.profiling.counters import HardwareCounters, count_runs
 from aoe.profiling.figures import ProfiledModel
-from aoe.profiling.fusion import fusion_limits
-from aoe.profiling.operators import profile_operators
+from aoe.profiling.operators import fusion_limits, profile_operators, with_warm_times
 from aoe.profiling.probe import ProbedPeak, machine_peak
 from aoe.profiling.subject import ProfileSubject, open_subject
-from aoe.profiling.warm import with_warm_times
 from aoe.settings import cache_path, lock_path
 from aoe.target import Target, unmet_cores
 from aoe.workload import shapes_text

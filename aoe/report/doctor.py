@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aoe.device.check_up import Soundness
+from aoe.device.protocol import Soundness
 from aoebank import Report, members
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What all result files share: AOE's words, and writing a file whole or not at all."""
+"""Parts that all result files share: AOE's words, gains, and writing a file whole or not at all."""
 
 from __future__ import annotations
 
@@ -333,3 +333,42 @@ def write_text(file: Path, text: str) -> None:
             f"cannot be written: {error.strerror or error}",
             hint="free some space, or give a directory you may write to with --output",
         ) from error
+
+
+class GainKind(StrEnum):
+    """Which choice brought a gain. Source: AOE, keys of `tune_performance`."""
+
+    FORMAT = "Format"
+    """Another layout of what it reads and writes, so that nothing is reordered."""
+    IMPL = "Impl"
+    """Another way to compute the operator, as its first guess has it."""
+    SCHEDULE = "Schedule"
+    """Tiles, loops and threads of that way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """What one choice brought, the others staying as they are.
+
+    Attributes:
+        kind: The choice.
+        before_us: Time of the operator without it, us.
+        after_us: Time with it.
+    """
+
+    kind: GainKind
+    before_us: float
+    after_us: float
+
+
+def gains_to_json(gains: Iterable[Gain], outcome: RepoOutcome) -> dict[str, Any]:
+    """Return gains as AOE's files have them, by kind."""
+    return {
+        gain.kind.value: {
+            "performance_after_tune(us)": round(gain.after_us, 3),
+            "performance_before_tune(us)": round(gain.before_us, 3),
+            "performance_improvement": improvement_text(gain.before_us / gain.after_us),
+            "update_mode": outcome.value,
+        }
+        for gain in gains
+    }

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from aoe.results.files import ModelReport, RepoOutcome, TuningResult
-from aoe.results.gains import Gain, gains_to_json
+from aoe.results.files import Gain, ModelReport, RepoOutcome, TuningResult, gains_to_json
 from aoe.workload import Precision
 
 

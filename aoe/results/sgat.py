@@ -12,8 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from aoe.results.files import ModelReport, RepoOutcome, TuningResult, improvement_text
-from aoe.results.gains import Gain, gains_to_json
+from aoe.results.files import (
+    Gain,
+    ModelReport,
+    RepoOutcome,
+    TuningResult,
+    gains_to_json,
+    improvement_text,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

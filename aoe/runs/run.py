@@ -401,7 +401,7 @@ def _subject(
         return Path(model)
     import onnx
 
-    from aoe.entry.imported_model import written_model
+    from aoe.entry.protocol import written_model
     from aoe.gradients.training import TrainingProgram
 
     if isinstance(model, TrainingProgram):

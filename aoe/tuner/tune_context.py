@@ -19,9 +19,8 @@ from aoe.bank.operators import bank_root
 from aoe.device.object_cache import ObjectCache
 from aoe.device.protocol import Device
 from aoe.device.toolchain import find_toolchain
-from aoe.entry.imported_model import ImportedModel
 from aoe.entry.input_shapes import parse_input_shape
-from aoe.entry.protocol import ModelSource
+from aoe.entry.protocol import ImportedModel, ModelSource
 from aoe.entry.registry import find_entry
 from aoe.errors import OptionError, OutputError
 from aoe.execute.runner import Runner

@@ -11,8 +11,7 @@ import pytest
 
 import aoebank
 from aoe.bank.damage import without_damaged
-from aoe.results.files import RepoOutcome, TuningResult, improvement_text
-from aoe.results.gains import Gain, GainKind
+from aoe.results.files import Gain, GainKind, RepoOutcome, TuningResult, improvement_text
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.settings import work_path
 from aoebank import Bank, BankFormatError, Event, resolve_bank

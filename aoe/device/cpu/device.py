@@ -11,14 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoe.device.check_up import CheckUp
-from aoe.device.cpu.cores import core_siblings, split_cores
+from aoe.device.cpu.cores import core_siblings, numa_nodes, pinned_to_node, split_cores
 from aoe.device.cpu.host import describe_host, missing_features, usable_cores
-from aoe.device.cpu.memory import MemoryGrowth
-from aoe.device.cpu.memory_pressure import is_hoarding, offer_this_process
-from aoe.device.cpu.numa import numa_nodes, pinned_to_node
+from aoe.device.cpu.memory import MemoryGrowth, is_hoarding, offer_this_process
 from aoe.device.cpu.usage import RunQueueWait, involuntary_switches, read_usage
-from aoe.device.protocol import CoreSplit
+from aoe.device.protocol import CheckUp, CoreSplit
 from aoe.measurement import CallTime, CpuUse
 from aoe.measurement.memory import MemoryUse
 from aoe.target import Target

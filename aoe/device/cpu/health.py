@@ -6,9 +6,9 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from aoe.device.check_up import CheckUp, Soundness
+from aoe.device.cpu.cores import numa_nodes
 from aoe.device.cpu.host import usable_cores
-from aoe.device.cpu.numa import numa_nodes
+from aoe.device.protocol import CheckUp, Soundness
 from aoebank import plural
 
 _CPUS = Path("/sys/devices/system/cpu")

@@ -11,10 +11,9 @@ from typing import Any
 
 import onnx
 
-from aoe.entry.imported_model import ImportedModel, digest_of, model_name
 from aoe.entry.input_shapes import fix_input_shapes
 from aoe.entry.onnx_file import make_initializers_constant, read_onnx
-from aoe.entry.protocol import Entry, ModelSource
+from aoe.entry.protocol import Entry, ImportedModel, ModelSource, digest_of, model_name
 from aoe.errors import ModelImportError, ModelNotFoundError
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.model_graph import subgraphs

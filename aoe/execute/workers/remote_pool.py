@@ -15,15 +15,15 @@ from aoe.errors import AoeError, RemotePoolError, RunError
 from aoe.execute.messages import CompiledKernels, ModelPart
 from aoe.execute.workers.announcement import Announcement, WorkerPart, part_of
 from aoe.execute.workers.artifact_transfer import pack
-from aoe.execute.workers.calibration import drift_of
 from aoe.execute.workers.local import CONNECT_S, connected, parse_workers
-from aoe.measurement import Measurement, MeasurePolicy
+from aoe.measurement import Measurement, MeasurePolicy, estimate_speedup
 from aoe.target import Target
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
     from aoe.execute.workers.service import Delivery, Errand, SlotSetup
+
 
 _POLL_S = 1.0
 """A worker that is gone is missed after so long."""
@@ -441,3 +441,37 @@ def _value(task: str, delivery: Delivery) -> Any:
 
 def _nobody(address: str, target: Target) -> Announcement:
     return Announcement(name=address, host=address, pid=0, target=target, cores=(), versions={})
+
+
+MOST_BIAS = 0.03
+"""Distance from 1 nothing may prove of two equal things. Source: `ACCEPT_SPEEDUP`, what a kernel
+has to prove to be kept."""
+MOST_WIDTH = 0.05
+"""Half-width of an interval in which the gain of a kernel is lost."""
+MOST_SLOWER = 1.15
+"""Times as long as at its first calibration: a machine that heats up, or got a neighbour."""
+
+
+def drift_of(now: Measurement, first: Measurement | None) -> str:
+    """Return why a worker is not to be believed any more, empty if it is.
+
+    Args:
+        now: The same code against itself, as both sides of a measurement.
+        first: The worker's first such measurement, None if this is it.
+    """
+    if not now.is_correct:
+        return f"the same code twice: {now.outcome}: {now.detail}"
+    if not now.counts:
+        return f"it is busy: {now.load}"
+    estimate = estimate_speedup(now)
+    read = f"{estimate.median:.3f}x ({estimate.low:.3f} to {estimate.high:.3f})"
+    if estimate.low > 1 + MOST_BIAS or estimate.high < 1 - MOST_BIAS:
+        return f"the same code twice reads {read}"
+    if estimate.half_width > MOST_WIDTH:
+        return f"the same code twice reads {read}, too wide to tell anything"
+    if first is None:
+        return ""
+    pace = now.baseline_latency_us / first.baseline_latency_us
+    if pace > MOST_SLOWER:
+        return f"the same code takes {pace:.2f} times as long as at its start"
+    return ""

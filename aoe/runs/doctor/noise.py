@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from aoe.device.check_up import CheckUp, Soundness
-from aoe.device.protocol import Device
+from aoe.device.protocol import CheckUp, Device, Soundness
 from aoe.execute.idle_gate import QuietPairs
 from aoe.execute.rates import compare_itself
 from aoe.folders.turns import Turns

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 from pathlib import Path
 
-from aoe.device.check_up import CheckUp, Soundness
+from aoe.device.protocol import CheckUp, Soundness
 from aoe.folders.ownership import check_own_folder
 from aoe.runs.configuration.options import DEVICE_VARIABLE
 from aoe.runs.configuration.resolving import ResolvedSetting, RunConfiguration

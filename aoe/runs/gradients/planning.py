@@ -29,7 +29,7 @@ _SMALLEST_BYTES = 4 << 10
 _SIZES = 9
 _TIMES = 9
 """Measuring all-reduce: evenly spaced sizes from the smallest to all gradients, each twice to warm
-up and seven times. Source: `aoe.torch.ddp.all_reduce`."""
+up and seven times. Source: `aoe.torch.ddp.training`."""
 _SETTLING_STEPS = 3
 """Steps in which the framework shows its own groups. Source: `aoe.torch.ddp.buckets`."""
 _TIMELINE_STEPS = 16

@@ -25,7 +25,7 @@ from aoe.results.files import (
     write_json,
     write_table,
 )
-from aoe.results.gains import Gain, GainKind
+from aoe.results.files import Gain, GainKind
 from aoe.results.opat import OpatReport, OperatorResult
 from aoe.runs.model_mode import (
     ModelTuning,

@@ -14,7 +14,7 @@ from aoe.results.files import (
     RepoOutcome,
     write_json,
 )
-from aoe.results.gains import Gain, GainKind
+from aoe.results.files import Gain, GainKind
 from aoe.results.sgat import SgatReport, SubgraphResult
 from aoe.runs.model_mode import (
     ModelTuning,

@@ -17,7 +17,7 @@ from aoe.bank.operators import OperatorBank
 from aoe.bank.records.subgraph import FusionGroup, SubgraphStrategy, nanoseconds, strategy_of
 from aoe.bank.subgraphs import source_of_strategy
 from aoe.device.compiler import KernelSource
-from aoe.entry.imported_model import ImportedModel
+from aoe.entry.protocol import ImportedModel
 from aoe.entry.registry import find_entry
 from aoe.entry.tuned_model import SUFFIX
 from aoe.errors import BuildError

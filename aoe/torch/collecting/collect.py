@@ -23,8 +23,7 @@ from torch.utils import _python_dispatch
 from aoe.errors import ModelImportError, OptionError
 from aoe.online.command import FolderTuning
 from aoe.torch.collecting.dump import DumpWriter
-from aoe.torch.collecting.operator_recorder import OperatorRecorder, OperatorUse
-from aoe.torch.collecting.single_operator import export_operator
+from aoe.torch.collecting.operator_recorder import OperatorRecorder, OperatorUse, export_operator
 from aoe.torch.modules.calls import CallConvention, describe
 from aoe.torch.modules.export import export_module, unwrapped
 from aoebank import plural

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,43 @@ from torch.autograd import forward_ad
 from aoe.errors import RunError
 from aoe.om.loading import FallbackWarning
 from aoe.torch.modules.calls import CallConvention, FlatCall, describe
-from aoe.torch.modules.fallbacks import Fallback, FallbackCounts
 from aoe.torch.modules.served import ServedModel
 from aoe.torch.modules.state import tensors_of
+
+
+class Fallback(StrEnum):
+    """Why a call of an optimized module is computed by PyTorch."""
+
+    GRADIENTS = "gradients are wanted"
+    TANGENTS = "a forward-mode derivative is wanted"
+    TRANSFORM = "a transform of torch.func is at work"
+    DISPATCH_MODE = "a mode watches every operator"
+    AUTOCAST = "autocast is on"
+    FORK = "this is a forked process"
+    INPUTS = "other inputs"
+    LAYOUTS = "too many layouts"
+    STATE = "the module has changed"
+    FAILURE = "the tuned model failed"
+
+
+class FallbackCounts:
+    """Calls of one module that PyTorch computed, by reason; threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[Fallback] = Counter()
+
+    def add(self, reason: Fallback) -> bool:
+        """Count a call; return True for the first of all."""
+        with self._lock:
+            self._counts[reason] += 1
+            return self._counts.total() == 1
+
+    def by_reason(self) -> Counter[str]:
+        """Return the number of calls for each reason, in words."""
+        with self._lock:
+            return Counter({reason.value: count for reason, count in self._counts.items()})
+
 
 _OWN = ("_original", "_served", "_convention", "_fallbacks")
 _SHARED = (

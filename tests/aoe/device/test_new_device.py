@@ -18,9 +18,8 @@ from support.engine.models import chain_model, save_model
 
 from aoe import load
 from aoe.device import registry
-from aoe.device.check_up import CheckUp
 from aoe.device.compiler import KernelSource
-from aoe.device.protocol import CoreSplit, Device
+from aoe.device.protocol import CheckUp, CoreSplit, Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import TargetError
 from aoe.folders.turns import Turns

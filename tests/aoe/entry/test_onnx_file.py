@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from support.engine.models import chain_model, conv_net, make_model, old_format_net, save_model
 
-from aoe.entry.imported_model import MAX_BYTES
 from aoe.entry.onnx_file import load_onnx, make_initializers_constant, read_onnx
+from aoe.entry.protocol import MAX_BYTES
 from aoe.errors import ModelImportError
 from aoe.graph.weights import point_into
 

@@ -8,9 +8,8 @@ import onnx
 import pytest
 
 from aoe.entry import registry
-from aoe.entry.imported_model import ImportedModel
 from aoe.entry.onnx_file import ONNX
-from aoe.entry.protocol import Entry, ModelSource
+from aoe.entry.protocol import Entry, ImportedModel, ModelSource
 from aoe.entry.registry import find_entry
 from aoe.errors import OptionError
 

@@ -17,8 +17,15 @@ from aoe.graph.subgraphs.rewrite_candidates import form_of
 from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.om.file import KernelUse, SubgraphUse
 from aoe.profiling.comparing import compare_profiles
-from aoe.report.alignment import AlignedNodes, Change, aligned, computed_tensors
-from aoe.report.graphs import render_graphs, times_of, times_text
+from aoe.report.graphs import (
+    AlignedNodes,
+    Change,
+    aligned,
+    computed_tensors,
+    render_graphs,
+    times_of,
+    times_text,
+)
 from aoe.tasks.rewrites.space import strategy_space
 from aoe.tasks.rewrites.subgraphs import find_subgraphs
 from aoe.workload import KERNEL_DOMAIN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from aoe.profiling.comparing import compare_profiles
 from aoe.profiling.figures import FusionLimit, OperatorProfile, ProfiledModel
 from aoe.report.charts import heat, network
 from aoe.report.pages import render_advice, render_comparison, render_profile
+from aoe.report.profiles import trace_document
 
 _HOSTILE = '"><script>alert(1)</script>'
 
@@ -157,3 +159,27 @@ def test_many_operators_beside_each_other_take_several_rows() -> None:
     corners = _corners(operators)
     assert len(set(corners)) == 30
     assert len({y for _, y in corners}) == 3
+
+
+def test_trace_has_an_event_per_operator_and_one_for_the_user_s_nodes() -> None:
+    profile = make_profile(
+        make_operator_profile("a_nchwc", op_names=("conv", "relu"), op_types=("Conv", "Relu")),
+        make_operator_profile("reorder", op_type="ReorderOutput", op_names=(), median_us=5.0),
+    )
+    document = json.loads(json.dumps(trace_document(profile), allow_nan=False))
+    events = [event for event in document["traceEvents"] if event["ph"] == "X"]
+    assert [(event["tid"], event["name"]) for event in events] == [
+        (1, "conv + relu"),
+        (2, "a_nchwc"),
+        (2, "reorder"),
+    ]
+    assert [(event["ts"], event["dur"]) for event in events[1:]] == [(0.0, 100.0), (100.0, 5.0)]
+    assert events[1]["cat"] == "Conv + Relu"
+    assert events[1]["args"]["outputs"] == ["1x16x8x8"]
+    assert events[1]["args"]["lost_us"] == 60.0
+
+
+def test_lanes_have_names() -> None:
+    events = trace_document(make_profile(make_operator_profile()))["traceEvents"]
+    names = {event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert names == {"net.onnx", "nodes of the model", "operators, 2 threads"}

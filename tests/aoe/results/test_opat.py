@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.engine.fakes import MEMORY
 
-from aoe.results.files import RepoOutcome, TuningResult, repo_summary
-from aoe.results.gains import Gain, GainKind
+from aoe.results.files import Gain, GainKind, RepoOutcome, TuningResult, repo_summary
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 
 _TIMES = st.floats(0.001, 1e9)

@@ -16,8 +16,7 @@ import pytest
 
 from aoe.device.registry import default_device
 from aoe.errors import ScheduleError
-from aoe.execute.accuracy import Tolerance, compare, kernel_tolerance
-from aoe.execute.nan_reach import reached_by_nan
+from aoe.execute.accuracy import Tolerance, compare, kernel_tolerance, reached_by_nan
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
 from aoe.kernels.algorithms import allowed_space, precision_of
 from aoe.kernels.family import KernelFamily, KernelTarget, Pipeline

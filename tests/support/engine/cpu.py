@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aoe.device.cpu.device import Cpu
-from aoe.device.cpu.memory_pressure import is_hoarding
+from aoe.device.cpu.memory import is_hoarding
 from aoe.device.registry import DEVICES
 from aoe.measurement import CpuUse
 from aoe.target import Target

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from aoe.entry.caffe.layers import (
     activations,
     detection,
-    detection_output,
     joining,
     normalization,
     shaping,
@@ -67,7 +66,7 @@ LAYERS: Mapping[str, LayerRule] = {
     "Deconvolution": _on_all_bottoms(windows.deconvolution),
     "DepthwiseConvolution": _DEPTHWISE,
     "DetectionOutput": LayerRule(
-        convert=detection_output.detection_output,
+        convert=detection.detection_output,
         param="detection_output_param",
         bottoms=(3, 3),
         note="SSD's, with shared locations",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from aoe.device.check_up import Soundness
 from aoe.device.cpu.health import (
     check_cores,
     check_cpu,
@@ -13,6 +12,7 @@ from aoe.device.cpu.health import (
     check_memory,
     check_quota,
 )
+from aoe.device.protocol import Soundness
 
 
 def test_every_part_is_looked_at() -> None:

@@ -11,8 +11,10 @@ import pytest
 from support.caffe.model_files import TestLayer, TestNet, caffemodel, write_net
 from support.caffe.reference import run_reference
 from support.commands import aoe_exit_code
+from support.scripts import ROOT, load_script
 
 import aoe
+from aoe.entry.caffe.layers.registry import LAYERS, WAYS_OUT
 
 _SHAPE = (1, 16, 72, 72)
 
@@ -153,3 +155,15 @@ def test_caffe_model_is_tuned_from_python(tmp_path: Path) -> None:
         trials=1,
     )
     assert tuned.om_file.is_file()
+
+
+def test_table_of_layers_is_up_to_date() -> None:
+    text = (ROOT / "docs" / "frameworks.md").read_text()
+    assert load_script("docs/generate_caffe_layers.py").page() == text, (
+        "run python docs/generate_caffe_layers.py"
+    )
+    assert all(f"\n| {name} |" in text for name in LAYERS)
+
+
+def test_layers_that_are_converted_need_no_way_out() -> None:
+    assert not set(LAYERS) & set(WAYS_OUT)

@@ -23,8 +23,7 @@ from support.caffe.model_files import (
 from support.engine.models import chain_model
 
 from aoe.entry.caffe.files import load_caffe
-from aoe.entry.imported_model import ImportedModel
-from aoe.entry.protocol import ModelSource
+from aoe.entry.protocol import ImportedModel, ModelSource
 from aoe.entry.registry import find_entry
 from aoe.errors import ModelImportError, ModelNotFoundError, OptionError
 from aoe.ort.inputs import parse_inputs

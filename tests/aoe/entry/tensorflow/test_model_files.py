@@ -23,8 +23,7 @@ from support.temp_folder import temp_folder
 from support.tensorflow.real import NEEDED, tensorflow_python
 
 import aoe
-from aoe.entry.imported_model import ImportedModel
-from aoe.entry.protocol import ModelSource
+from aoe.entry.protocol import ImportedModel, ModelSource
 from aoe.entry.registry import find_entry
 from aoe.entry.shape_range import open_input_shapes, parse_shape_range
 from aoe.errors import ModelImportError, ModelNotFoundError

@@ -11,7 +11,7 @@ import pytest
 from support.documents import find_faults
 from support.engine.cpu import CPU
 
-from aoe.device.check_up import CheckUp, Soundness
+from aoe.device.protocol import CheckUp, Soundness
 from aoe.device.registry import default_device
 from aoe.folders.turns import Turns
 from aoe.measurement import CpuUse, MachineLoad, Measurement, Outcome, estimate_speedup

@@ -18,8 +18,7 @@ from aoe.errors import OptionError, OutputError, RunError
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps
 from aoe.results.files import RepoOutcome, TuningResult
-from aoe.results.gradient_reading import load_gdat_report
-from aoe.results.gradients import GdatReport, TimelineSource
+from aoe.results.gradients import GdatReport, TimelineSource, load_gdat_report
 from aoe.runs.gradients.result import GdatResult, TunedGradients
 from aoe.runs.gradients.run import group_gradients
 from aoe.runs.run import tune_with

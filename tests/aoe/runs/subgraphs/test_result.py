@@ -11,8 +11,7 @@ from support.engine.tuning import make_measurement
 from aoe.bank.records.subgraph import AppliedRule, SubgraphStrategy
 from aoe.graph.rewrites.layout import INTO_RULE
 from aoe.measurement import Measurement, Outcome
-from aoe.results.files import RepoOutcome
-from aoe.results.gains import Gain, GainKind
+from aoe.results.files import Gain, GainKind, RepoOutcome
 from aoe.runs.subgraphs.result import format_gain
 from aoe.tasks.rewrites.lookup import StrategyTrial, TunedSubgraph
 

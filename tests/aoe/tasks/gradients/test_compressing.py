@@ -15,7 +15,7 @@ from aoe.gradients.compression import Compression, parse_compression
 from aoe.gradients.trace import model_hash
 from aoe.report.tuning import GradientTuningReport
 from aoe.results.files import RepoOutcome
-from aoe.results.gradient_reading import load_gdat_report
+from aoe.results.gradients import load_gdat_report
 from aoe.runs.gradients.result import TunedGradients
 from aoe.runs.run import tune_with
 from aoe.tuner.mode import JobType, TuneSettings

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from aoe.errors import OptionError  # noqa: E402
 from aoe.gradients.compression import TOLERANCE, Compression  # noqa: E402
-from aoe.results.gradient_reading import load_gdat_report  # noqa: E402
+from aoe.results.gradients import load_gdat_report  # noqa: E402
 from aoe.torch import apply_gradient_strategy  # noqa: E402
 from aoe.torch.ddp.compressed import CompressedDdpTraining  # noqa: E402
 from aoe.torch.ddp.ranks import Ranks  # noqa: E402

@@ -20,11 +20,10 @@ from aoe.errors import EngineNotInstalledError, OptionError  # noqa: E402
 from aoe.gradients.segmentation import Segmentation  # noqa: E402
 from aoe.gradients.trace import GradientTrace  # noqa: E402
 from aoe.results.files import TuningResult  # noqa: E402
-from aoe.results.gradient_reading import load_gdat_report  # noqa: E402
-from aoe.results.gradients import TimelineSource  # noqa: E402
+from aoe.results.gradients import TimelineSource, load_gdat_report  # noqa: E402
 from aoe.tasks.gradients.looking_up import CHECK_STEPS  # noqa: E402
 from aoe.torch import apply_gradient_strategy, tune_gradients  # noqa: E402
-from aoe.torch.ddp.all_reduce import SMALLEST_BYTES, sweep_sizes  # noqa: E402
+from aoe.torch.ddp.training import SMALLEST_BYTES, sweep_sizes  # noqa: E402
 
 CASES = GRADIENTS
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.ddp.other_scripts import SCRIPTS
+from support.ddp.scripts import run_under_aoe
 
 torch = pytest.importorskip("torch")
 
 from support.ddp.recorded import record_grouping  # noqa: E402
-from support.ddp.scripts import TIMEOUT_S, run_under_aoe  # noqa: E402
+from support.ddp.scripts import TIMEOUT_S  # noqa: E402
 
 _SCRIPT = """
 import sys, torch
@@ -83,3 +86,25 @@ def test_record_is_planned_and_verified_in_every_process_of_the_group(tmp_path: 
     assert "24 pairs of training steps" in first and "1 record measured" in first, first
     assert ended.codes[0] in (0, 1) and ended.codes[1] == 0 and "error" not in second
     assert not [*tmp_path.glob("over_*")]
+
+
+pytest.importorskip("torch")
+
+
+_STEPS = 250
+_ENDED = re.compile(r"ended after (\d+) steps, before tuning was finished")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_script_computes_the_same_bits_under_tuning(name: str, tmp_path: Path) -> None:
+    tuned = run_under_aoe(tmp_path, SCRIPTS[name], str(_STEPS))
+    assert tuned.code == 0, tuned.said
+    assert "Traceback" not in tuned.said[0], tuned.said[0]
+    if "not tuned" in tuned.said[0]:  # it is short: tuning goes on to its end, or nearly so
+        ended = _ENDED.search(tuned.said[0])
+        assert ended is not None and int(ended[1]) > _STEPS // 4 - 4, tuned.said[0]
+    found = [(tmp_path / f"digest_{rank}").read_text() for rank in "01"]
+    plain = run_under_aoe(tmp_path, SCRIPTS[name], str(_STEPS), tuned=False)
+    assert plain.code == 0, plain.said
+    assert found == [(tmp_path / f"digest_{rank}").read_text() for rank in "01"]

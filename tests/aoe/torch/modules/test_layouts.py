@@ -17,7 +17,7 @@ from torch import nn  # noqa: E402
 import aoe.torch  # noqa: E402
 from aoe import FallbackWarning  # noqa: E402
 from aoe.torch.modules.compiled import OptimizedModule  # noqa: E402
-from aoe.torch.modules.layouts import MOST_LAYOUTS  # noqa: E402
+from aoe.torch.modules.served import MOST_LAYOUTS  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("inference"), pytest.mark.filterwarnings("error")]
 

@@ -17,8 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import aoe.torch  # noqa: E402
 from aoe import FallbackWarning  # noqa: E402
-from aoe.torch.modules.state import ModuleState  # noqa: E402
-from aoe.torch.modules.tensor_watch import TensorWatch  # noqa: E402
+from aoe.torch.modules.state import ModuleState, TensorWatch  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("inference")
 

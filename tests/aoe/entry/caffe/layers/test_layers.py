@@ -15,7 +15,7 @@ from support.caffe.layer_cases import IMAGE, LAYER_CASES, case_layer, detections
 from support.caffe.model_files import Array, Param, TestLayer, TestNet, Word, caffemodel, prototxt
 from support.caffe.reference import REFERENCE, run_layer
 
-from aoe.entry.caffe.conversion import convert_network
+from aoe.entry.caffe.files import convert_network
 from aoe.entry.caffe.layers.registry import LAYERS
 from aoe.entry.caffe.network import parse_network
 from aoe.entry.caffe.weights import parse_weights
