@@ -577,6 +577,6 @@ def document_options(function: Callable[..., Any]) -> None:
         )
         for row in TUNE_OPTIONS.values()
     ]
-    function.__signature__ = known.replace(parameters=[*own, *rows])
+    function.__signature__ = known.replace(parameters=[*own, *rows])  # type: ignore[attr-defined]
     lines = [f"        {row.name}: {row.meaning_of_call}" for row in TUNE_OPTIONS.values()]
     function.__doc__ = f"{(function.__doc__ or '').rstrip()}\n" + "\n".join(lines) + "\n"

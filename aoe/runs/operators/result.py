@@ -19,13 +19,14 @@ from aoe.ort.profile import ModelProfile
 from aoe.profiling.figures import OperatorProfile
 from aoe.results.files import (
     NOT_TRIED_OUT,
+    Gain,
+    GainKind,
     RepoOutcome,
     finite_or_none,
     machine_to_json,
     write_json,
     write_table,
 )
-from aoe.results.files import Gain, GainKind
 from aoe.results.opat import OpatReport, OperatorResult
 from aoe.runs.model_mode import (
     ModelTuning,

@@ -11,10 +11,11 @@ from aoe.bank.records.subgraph import SubgraphStrategy, feature_to_json
 from aoe.bank.remembered import RememberedOperator, remembered_to_json
 from aoe.graph.rewrites.layout import INTO_RULE, SUNK_RULE, THROUGH_RULE
 from aoe.results.files import (
+    Gain,
+    GainKind,
     RepoOutcome,
     write_json,
 )
-from aoe.results.files import Gain, GainKind
 from aoe.results.sgat import SgatReport, SubgraphResult
 from aoe.runs.model_mode import (
     ModelTuning,

@@ -6,8 +6,7 @@ import importlib
 import math
 import sys
 from collections.abc import Iterator
-from itertools import pairwise
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from types import ModuleType
 

@@ -17,8 +17,7 @@ from support.engine.tuning import make_measurement, make_opat_result, make_tuned
 
 from aoe.kernels.algorithms import KNOB
 from aoe.measurement import Measurement, Outcome
-from aoe.results.files import RepoOutcome
-from aoe.results.gains import Gain, GainKind
+from aoe.results.files import Gain, GainKind, RepoOutcome
 from aoe.results.opat import opat_report_to_json
 from aoe.runs.model_mode import write_run_summary
 from aoe.runs.operators.result import (
