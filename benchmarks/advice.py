@@ -17,7 +17,7 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ import tests_path  # noqa: F401
 from comparison.experiment import Experiment, Option, run_experiment
 from comparison.prepared import INPUTS, MODEL, PreparedNetwork
 from comparison.processes import RuntimeProcess
+from comparison.rounds import RoundSettings, interleaved
 from comparison.steps import Steps
 from comparison.tables import table_row
 from planted_models import PLANTED
@@ -61,7 +62,8 @@ SOUND = (
     *("bert6", "unet2d", "espcn", "whisper_tiny_encoder", "lstm_tagger", "deeplab_head"),
 )
 """Twelve networks nobody has planted anything in, of several kinds, the quick ones of each."""
-_PROCESSES, _TURNS, _TURN_S = 3, 6, 0.25
+_PROCESSES = 3
+_ROUNDS = RoundSettings(rounds=6, turn_s=0.25, budget_s=0)
 
 Record = dict[str, Any]
 Again = Callable[[Path, ModelAdvice, TriedAction], list[float]]
@@ -151,8 +153,8 @@ def try_again(file: Path, advice: ModelAdvice, claimed: TriedAction) -> list[flo
     ratios: list[float] = []
     for number in range(_PROCESSES):
         with ExitStack() as stack:
-            sides = [
-                stack.enter_context(
+            sides = {
+                network.name: stack.enter_context(
                     RuntimeProcess(
                         "measure",
                         PEERS[BASELINE],
@@ -162,20 +164,15 @@ def try_again(file: Path, advice: ModelAdvice, claimed: TriedAction) -> list[flo
                     )
                 )
                 for network, count in zip(networks, (threads, best or threads), strict=True)
-            ]
-            ratios += _taken_turns(sides)
+            }
+            for side in sides.values():
+                side.wait_ready()
+                side.wait_ready()  # first that it is loaded, then that its results are saved
+                side.pause()
+            turns = interleaved(sides, _ROUNDS, sys.stderr.write)
+        model_us, copy_us = (turns[name]["median_us"] for name in ("model", "copy"))
+        ratios += [one / other for one, other in zip(model_us, copy_us, strict=True)]
     return ratios
-
-
-def _taken_turns(sides: Sequence[RuntimeProcess]) -> Iterator[float]:
-    for side in sides:
-        side.wait_ready()
-        side.wait_ready()  # first that it is loaded, then that its results are saved
-        side.pause()
-    for turn in range(_TURNS):
-        order = (0, 1) if turn % 2 == 0 else (1, 0)
-        took = {at: sides[at].take_turn(_TURN_S)["median_us"] for at in order}
-        yield took[0] / took[1]
 
 
 def both_models(

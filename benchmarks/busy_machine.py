@@ -43,15 +43,16 @@ while os.getppid() == parent:
 
 
 @contextlib.contextmanager
-def neighbours(idle: float) -> Iterator[None]:
-    """Run a process a core that leaves a share of it idle.
+def neighbours(idle: float, *, processes: int | None = None) -> Iterator[None]:
+    """Run a process a core, or so many, that leave a share of it idle.
 
     A neighbour asks for its CPU time, so beside a tuning that wants the whole core the two share
     it: the neighbour's period becomes longer, its share stays what the scheduler gives both.
     """
     words = [sys.executable, "-c", _NEIGHBOUR, str(_PERIOD_S), str(1 - idle)]
     cores = len(os.sched_getaffinity(0)) if idle < 1 else 0
-    running = [subprocess.Popen(words, start_new_session=True) for _ in range(cores)]
+    count = cores if processes is None else processes
+    running = [subprocess.Popen(words, start_new_session=True) for _ in range(count)]
     try:
         yield
     finally:

@@ -21,10 +21,8 @@ by is printed below the table: `PLACING` of `aoe/validation/intervals.py` has to
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,12 +33,12 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-import numpy as np
 import onnx.parser
 import tests_path  # noqa: F401
+from busy_machine import neighbours
 from comparison.files import write_document
-from onnx import helper, numpy_helper
 from support.contracts.networks import shipped_network
+from support.contracts.small_models import SmallModel
 
 from aoe.device.registry import default_device
 from aoe.device.toolchain import find_toolchain
@@ -59,7 +57,6 @@ _TINY = '<ir_version: 8, opset_import: ["": 17]> tiny (float[1] x) => (float[1] 
 BLOCKS = 100
 """Of a model with a planted gain: one block more or less is 1 % of it."""
 _CHANNELS, _SIDE = 32, 16
-_HOG = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +124,7 @@ def main() -> int:
     device = default_device()
     target = device.describe(arguments.threads)
     with (
-        _busy_machine(arguments.busy),
+        neighbours(0.0, processes=arguments.busy),
         Runner(device, target, find_toolchain(os.environ)) as runner,
     ):
         for number in range(arguments.runs):
@@ -316,38 +313,16 @@ def blocks(more: int, least: int = BLOCKS) -> onnx.ModelProto:
     Those compute beside the others and are multiplied by zero at the end: the same result as
     without them, for more work. They have weights of their own: ONNX Runtime merges equal nodes.
     """
-    rng = np.random.default_rng(0)
-    shape = [_CHANNELS, _CHANNELS, 3, 3]
-    weights = [rng.normal(0, 1 / (3 * _CHANNELS**0.5), shape).astype(np.float32) for _ in "ab"]
-    constants = [
-        *(
-            numpy_helper.from_array(one, f"{name}_w")
-            for name, one in zip("ab", weights, strict=True)
-        ),
-        numpy_helper.from_array(np.float32(0), "zero"),
-    ]
-    nodes: list[onnx.NodeProto] = []
-    ends = [_chain(nodes, name, count) for name, count in (("a", least), ("b", more))]
-    nodes.append(helper.make_node("Mul", [ends[1], "zero"], ["nothing"]))
-    nodes.append(helper.make_node("Add", [ends[0], "nothing"], ["y"]))
-    x, y = (
-        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, _CHANNELS, _SIDE, _SIDE])
-        for name in "xy"
-    )
-    graph = helper.make_graph(nodes, "blocks", [x], [y], constants)
-    opset = helper.make_opsetid("", 17)
-    return helper.make_model(graph, opset_imports=[opset], ir_version=8)
-
-
-def _chain(nodes: list[onnx.NodeProto], name: str, count: int) -> str:
-    """Add convolutions behind each other to the nodes; return what comes out."""
-    read = "x"
-    for number in range(count):
-        written = f"{name}{number}"
-        conv = helper.make_node("Conv", [read, f"{name}_w"], [f"{written}_sum"], pads=[1, 1, 1, 1])
-        nodes += [conv, helper.make_node("Tanh", [f"{written}_sum"], [written])]
-        read = written
-    return read
+    model = SmallModel(seed=0)
+    x = model.input(1, _CHANNELS, _SIDE, _SIDE)
+    ends = []
+    for count in (least, more):
+        weight, made = model.weight(_CHANNELS, _CHANNELS, 3, 3), x
+        for _ in range(count):
+            made = model.op("Tanh", model.op("Conv", made, weight, pads=[1, 1, 1, 1]))
+        ends.append(made)
+    nothing = model.op("Mul", ends[1], model.constant(0.0))
+    return model.model(model.op("Add", ends[0], nothing))
 
 
 def _prepared(name: str, output: Path) -> Path:
@@ -359,18 +334,6 @@ def _prepared(name: str, output: Path) -> Path:
         model = onnx.parser.parse_model(_TINY) if name == "tiny" else shipped_network(name)
         onnx.save(model, file)
     return file
-
-
-@contextlib.contextmanager
-def _busy_machine(processes: int) -> Iterator[None]:
-    """Keep so many cores busy for a while."""
-    hogs = [subprocess.Popen([sys.executable, "-c", _HOG]) for _ in range(processes)]
-    try:
-        yield
-    finally:
-        for hog in hogs:
-            hog.kill()
-            hog.wait()
 
 
 def _load(file: Path) -> list[Run]:

@@ -34,7 +34,7 @@ import numpy as np
 import onnx
 import torch
 from comparison.experiment import Experiment, Option, run_experiment
-from comparison.preparation import OPSET, run_module
+from comparison.preparation import export, run_module
 from comparison.prepared import INPUTS, MODEL, REFERENCE, PreparedNetwork
 from comparison.processes import PeerFailure, RuntimeProcess
 from comparison.range_tables import FIRST, every_network, every_shape, step_name
@@ -69,23 +69,7 @@ def export_open(name: str, file: Path) -> None:
     parameters = inspect.signature(module.forward).parameters.values()
     single = [one for one in parameters if one.kind is not inspect.Parameter.VAR_POSITIONAL]
     first, rest = shapes[: len(single)], shapes[len(single) :]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        program = torch.onnx.export(
-            module,
-            tuple(torch.from_numpy(values) for values in inputs.values()),
-            input_names=list(inputs),
-            dynamic_shapes=(*first, rest) if rest else first,
-            opset_version=OPSET,
-            dynamo=True,
-            verbose=False,
-        )
-    assert program is not None
-    model = program.model_proto
-    for node in model.graph.node:
-        del node.metadata_props[:]
-        node.ClearField("doc_string")
-    onnx.save(model, file)
+    onnx.save(export(module, inputs, (*first, rest) if rest else first), file)
 
 
 def prepare(name: str, extents: Sequence[int], model: Path, folder: Path) -> PreparedNetwork:

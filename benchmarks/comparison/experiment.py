@@ -84,6 +84,9 @@ def run_experiment(
     if given.list:
         sys.stdout.write("".join(f"{name}\n" for name in experiment.cases or experiment.usual))
         return 0
+    if not given.cases and not given.results.exists():
+        sys.stderr.write(f"{given.results}: no results, and no case to measure\n")
+        return 2
     steps = Steps(given.results, experiment.settings(given))
     code = measure_each(given.cases, lambda name: experiment.measure(name, steps, given))
     # without a case the figures are those of the file, measured elsewhere or not

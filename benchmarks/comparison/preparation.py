@@ -76,14 +76,17 @@ def run_module(module: nn.Module, inputs: dict[str, Array]) -> list[Array]:
     return [result.numpy() for result in ((results,) if isinstance(results, Tensor) else results)]
 
 
-def export(module: nn.Module, inputs: dict[str, Array]) -> onnx.ModelProto:
-    """Return a module as an ONNX model with static shapes."""
+def export(
+    module: nn.Module, inputs: dict[str, Array], dynamic_shapes: Any = None
+) -> onnx.ModelProto:
+    """Return a module as an ONNX model with static shapes, but for those that are named."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             module,
             tuple(torch.from_numpy(values) for values in inputs.values()),
             input_names=list(inputs),
+            dynamic_shapes=dynamic_shapes,
             opset_version=OPSET,
             dynamo=True,
             verbose=False,

@@ -102,6 +102,11 @@ def test_smoke_measures_the_smallest_case_into_the_work_folder(
     assert (tmp_path / "smoke.json").exists() and not _TOY.results.exists()
 
 
+def test_tables_of_nothing_are_refused(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(docs, "--write-docs") == 2
+    assert "toy.json: no results" in capsys.readouterr().err
+
+
 def test_unknown_case_is_refused(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         _run(docs, "c")

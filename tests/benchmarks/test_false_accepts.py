@@ -89,7 +89,7 @@ def test_scatter_is_that_of_processes_of_one_order() -> None:
 
 
 def test_planted_work_is_computed_and_changes_no_result(tmp_path: Path) -> None:
-    feed = {"x": np.linspace(-1, 1, 32 * 16 * 16, dtype=np.float32).reshape(1, 32, 16, 16)}
+    feed = {"x0": np.linspace(-1, 1, 32 * 16 * 16, dtype=np.float32).reshape(1, 32, 16, 16)}
     results, computed = [], []
     for more in (0, 10):
         optimized = tmp_path / f"{more}.onnx"

@@ -8,7 +8,8 @@ from pathlib import Path
 import onnx
 import pytest
 from comparison.operations import FmaRoof, multiply_adds
-from onnx import TensorProto, helper
+from onnx import helper
+from support.engine.models import make_model
 
 Shape = list[int]
 
@@ -16,14 +17,9 @@ Shape = list[int]
 def _model(
     op_type: str, inputs: list[Shape], output: Shape, **attributes: object
 ) -> onnx.ModelProto:
-    names = [f"x{index}" for index in range(len(inputs))]
-    node = helper.make_node(op_type, names, ["y"], **attributes)
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in zip(names, inputs, strict=True)
-    ]
-    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, output)
-    return helper.make_model(helper.make_graph([node], "g", values, [result]))
+    shapes = {f"x{index}": shape for index, shape in enumerate(inputs)}
+    node = helper.make_node(op_type, [*shapes], ["y"], **attributes)
+    return make_model([node], shapes, {"y": output})
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from comparison.prepared import PreparedNetwork
 from comparison.rounds import COLUMNS, Comparison, RoundSettings, compare, interleaved, rotated
 from runtimes import worker
 from runtimes.registry import PEERS
 from runtimes.runtime import Peer
+from support.engine.models import chain_model
 
 SETTINGS = RoundSettings(rounds=3, turn_s=0.001, budget_s=0.0)
 _RUNTIMES = {
@@ -140,14 +142,7 @@ def test_what_was_built_is_kept_for_the_same_version(network: PreparedNetwork) -
 
 
 def test_onnx_runtime_is_measured_against_the_exact_result(network: PreparedNetwork) -> None:
-    import onnx
-    from onnx import TensorProto, helper
-
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [6]) for name in "xy"]
-    node = helper.make_node("Identity", ["x"], ["y"])
-    graph = helper.make_graph([node], "g", values[:1], values[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    onnx.save(model, network.model)
+    onnx.save(chain_model(["Identity"], [6]), network.model)
     row = _compare(network, {"ort": PEERS["ort"]})["peers"]["ort"]
     assert row["errors"] == {"largest": 0.0, "cosine": pytest.approx(1.0)}
     assert all(us > 0 for us in row["median_us"])
