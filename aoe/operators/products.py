@@ -97,7 +97,8 @@ def _transposed(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
     if len(data) != rank + 2 or len(weights) < 2:
         return None
     strides, dilations = (integers(operation, name, rank, 1) for name in ("strides", "dilations"))
-    pads, more = integers(operation, "pads", 2 * rank, 0), _output_padding(operation, rank)
+    pads = integers(operation, "pads", 2 * rank, 0)
+    more = integers(operation, "output_padding", rank, 0)
     extents = tuple(
         (data[2 + at] - 1) * strides[at]
         + dilations[at] * (kernel[at] - 1)
@@ -108,10 +109,6 @@ def _transposed(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
         for at in range(rank)
     )
     return (data[0], weights[1] * int(number(operation.attributes, "group", 1)), *extents)
-
-
-def _output_padding(operation: Operation, rank: int) -> tuple[int, ...]:
-    return integers(operation, "output_padding", rank, 0)
 
 
 def _met_filter_size(operation: Operation, shape: Shape) -> int:

@@ -7,9 +7,14 @@ from collections.abc import Mapping, Sequence
 from aoe.kernels.algorithms import STREAMED, is_allowed, known_algorithm
 from aoe.kernels.conv_nchw import direct
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, check_plain_arguments, read_plain
-from aoe.kernels.conv_nchw.winograd import RowWinograd, check_row_winograd
+from aoe.kernels.conv_nchw.winograd import (
+    LineWinograd,
+    RowWinograd,
+    check_line_winograd,
+    check_row_winograd,
+    is_long_enough,
+)
 from aoe.kernels.conv_nchw.winograd_groups import GroupWinograd, check_group_winograd
-from aoe.kernels.conv_nchw.winograd_line import LineWinograd, check_line_winograd, is_long_enough
 from aoe.kernels.conv_nchwc.winograd.transforms import F2, F4
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.tiled_products import SCOPE, TiledAlgorithm, tile_of, tiled_schedule, tiled_space

@@ -82,7 +82,7 @@ def quantised_pipeline(product: MatrixProduct) -> Pipeline:
     (4 of the depth, PANEL columns, groups of 4, panels); then distance and sum of the levels of
     their columns: float32, (PANEL, 2, panels).
     """
-    groups = quantised_depth(product) // SUMMED_BY_ONE
+    groups = -(-product.depth // SUMMED_BY_ONE)
     extents = (SUMMED_BY_ONE, PANEL, groups, panels_of(product))
     arguments = read_arguments(product, packed_weights(product), extents)
     columns = _column_buffer(product)
@@ -146,11 +146,6 @@ def check_quantising(product: MatrixProduct) -> Support:
     if product.depth > DEPTH_MAX:
         return Support(f"sums of {product.depth} products in int8")
     return SUPPORTED
-
-
-def quantised_depth(product: MatrixProduct) -> int:
-    """Return the depth filled up to whole instructions."""
-    return -(-product.depth // SUMMED_BY_ONE) * SUMMED_BY_ONE
 
 
 # ---- rows ----

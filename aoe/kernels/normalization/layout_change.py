@@ -269,11 +269,7 @@ def _around_tiles(plan: RowPlan, tile: int) -> tuple[Axis, ...]:
     """Return the loops around a tile of pixels, outermost first; the last runs over the tiles."""
     pixels = plan.columns[-1] if plan.columns else plan.rows[-1]
     outer = plan.rows if plan.columns else plan.rows[:-1]
-    return (*outer, Axis(_tiles_of(pixels), -(-pixels.extent // tile)))
-
-
-def _tiles_of(pixels: Axis) -> str:
-    return f"{pixels.name}_tile"
+    return (*outer, Axis(f"{pixels.name}_tile", -(-pixels.extent // tile)))
 
 
 def turned_schedule(plan: RowPlan, values: Values, folds: Sequence[str]) -> Schedule:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import onnx
 import pytest
 from onnx import helper
@@ -18,6 +21,7 @@ from aoe.operators import (
     op_key,
     softmax_axis,
 )
+from aoe.operators.model_types import main_type, model_types
 from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation
 
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
@@ -146,3 +150,42 @@ def test_softmax_axis_has_the_default_of_its_version(
     version: int, attributes: dict[str, int], expected: int
 ) -> None:
     assert softmax_axis(make_operation("Softmax", version=version, **attributes)) == expected
+
+
+_REORDER = ("ReorderOutput", NCHWC_DOMAIN, {})
+
+
+def _operations(*rows: tuple[str, str, Mapping[str, Any]]) -> list[Operation]:
+    return [
+        Operation(op_type=name, domain=domain, inputs=("x0",), output=f"t{at}", attributes=given)
+        for at, (name, domain, given) in enumerate(rows)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "types", "main"),
+    [
+        ([("Exp", "", {})], ("Exp",), "Exp"),
+        ([("Sigmoid", "", {}), ("Mul", "", {})], ("Sigmoid", "Mul"), "Sigmoid"),
+        ([("Conv", NCHWC_DOMAIN, {"activation": "Relu"})], ("Conv", "Relu"), "Conv"),
+        (
+            [_REORDER, ("Mul", "", {}), ("MatMul", "", {}), ("Add", "", {})],
+            ("Mul", "MatMul", "Add"),
+            "MatMul",
+        ),
+        ([("Add", "", {}), ("Softmax", "", {})], ("Add", "Softmax"), "Softmax"),
+        ([("QuickGelu", "com.microsoft", {})], ("Sigmoid", "Mul"), "Sigmoid"),
+        (
+            [("SkipLayerNormalization", "com.microsoft", {})],
+            ("Add", "LayerNormalization"),
+            "LayerNormalization",
+        ),
+        ([_REORDER], ("ReorderOutput",), "ReorderOutput"),
+    ],
+)
+def test_types_are_those_of_the_model(
+    rows: list[tuple[str, str, Mapping[str, Any]]], types: tuple[str, ...], main: str
+) -> None:
+    operations = _operations(*rows)
+    assert model_types(operations) == types
+    assert main_type(operations) == main
