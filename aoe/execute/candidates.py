@@ -20,7 +20,7 @@ from aoe.execute.idle_gate import QuietPairs
 from aoe.execute.messages import CompiledKernels
 from aoe.execute.nan_reach import reached_by_nan
 from aoe.execute.samplers import paired_samplers
-from aoe.graph.hosted.operators import hosted_model
+from aoe.graph.hosted import hosted_model
 from aoe.graph.open_extents import named_extents
 from aoe.graph.stored_layouts import whole_layout
 from aoe.graph.weights import point_into

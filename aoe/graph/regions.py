@@ -20,7 +20,7 @@ from itertools import product
 
 import onnx
 
-from aoe.graph.extraction import converts, extract_workload, has_kernel_types, result_of
+from aoe.graph.extraction import converts, extract_workload, has_kernel_types, is_folded, result_of
 from aoe.graph.feeding import (
     grow_attention,
     grow_expansion,
@@ -28,7 +28,6 @@ from aoe.graph.feeding import (
     grow_moved_attention,
     grow_pooled,
 )
-from aoe.graph.folding import is_folded
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.moving import (
     grow_moves,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import onnx
 
-from aoe.graph.fusing.classes import FUSION_CLASSES, without_limits
-from aoe.graph.fusing.groups import FusionGroup, find_groups
+from aoe.graph.fusing import FUSION_CLASSES, FusionGroup, find_groups, without_limits
 from aoe.graph.model_graph import ModelGraph
 from aoe.profiling.figures import FusionLimit, OperatorProfile
 

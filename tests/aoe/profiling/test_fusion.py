@@ -8,7 +8,7 @@ from onnx import helper
 from support.engine.models import make_model
 from support.engine.profiles import make_operator_profile
 
-from aoe.graph.fusing.groups import StopReason
+from aoe.graph.fusing import StopReason
 from aoe.profiling.fusion import fusion_limits
 
 
