@@ -72,7 +72,6 @@ def _levels_of(values: Array, distances: Array, low: int, high: int) -> Array:
 
 # ---- A matrix product with its chain as nodes of ONNX Runtime's operators of lower precision ----
 
-Array = np.ndarray[Any, Any]
 
 _SUMMED_IN_INT8 = 4
 """The `accuracy_level` of MatMulNBits that quantises rows to 8 bits."""
