@@ -19,7 +19,7 @@ from aoe.execute.accuracy import Deviation, compare, kernel_tolerance, reached_b
 from aoe.execute.idle_gate import QuietPairs
 from aoe.execute.messages import CompiledKernels
 from aoe.execute.samplers import paired_samplers
-from aoe.graph.hosted.operators import hosted_model
+from aoe.graph.hosted import hosted_model
 from aoe.graph.open_extents import named_extents
 from aoe.graph.stored_layouts import whole_layout
 from aoe.graph.weights import point_into

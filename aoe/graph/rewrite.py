@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from aoe.graph.extents import OpenShape
-from aoe.graph.hosted.operators import HostOperators, import_microsoft
+from aoe.graph.hosted import HostOperators, import_microsoft
 from aoe.graph.model_graph import ModelGraph, names_read, subgraphs
 from aoe.graph.protos import copied, refill, rename_tensors, value_info
 from aoe.graph.regions import Region

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,13 +12,14 @@ import onnx
 from onnx import helper
 
 from aoe.errors import RunError
-from aoe.graph.canonical_form import make_canonical
-from aoe.graph.model_graph import attributes_of
+from aoe.graph.model_graph import attributes_of, names_read, own_names, subgraphs
+from aoe.graph.protos import refill, rename_tensors
 from aoe.graph.rewrites.always import ALWAYS, rewritten, write_tokens_as_images
 from aoe.graph.weights import SMALL_BYTES, is_outside, load_written, place_of, share_places
 from aoe.operators import BLOCKED_CONVOLUTION, op_key
 from aoe.ort.optimizers import ALL_OR_NOTHING, Optimizations, broken_at, mark, optimizations_of
 from aoe.ort.sessions import NO_PACKING, OpenSession, session_options, session_source
+from aoe.workload import NCHWC_DOMAIN
 
 _WEIGHTS_SUFFIX = ".weights"
 _WEIGHTS_FILE = "session.optimized_model_external_initializers_file_name"
@@ -112,3 +116,158 @@ def _drop_twins(optimized: onnx.ModelProto, original: onnx.ModelProto, weights: 
     places = map(place_of, optimized.graph.initializer)
     if not any(place is not None and place.file == weights.absolute() for place in places):
         weights.unlink(missing_ok=True)
+
+
+# ---- One form for equal graphs, so that equal models tune alike and give the same bytes ----
+# ONNX Runtime's passes walk through hash tables: the order of the nodes it writes, of their
+# attributes and of the initializers may differ from run to run, and with it the numbers in the
+# names it makes up.
+
+_NUMBERED = re.compile(r"_token_\d+$")
+"""What ONNX Runtime appends to a name that is taken. Source: its `Graph::GenerateNodeArgName`.
+
+A tensor that is named after a node without a name is called by nothing else: `_token_4`.
+"""
+
+
+def make_canonical(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
+    """Put what ONNX Runtime has written into one order, with one set of names, in place.
+
+    Nodes stand as a walk from the outputs to what they need finds them. Names the original gave
+    stay, the others are numbered in that order. Every node gets a name of its own, those inside
+    subgraphs too: the profiler tells nodes by nothing else.
+
+    Args:
+        proto: An optimised model.
+        original: The model it was made from.
+    """
+    given = set(_tensor_names(original.graph))
+    _sort(proto.graph)
+    _name_tensors(proto.graph, {}, given, _Names(given))
+    _name_nodes(proto.graph, {node.name for node in _all_nodes(original.graph)})
+    for graph in _all_graphs(proto.graph):
+        graph.initializer.sort(key=lambda tensor: tensor.name)
+    proto.opset_import.sort(key=lambda entry: entry.domain)
+
+
+class _Names:
+    """Gives out names, each once."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = set(taken)
+        self._last: Counter[str] = Counter()
+
+    def take(self, wanted: str) -> str:
+        name = wanted
+        while name in self._taken:
+            self._last[wanted] += 1
+            name = f"{wanted}_{self._last[wanted] + 1}"
+        self._taken.add(name)
+        return name
+
+
+def _sort(graph: onnx.GraphProto) -> None:
+    """Sort nodes topologically and their attributes by name, in subgraphs first."""
+    for node in graph.node:
+        node.attribute.sort(key=lambda attribute: attribute.name)
+        for inner in subgraphs(node):
+            _sort(inner)
+    nodes = list(graph.node)
+    producer = {name: at for at, node in enumerate(nodes) for name in node.output if name}
+    needs = [[producer[name] for name in names_read(node) if name in producer] for node in nodes]
+    ends = [producer[value.name] for value in graph.output if value.name in producer]
+    ends += sorted(range(len(nodes)), key=lambda at: _looks(nodes[at]))  # nobody needs those left
+    order = list(_walk(needs, ends))
+    ordered = [nodes[at] for at in order]
+    refill(graph.node, ordered)
+
+
+def _looks(node: onnx.NodeProto) -> tuple[str, ...]:
+    names = (node.name, *node.input, *node.output)
+    return (node.op_type, *(_NUMBERED.sub("", name) for name in names))
+
+
+def _walk(needs: list[list[int]], ends: list[int]) -> Iterator[int]:
+    """Yield the nodes `ends` need, depth first, every node behind what it needs."""
+    seen: set[int] = set()
+    for end in ends:
+        path = [(end, iter(needs[end]))] if end not in seen else []
+        seen.add(end)
+        while path:
+            node, rest = path[-1]
+            needed = next((at for at in rest if at not in seen), None)
+            if needed is None:
+                yield node
+                path.pop()
+            else:
+                seen.add(needed)
+                path.append((needed, iter(needs[needed])))
+
+
+def _name_tensors(
+    graph: onnx.GraphProto, outer: dict[str, str], given: set[str], names: _Names
+) -> None:
+    """Rename what the original did not name: initializers where they are read, results."""
+    own = own_names(graph)
+    known = {name: new for name, new in outer.items() if name not in own}
+    stored = {tensor.name for tensor in graph.initializer}
+
+    def rename(name: str, nameless: str) -> None:
+        if name and name not in given:
+            known[name] = names.take(_NUMBERED.sub("", name) or nameless)
+
+    for value in graph.input:
+        rename(value.name, "input")
+    for node in graph.node:
+        for name in names_read(node):
+            if name in stored and name not in known:
+                rename(name, f"{node.op_type}_constant")
+        for inner in subgraphs(node):
+            _name_tensors(inner, known, given, names)
+        for name in node.output:
+            rename(name, f"{node.op_type}_result")
+        rename_tensors(node, known)
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        value.name = known.get(value.name, value.name)
+
+
+def _name_nodes(graph: onnx.GraphProto, given: set[str]) -> None:
+    """Name the nodes of the main graph, those the original named first, then those inside it."""
+    main, names = len(graph.node), _Names(set())
+    others = []
+    for at, node in enumerate(_all_nodes(graph)):
+        if at < main and node.name in given and node.name and not _is_reorder(node):
+            node.name = names.take(node.name)
+        else:
+            others.append(node)
+    for node in others:
+        wanted = "" if _is_reorder(node) else node.name
+        if wanted not in given:
+            wanted = _NUMBERED.sub("", wanted)
+        wanted = wanted or f"{node.op_type}_{next(iter(node.input), '')}"
+        node.name = names.take(wanted if wanted in given else _NUMBERED.sub("", wanted))
+
+
+def _is_reorder(node: onnx.NodeProto) -> bool:
+    return bool(node.domain == NCHWC_DOMAIN and node.op_type.startswith("Reorder"))
+
+
+def _all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from _all_graphs(inner)
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph, then those of the graphs inside it."""
+    for found in _all_graphs(graph):
+        yield from found.node
+
+
+def _tensor_names(graph: onnx.GraphProto) -> Iterator[str]:
+    for found in _all_graphs(graph):
+        for value in (*found.input, *found.output, *found.initializer):
+            yield value.name
+        for node in found.node:
+            yield from (*node.input, *node.output)

@@ -31,13 +31,12 @@ from aoe.graph.extents import (
 from aoe.graph.model_graph import TensorInfo, attributes_of
 from aoe.graph.protos import refill
 from aoe.graph.rewrite import drop_unused_initializers, live_nodes
+from aoe.graph.rewrites.open_extents import compute_signals_as_images, sink_transposes
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.weights import array_of, place_of
 from aoe.operators.extents import Extent, stepped, steps_of
 from aoe.ort.open_images import PartialShape, follow_images
-from aoe.ort.rotary_transposes import sink_transposes
 from aoe.ort.sessions import OpenSession
-from aoe.ort.signal_images import compute_signals_as_images
 from aoe.ort.static_shapes import bare_model, element_type, load_outputs
 
 Values = list[Extent | None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aoe.graph.fusing.groups import StopReason
+from aoe.graph.fusing import StopReason
 from aoe.operators import Shape
 from aoe.ort.profile import NodeRun
 from aoe.profiling.counters import HardwareCounters

@@ -10,8 +10,8 @@ import onnx
 from onnx import helper
 
 from aoe.errors import RunError
-from aoe.graph.fusing.classes import FUSION_CLASSES, without_limits
-from aoe.graph.fusing.groups import FusionGroup, find_groups
+from aoe.graph.fusing import FUSION_CLASSES, without_limits
+from aoe.graph.fusing import FusionGroup, find_groups
 from aoe.graph.model_graph import ModelGraph, names_read, subgraphs
 from aoe.graph.origins import Origins
 from aoe.graph.protos import value_info

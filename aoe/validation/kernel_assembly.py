@@ -16,7 +16,7 @@ from aoe.device.compiler import KernelSource
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import ModelPart
 from aoe.graph.extents import OpenShape
-from aoe.graph.hosted.operators import HostOperators, host_operators
+from aoe.graph.hosted import HostOperators, host_operators
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
 from aoe.graph.rewrite import Replacement, computes, kernel_node_name, rewrite

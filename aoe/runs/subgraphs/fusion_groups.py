@@ -19,7 +19,7 @@ from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.bank.subgraphs import SubgraphBank
 from aoe.execute.messages import TaskRunner
 from aoe.execute.workers.measure_pool import SerialExecutor
-from aoe.graph.fusing.classes import FUSION_CLASSES
+from aoe.graph.fusing import FUSION_CLASSES
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.origins import Origins
 from aoe.graph.regions import Partition, Region

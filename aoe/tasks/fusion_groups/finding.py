@@ -6,8 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from aoe.bank.operators import key_of
 from aoe.bank.records.subgraph import FusionGroup
-from aoe.graph.fusing.classes import FusionClass
-from aoe.graph.fusing.legality import rule_on
+from aoe.graph.fusing import FusionClass, rule_on
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Classify, Region, partition, region_of, regions_within
 from aoe.graph.subgraphs.identity import graph_id

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from aoe.bank.records.subgraph import AppliedRule, FusionGroup, NodeFeature, SubgraphStrategy
-from aoe.graph.fusing.legality import FusionRuling
+from aoe.graph.fusing import FusionRuling
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.regions import Region
 from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRule

@@ -19,7 +19,7 @@ from aoe.advice.causes import (
     find_without_kernel,
 )
 from aoe.device.registry import default_device
-from aoe.graph.fusing.groups import StopReason
+from aoe.graph.fusing import StopReason
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrite import inline_kernels
 from aoe.ort.static_shapes import infer_tensors

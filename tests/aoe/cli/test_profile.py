@@ -14,7 +14,7 @@ from support.documents import find_faults
 from support.engine.models import conv_net
 from support.engine.profiles import PEAK, make_counters, make_operator_profile, make_profile
 
-from aoe.graph.fusing.groups import StopReason
+from aoe.graph.fusing import StopReason
 from aoe.profiling import run
 from aoe.profiling.document import SCHEMA, profile_to_json
 from aoe.profiling.figures import FusionLimit, ProfiledModel

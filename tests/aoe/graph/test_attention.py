@@ -7,7 +7,7 @@ import onnx
 from onnx import helper
 from support.engine.models import make_model
 
-from aoe.graph.feeding import grow_attention
+from aoe.graph.growth import grow_attention
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.regions import Partition, partition, take_apart
 from aoe.kernels.registry import FUSIBLE, anchors, classify

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 from support.engine.models import make_model
 
-from aoe.graph.feeding import grow_expansion
+from aoe.graph.growth import grow_expansion
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.regions import Partition, partition, take_apart
 from aoe.kernels.registry import FUSIBLE, anchors, classify

@@ -11,7 +11,7 @@ from onnx import helper
 from support.engine.graphs import ANCHORS, BLOCK, FUSIBLE, SHAPE, tensors_of
 from support.engine.models import make_model
 
-from aoe.graph.feeding import grow_front, grow_pooled
+from aoe.graph.growth import grow_front, grow_pooled
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.regions import Region, partition, take_apart
 from aoe.workload import NCHWC_DOMAIN, Workload

@@ -9,7 +9,7 @@ from support.engine.graphs import BLOCK
 from support.engine.models import chain_model, make_model
 from support.engine.profiles import PEAK, make_operator_profile
 
-from aoe.graph.fusing.groups import StopReason
+from aoe.graph.fusing import StopReason
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.ort.profile import ModelProfile
 from aoe.profiling.operators import fusion_limits, profile_tuning

@@ -10,7 +10,7 @@ from support.engine.profiles import make_operator_profile, make_profile
 from support.pages import ReadPage
 
 from aoe.advice.run import ModelAdvice
-from aoe.graph.fusing.groups import StopReason
+from aoe.graph.fusing import StopReason
 from aoe.profiling.comparing import compare_profiles
 from aoe.profiling.figures import FusionLimit, OperatorProfile, ProfiledModel
 from aoe.report.charts import heat, network

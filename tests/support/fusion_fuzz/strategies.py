@@ -17,7 +17,7 @@ from aoe.execute.accuracy import MODEL_TOLERANCE, compare_model_results
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
-from aoe.graph.fusing.classes import FUSION_CLASSES
+from aoe.graph.fusing import FUSION_CLASSES
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
 from aoe.graph.rewrites.registry import RULES

@@ -10,7 +10,7 @@ import pytest
 from support.engine.tuning import make_operator, matrix_product, placed_operator
 
 from aoe.bank.records.subgraph import ComputeLevel, FusionGroup
-from aoe.graph.fusing.legality import FusionRuling
+from aoe.graph.fusing import FusionRuling
 from aoe.schedule import ComputeAt, ComputeRoot, Schedule, Split
 from aoe.tasks.fusion_groups.choosing import (
     FusionSet,

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper
 from support.engine.cpu import open_session
 from support.engine.models import conv_net, if_net, make_model
 
-from aoe.graph.canonical_form import make_canonical
 from aoe.graph.model_graph import names_read, subgraphs
+from aoe.ort.offline_optimization import make_canonical
 from aoe.ort.sessions import random_feed, session_options
 
 X = {"x": (1, 16, 8, 8)}

@@ -1,1 +1,0 @@
-"""Products by ONNX Runtime's own operators of lower precision."""
