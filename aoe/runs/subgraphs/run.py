@@ -40,7 +40,7 @@ from aoe.runs.model_mode import (
     run_reported,
     whole_model_ms,
 )
-from aoe.runs.opening import find_left_out, open_measure_pool
+from aoe.runs.opening import find_left_out, open_measure_pool, shared_tools
 from aoe.runs.subgraphs.fusion_groups import TunedFusionGroups, tune_fusion_groups
 from aoe.runs.subgraphs.result import (
     SgatResult,
@@ -73,7 +73,7 @@ from aoe.tuner.policies import (
     single_run_policy,
     variant_policy,
 )
-from aoe.tuner.task_scheduler import TaskScheduler
+from aoe.tuner.task_scheduler import tune_tasks
 from aoe.tuner.tune_context import TuneContext, model_path
 from aoe.validation.comparing import ModelComparer
 from aoe.validation.graphs import form_bank
@@ -353,15 +353,12 @@ def _tools(
         )
 
     return SubgraphTools(
-        settings=settings,
-        progress=tuning.progress,
+        **shared_tools(tuning, searching),
         bank=bank,
         rules=rules,
-        runner=tuning.machine.runner,
         measurer=measurer,
         final=final_policy(threads, accept_busy=settings.accept_busy, left_s=searching.left_s()),
         budget=settings.trials,
-        left_s=searching.left_s,
         experience=Experience.of(bank.measured()),
     )
 
@@ -402,13 +399,7 @@ def _tuned(
             tell=tell,
             most_trials=tuning.settings.max_tuning_count,
         )
-        TaskScheduler[Subgraph, TunedSubgraph](
-            tasks=tasks,
-            pool=pool,
-            runner=tuning.machine.runner,
-            warn=tuning.progress.warn,
-            clock=tuning.time.stopwatch.clock,
-        ).run()
+        tune_tasks(tasks, tools, pool)
     return sorted(done, key=lambda tuned: found.subgraphs.index(tuned.subgraph))
 
 

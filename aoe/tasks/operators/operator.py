@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -53,6 +52,7 @@ from aoe.tuner.mode import TuneSettings
 from aoe.tuner.operator_choice import NOT_CHOSEN
 from aoe.tuner.policies import final_policy, screen_policy, screening_policy
 from aoe.tuner.progress import Progress
+from aoe.tuner.task_scheduler import TaskTools
 from aoe.tuner.task_search import SearchResult, SearchSettings, TaskSearch
 from aoe.workload import Workload, workload_to_json
 from aoebank import AoebankError, Event
@@ -92,38 +92,24 @@ class TunedOperator(TunedTask):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorTools:
-    """What operators are tuned with, one after another.
+class OperatorTools(TaskTools[OperatorBank]):
+    """Tools of operators.
 
     Attributes:
-        settings: Options of the run.
-        runner: The measuring worker.
-        bank: Where answers come from and go to.
-        progress: Is told about trials.
-        left_s: Seconds until searching has to end.
         bytes_touched: What one inference of the model reads and writes.
-        compilers: Compile candidates; without them the measuring worker does.
-        compilers_of: Makes what compiles for the runner of another machine.
+        builder_of: Makes the builder for the runner of another machine.
         trials_left: Candidates the run may still measure.
         tell_lookup: Is told what the banks say of each operator.
         is_chosen: Says whether an operator is to be tuned; others are looked up.
         covering: Gives the answers of ranges of shapes that hold a workload.
-        clock: Monotonic seconds.
     """
 
-    settings: TuneSettings
-    runner: TaskRunner
-    bank: OperatorBank
-    progress: Progress
-    left_s: Callable[[], float]
     bytes_touched: int = 0
-    compilers: KernelCompilers | None = None
-    compilers_of: Callable[[TaskRunner], KernelCompilers] = KernelCompilers
+    builder_of: Callable[[TaskRunner], KernelCompilers] = KernelCompilers
     trials_left: float = math.inf
     tell_lookup: Callable[[Operator, OperatorLookup], None] = lambda operator, lookup: None
     is_chosen: Callable[[Operator], bool] = lambda operator: True
     covering: Callable[[Workload], Iterable[StoredAnswer]] = lambda workload: ()
-    clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(slots=True, kw_only=True)
@@ -184,14 +170,14 @@ class OperatorSearch:
         """
         if runner is tools.runner:
             return run(tools)
-        with closing(tools.compilers_of(runner)) as compilers:
-            self.task = replace(self.task, runner=runner, compilers=compilers)
+        with closing(tools.builder_of(runner)) as builder:
+            self.task = replace(self.task, runner=runner, compilers=builder)
             self.search.task = self.task
-            tuned = run(replace(tools, runner=runner, compilers=compilers))
+            tuned = run(replace(tools, runner=runner, builder=builder))
             if tuned.schedule is not None:
                 source = KernelSource.of(tuned.operator.workload, tuned.schedule)
                 with ScratchFolder("winner") as folder:
-                    compilers.compile([source], folder)
+                    builder.compile([source], folder)
         return tuned
 
     def screen(self, tools: OperatorTools, *, goes_on: bool = False) -> TunedOperator:
@@ -526,7 +512,7 @@ def _search_task(
         family=with_host_products(get_family(operator.workload.op_type), target),
         workload=operator.workload,
         kernel_target=KernelTarget.of(target),
-        compilers=tools.compilers,
+        compilers=tools.builder,
         first=first,
         bytes_around=bytes_around(tools, operator.workload),
         settings=SearchSettings(
