@@ -52,8 +52,10 @@ from aoe.runs.opening import (
     profile_tuned,
 )
 from aoe.runs.operators import run as opat_run
+from aoe.runs.operators.planning import looked_up_operator, plan_operators
 from aoe.runs.operators.result import OpatResult, write_details
 from aoe.runs.operators.run import finished_report, operator_teller, run_operators
+from aoe.runs.planning import KindPlan
 from aoe.runs.ranges.points import at_point, validate_points
 from aoe.runs.tuned_model import write_model
 from aoe.schedule import Schedule
@@ -301,6 +303,21 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
     )
     write_details(result)
     return result
+
+
+def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
+    """Return the plan for a range: operators and blocks that are reused, and those tuned.
+
+    Blocks for the rows of frequent shapes are left out: whether they may pay, only the times of the
+    others tell. Images of frequent sizes are planned, though a size is searched only where images
+    of any size have won. The model is optimised and profiled once, as a run does.
+    """
+    there, bank = find_range_operators(tuning), open_bank(tuning, None)
+    searched = {one.key: one for one in (*there.searched, *there.fixed)}
+    lookups = {key: looked_up_operator(bank, tuning, one) for key, one in searched.items()}
+    found = plan_operators(tuning, bank, searched, lookups, there.opened.profile.nodes_us)
+    measuring_s = there.blocks_s(there.judged) + there.points_s
+    return replace(found, most_s=found.most_s + measuring_s)
 
 
 def _points(
