@@ -12,7 +12,7 @@ from typing import Any
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
-from aoe.bank.verdicts import BankNote, busy_members, left_open_members
+from aoe.bank.verdicts import BankNote, FailedSearch, busy_members, left_open_members
 from aoe.device.compiler import KernelSource
 from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
@@ -124,9 +124,8 @@ class OperatorSearch:
         search: As far as it is.
         seen: What the screening has brought, None before it.
         is_enough: True once all was tried that the operator is worth.
-        is_again: True if noise has left open what a search like this one came to.
-        was_busy: True if the one candidate was ahead on a busy machine: where it gains nothing, a
-            later run searches again.
+        undecided: The earlier search whose best candidate is measured alone; None for a search. One
+            that a busy machine left undecided is made again later if the candidate gains nothing.
         promise: Best speed-up earlier runs have found for similar workloads; the answer to the
             nearest one is the first candidate. None if there is none.
     """
@@ -138,8 +137,7 @@ class OperatorSearch:
     covering: StoredAnswer | None = None
     seen: TunedOperator | None = None
     is_enough: bool = False
-    is_again: bool = False
-    was_busy: bool = False
+    undecided: FailedSearch | None = None
     promise: float | None = None
 
     @property
@@ -372,7 +370,7 @@ class OperatorSearch:
             outcome,
             tools.settings,
             is_cut=self._is_cut(tools),
-            is_again=self.is_again,
+            is_again=self.undecided is not None and not self.undecided.was_busy,
             bytes_around=self.task.bytes_around,
         )
 
@@ -388,7 +386,8 @@ class OperatorSearch:
 
     def _is_cut(self, tools: OperatorTools) -> bool:
         """Return True if a limit has kept the search from what it is worth."""
-        is_whole = (self.search.is_over or self.is_enough) and not self.was_busy
+        was_busy = self.undecided is not None and self.undecided.was_busy
+        is_whole = (self.search.is_over or self.is_enough) and not was_busy
         return not is_whole or tools.left_s() <= 0 or tools.trials_left < 1
 
     @property
@@ -456,8 +455,7 @@ def begin_search(
         stored=lookup.stored,
         covering=lookup.covering,
         search=search,
-        is_again=lookup.is_again,
-        was_busy=lookup.was_busy,
+        undecided=lookup.undecided,
         promise=None if lookup.has_record else _promise_of(nearest),
     )
 
@@ -501,7 +499,8 @@ def _search_task(
     lookup: OperatorLookup,
     nearest: Sequence[StoredAnswer],
 ) -> OperatorTask:
-    target, settings, only = tools.runner.target, tools.settings, lookup.left_open
+    target, settings = tools.runner.target, tools.settings
+    only = lookup.undecided.best if lookup.undecided is not None else None
     given = lookup.covering or next(iter(_earlier(nearest)), None)
     first = given.configuration if given is not None else None
     warm = tuple(one.configuration for one in nearest)
