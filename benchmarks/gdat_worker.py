@@ -22,8 +22,8 @@ from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps
 from aoe.gradients.timeline import Timeline, simulate
 from aoe.measurement import MeasurePolicy, RacePolicy, estimate_speedup, run_pairs
 from aoe.results.gradients import CandidateReport
+from aoe.tasks.gradients.bench import GRID_MIB, GdatSettings
 from aoe.tasks.gradients.racing import FINAL_STEPS
-from aoe.tasks.gradients.settings import GRID_MIB, GdatSettings
 from aoe.torch.ddp.gradients import TunedGradients, tune_gradients
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.training import DdpTraining

@@ -35,9 +35,8 @@ from aoe.results.files import TuningResult
 from aoe.results.sgat import SgatReport, sgat_report_to_json
 from aoe.runs.model_mode import (
     check_search,
-    report_facts,
     run_facts,
-    run_reported,
+    run_model,
     whole_model_ms,
 )
 from aoe.runs.opening import find_left_out, open_measure_pool, shared_tools
@@ -129,10 +128,10 @@ def run(context: ModeContext) -> SgatResult:
         AoeError: the model cannot be run at all, or a result cannot be written. Records found
             before that are in the bank.
     """
-    return run_reported(
+    return run_model(
         context,
         JobType.SGAT,
-        empty=lambda tuning: SgatReport(**report_facts(tuning)),
+        report_type=SgatReport,
         to_json=sgat_report_to_json,
         tune=_tune_model,
     )

@@ -32,7 +32,7 @@ from aoe.tasks.ranges.extent_blocks import (
     usual_blocks,
 )
 from aoe.tasks.ranges.frequent_rows import paying
-from aoe.tasks.ranges.row_operators import (
+from aoe.tasks.ranges.open_operators import (
     ROWS_POWER,
     RowOperator,
     expected_us,

@@ -34,9 +34,8 @@ from aoe.results.files import ModelReport, RepoOutcome, TuningResult, write_json
 from aoe.runs.model_mode import (
     ModelTuning,
     check_search,
-    report_facts,
     run_facts,
-    run_reported,
+    run_model,
     task_members,
 )
 from aoe.runs.opening import shared_tools
@@ -242,10 +241,10 @@ def check(context: ModeContext) -> None:
 
 
 def run(context: ModeContext) -> LadderResult:
-    return run_reported(
+    return run_model(
         context,
         LADDER,
-        empty=lambda tuning: LadderReport(**report_facts(tuning)),
+        report_type=LadderReport,
         to_json=lambda report: report.sections(LADDER, {}),
         tune=_tune,
     )
