@@ -30,8 +30,8 @@ from statistics import NormalDist, median
 from false_accepts import at_most
 
 from aoe.measurement import Race, SpeedupEstimate
+from aoe.tasks.gradients.bench import ACCEPT_STEP_SPEEDUP
 from aoe.tasks.gradients.racing import RACE_STEPS, RUN_TO_RUN, race_and_confirm
-from aoe.tasks.gradients.settings import ACCEPT_STEP_SPEEDUP
 from aoe.tuner.policies import step_final_policy, step_race_policy
 
 CANDIDATES = 8

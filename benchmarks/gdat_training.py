@@ -86,7 +86,7 @@ def _tune(ddp: Any, step: Any, arguments: argparse.Namespace) -> None:
     import json
 
     from aoe.cli.progress import LineProgress, QuietProgress
-    from aoe.tasks.gradients.settings import GdatSettings
+    from aoe.tasks.gradients.bench import GdatSettings
     from aoe.torch import tune_gradients
 
     tuned = tune_gradients(

@@ -193,22 +193,23 @@ def check_search(context: ModeContext) -> None:
         raise OptionError("--search", "unknown search", got=search, expected=" or ".join(SEARCHES))
 
 
-def run_reported(
+def run_model(
     context: ModeContext,
     job: JobType,
     *,
-    empty: Callable[[TuneContext], R],
+    report_type: type[R],
     to_json: Callable[[R], Sequence[Any]],
     tune: Callable[[TuneContext, LiveReport[R]], T],
 ) -> T:
-    """Tune a model, with AOE's result file on disk from the first moment on.
+    """Tune a model in one mode, with AOE's result file on disk from the first moment on.
 
     Args:
-        context: What the mode is given.
+        context: Options and surroundings of the run.
         job: The mode.
-        empty: Makes the report of a run that has found nothing.
+        report_type: Class of the mode's report.
         to_json: Gives a report as its file has it.
-        tune: Does it; where it fails, so says the report.
+        tune: Case of the mode: finds its tasks, tunes them, validates the model, writes results.
+            Where it fails, the report says so.
 
     Raises:
         AoeError: the model cannot be run at all, or a result cannot be written.
@@ -216,7 +217,11 @@ def run_reported(
     with open_tune_context(context, job) as tuning:
         places = tuning.places
         report = LiveReport(
-            empty(tuning),
+            report_type(
+                tuning_name=places.tuning_name,
+                streams=tuning.subject.streams,
+                is_throughput=tuning.settings.target_metric is TargetMetric.THROUGHPUT,
+            ),
             lambda report: write_report(places.result_file, to_json(report), places.report),
             tuning.time.stopwatch,
         )
@@ -264,15 +269,6 @@ def _tell_overrun(tuning: TuneContext) -> None:
         f"took {took_s:.0f} s with a time limit of {limit_s:g} s: {', '.join(parts)}{waited}; "
         "what is begun is finished, and a busy machine takes longer for it"
     )
-
-
-def report_facts(tuning: TuneContext) -> dict[str, Any]:
-    """Return the members of a mode's report that are known before it begins."""
-    return {
-        "tuning_name": tuning.places.tuning_name,
-        "streams": tuning.subject.streams,
-        "is_throughput": tuning.settings.target_metric is TargetMetric.THROUGHPUT,
-    }
 
 
 def run_facts(tuning: TuneContext) -> dict[str, Any]:

@@ -73,6 +73,17 @@ def precision_plan(tuning: TuneContext) -> PrecisionPlan:
     )
 
 
+def shared_tools(tuning: TuneContext, searching: Stopwatch) -> dict[str, Any]:
+    """Return the members of `TaskTools` that are the same for all kinds of tasks."""
+    return {
+        "settings": tuning.settings,
+        "runner": tuning.machine.runner,
+        "progress": tuning.progress,
+        "left_s": searching.left_s,
+        "clock": tuning.time.stopwatch.clock,
+    }
+
+
 def operator_tools(
     tuning: TuneContext,
     bank: OperatorBank,
@@ -82,17 +93,13 @@ def operator_tools(
 ) -> OperatorTools:
     """Return the tools that tune the operators of a run."""
     return OperatorTools(
-        settings=tuning.settings,
-        runner=tuning.machine.runner,
+        **shared_tools(tuning, searching),
         bank=bank,
-        progress=tuning.progress,
-        left_s=searching.left_s,
         bytes_touched=graph.bytes_touched(),
-        compilers=compilers,
-        compilers_of=partial(open_compilers, tuning),
+        builder=compilers,
+        builder_of=partial(open_compilers, tuning),
         is_chosen=_chosen(tuning, graph),
         covering=covering_of(tuning, bank),
-        clock=tuning.time.stopwatch.clock,
     )
 
 

@@ -146,7 +146,7 @@ def plan_model(context: ModeContext) -> TuningPlan:
     with ScratchFolder("plan") as nowhere:
         settings = replace(context.settings, output=nowhere, lookup_only=True)
         for job in settings.job_types:
-            module = KINDS[job].range_planner if is_range else planners[job]
+            module = KINDS[job].range_mode if is_range else planners[job]
             planner = cast(Planner, import_module(module))
             with open_tune_context(replace(context, settings=settings), job) as tuning:
                 target, name = tuning.machine.runner.target, tuning.subject.model.name

@@ -43,9 +43,9 @@ from aoe.runs.verify_records import (
     VerifyContext,
     measured_by,
     records_to_measure,
+    verdict_on,
     write_back,
 )
-from aoe.runs.verify_verdict import verdict_on
 from aoe.settings import LARGEST_SEED, environment, lock_path, parse_whole
 from aoe.settings import accept_busy as believes_busy
 from aoe.target import Target

@@ -21,8 +21,7 @@ from aoe.folders.scratch import ScratchFolder
 from aoe.runs.model_mode import ModelTuning
 from aoe.runs.operators.result import OpatResult
 from aoe.runs.run import TunedCase, tune_with
-from aoe.runs.verify_records import VerifiedModel
-from aoe.runs.verify_verdict import Holding, Verified, verdict_on
+from aoe.runs.verify_records import Holding, Verified, VerifiedModel, verdict_on
 from aoe.tuner.mode import JobType, TuneSettings
 from aoe.tuner.operator_choice import OperatorChoice
 from aoe.tuner.parts import EngineParts

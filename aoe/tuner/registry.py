@@ -16,9 +16,9 @@ class TaskKind:
 
     Attributes:
         mode: Tunes: a `Mode`.
-        range_mode: Tunes a model for a range of shapes; empty if nothing does.
+        range_mode: Tunes a model for a range of shapes, and plans that: a `Mode` and a `Planner`;
+            empty if nothing does.
         planner: Tells what a run would do: a `Planner`; empty if nothing does.
-        range_planner: The same for a range of shapes.
         program_planner: The same for a training program: a `ProgramPlanner`.
         verifier: Reads records that can be measured again: a `Verifier`; empty if none can.
         earlier: Knows its tasks in banks, results and tuned models: an `EarlierTasks`; empty if
@@ -30,7 +30,6 @@ class TaskKind:
     mode: str
     range_mode: str = ""
     planner: str = ""
-    range_planner: str = ""
     program_planner: str = ""
     verifier: str = ""
     earlier: str = ""
@@ -49,7 +48,6 @@ KINDS = {
         mode="aoe.runs.operators.run",
         range_mode="aoe.runs.ranges.run",
         planner="aoe.runs.operators.planning",
-        range_planner="aoe.runs.ranges.planning",
         verifier="aoe.runs.operators.verify",
         earlier="aoe.tasks.operators.earlier",
         report="aoe.report.tuning.OperatorTuningReport",

@@ -4,19 +4,25 @@
           ^                                                                                  |
           +----------------------------------------------------------------------------------+
 
-`Tasks` are the tasks of one kind: operators, rewrites of subgraphs, sets of fused kernels. A kind
-says what waits, who gets the next slice, and what becomes of a result; the search of one task is
-`aoe.tuner.task_search`. A new kind of task is one class with these methods.
+`tune_tasks` is the inner function of each kind of tuning: operators, rewrites of subgraphs, sets of
+fused kernels. `Tasks` are the tasks of one kind: they say what waits, who gets the next slice, and
+what becomes of a result. `TaskTools` are what they are tuned with. The search of one task is
+`aoe.tuner.task_search`. A new kind of task is one class with the methods of `Tasks`.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
 from aoe.execute.workers.measure_pool import MeasurePool
+from aoe.tuner.mode import TuneSettings
+from aoe.tuner.progress import Progress
 
 
 class TuningTask(Protocol):
@@ -30,6 +36,30 @@ class TuningTask(Protocol):
 
 TaskT = TypeVar("TaskT", bound=TuningTask)
 ResultT = TypeVar("ResultT")
+BankT = TypeVar("BankT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTools(Generic[BankT]):
+    """What the tasks of one kind are tuned with; a kind may have more of its own.
+
+    Attributes:
+        settings: Options of the run, with the search algorithm, its seed and the trials of a task.
+        runner: Measures candidates, on this machine.
+        builder: Compiles candidates; None where the runner does.
+        bank: Where answers are looked up and recorded.
+        progress: Callbacks of the run.
+        left_s: Budget of time: seconds until searching has to end.
+        clock: Monotonic seconds.
+    """
+
+    settings: TuneSettings
+    runner: TaskRunner
+    builder: KernelCompilers | None = None
+    bank: BankT
+    progress: Progress
+    left_s: Callable[[], float] = lambda: math.inf
+    clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,31 +114,40 @@ class Tasks(Protocol[TaskT, ResultT]):
         ...
 
 
-@dataclass(slots=True, kw_only=True)
-class TaskScheduler(Generic[TaskT, ResultT]):
-    """Runs tasks of one kind, as many at once as there are places that measure.
+def tune_tasks(
+    tasks: Tasks[TaskT, ResultT],
+    tools: TaskTools[BankT],
+    pool: MeasurePool[FinishedSlice[TaskT, ResultT]],
+) -> None:
+    """Tune the tasks of one kind until none waits, at all places that measure at the same time.
 
-    Attributes:
-        tasks: The tasks.
-        pool: Where their searches run.
-        runner: The measuring process of this machine.
-        warn: Is told when this machine has to stand in for all workers.
-        clock: Monotonic seconds.
+    Each round gives one task a slice of the budget. The task is looked up in the bank; where the
+    bank has no answer, its search runs at a place of the pool: the search algorithm proposes
+    candidates, the builder compiles them, the runner measures them beside the default. The result
+    goes back to `tasks`, which writes the bank and chooses the next slice.
+
+    Args:
+        tasks: The tasks, with what is left of their budget of trials.
+        tools: Runner, builder, bank, search, budget of time and callbacks.
+        pool: Where searches run: this machine, or workers; the callbacks are warned when this
+            machine has to stand in for all workers.
+
+    Raises:
+        AoeError, AoebankError: a search has failed for good, or the bank cannot be used.
     """
+    _TaskScheduler(tasks=tasks, tools=tools, pool=pool).run()
+
+
+@dataclass(slots=True, kw_only=True)
+class _TaskScheduler(Generic[TaskT, ResultT]):
+    """The state of `tune_tasks`: which tasks run, and the trials promised to each."""
 
     tasks: Tasks[TaskT, ResultT]
+    tools: TaskTools[Any]
     pool: MeasurePool[FinishedSlice[TaskT, ResultT]]
-    runner: TaskRunner
-    warn: Callable[[str], None]
-    clock: Callable[[], float]
     _running: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Run until nothing waits.
-
-        Raises:
-            AoeError, AoebankError: a search has failed for good, or the bank cannot be used.
-        """
         while True:
             free = [one for one in self.tasks.waiting() if one.key not in self._running]
             if free and self._has_room():
@@ -134,12 +173,12 @@ class TaskScheduler(Generic[TaskT, ResultT]):
             return
 
         def job(runner: TaskRunner) -> FinishedSlice[TaskT, ResultT]:
-            began_s = self.clock()
+            began_s = self.tools.clock()
             result = search(runner)
-            return FinishedSlice(slice=given, result=result, seconds=self.clock() - began_s)
+            return FinishedSlice(slice=given, result=result, seconds=self.tools.clock() - began_s)
 
         self._running[given.task.key] = given.trials
-        self.pool.begin(job, self.runner, self.warn)
+        self.pool.begin(job, self.tools.runner, self.tools.progress.warn)
 
     def _finish(self, finished: FinishedSlice[TaskT, ResultT] | None) -> None:
         if finished is not None:

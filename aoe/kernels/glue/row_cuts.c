@@ -7,7 +7,7 @@
 #define AOE_MAX_LEFT (1 << (AOE_MAX_BLOCKS - 2))
 #define AOE_SLOTS (2 * AOE_MAX_LEFT)
 /* Of the time of a block that is filled up: rows are copied to and fro. `expected_us` of
-   `aoe/tasks/ranges/row_operators.py` has it, too. */
+   `aoe/tasks/ranges/open_operators.py` has it, too. */
 #define AOE_PADDING 1.1f
 
 /* Numbers of rows, each once, the whole one first. */

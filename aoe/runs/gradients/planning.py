@@ -14,11 +14,16 @@ from aoe.gradients.training import Training
 from aoe.runs.gradients.run import run_program
 from aoe.runs.planning import KindPlan, TuningPlan, with_all_kinds
 from aoe.settings import lock_path
-from aoe.tasks.gradients.bench import TrainingBench, measuring_together, open_reading_bench
+from aoe.tasks.gradients.bench import (
+    GdatSettings,
+    TrainingBench,
+    checked_loops,
+    measuring_together,
+    open_reading_bench,
+)
 from aoe.tasks.gradients.candidates import most_candidates
 from aoe.tasks.gradients.looking_up import CHECK_STEPS, KnownGradients, look_up
 from aoe.tasks.gradients.racing import most_steps
-from aoe.tasks.gradients.settings import GdatSettings, checked_loops
 from aoe.tuner.mode import JobType, ModeContext
 from aoe.tuner.progress import Progress
 from aoe.tuner.reuse.kinds import Reuse, ReuseKind, ReuseSummary

@@ -34,8 +34,10 @@ from aoe.results.gradients import CompressionReport, GdatReport
 from aoe.runs.gradients.result import GdatResult, TunedGradients
 from aoe.settings import lock_path
 from aoe.tasks.gradients.bench import (
+    GdatSettings,
     TrainingBench,
     busy_words,
+    checked_loops,
     find_places,
     measuring_together,
     on_first,
@@ -44,7 +46,6 @@ from aoe.tasks.gradients.bench import (
 from aoe.tasks.gradients.candidates import GdatTrial, gdat_candidates
 from aoe.tasks.gradients.looking_up import look_up
 from aoe.tasks.gradients.measuring import GdatSearch, search, show_timelines
-from aoe.tasks.gradients.settings import GdatSettings, checked_loops
 from aoe.tuner.live_report import LiveReport, Stopwatch, start_stopwatch
 from aoe.tuner.mode import ModeContext, TargetMetric
 from aoe.tuner.progress import Progress

@@ -25,17 +25,22 @@ from aoe.gradients.training import Training, TrainingProgram
 from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate
 from aoe.runs.gradients.run import run_program
 from aoe.runs.verify_records import (
+    Holding,
     MeasurableRecord,
     PassedOver,
+    RecordedGain,
     RecordReader,
+    Verified,
     VerifiedBank,
     VerifiedRecord,
     VerifyContext,
     measured_by,
+    recorded_gain,
+    verdict_on,
 )
-from aoe.runs.verify_verdict import Holding, RecordedGain, Verified, recorded_gain, verdict_on
 from aoe.settings import accept_busy, environment, lock_path
 from aoe.tasks.gradients.bench import (
+    GdatSettings,
     TrainingBench,
     busy_words,
     measuring_together,
@@ -45,7 +50,6 @@ from aoe.tasks.gradients.bench import (
 )
 from aoe.tasks.gradients.looking_up import FitCheck, misfit_of, was_measured_here
 from aoe.tasks.gradients.racing import fresh_pairs
-from aoe.tasks.gradients.settings import GdatSettings
 from aoe.tuner.progress import Progress, TellProgress, progress_of
 from aoebank import Event, Record
 

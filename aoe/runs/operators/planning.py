@@ -38,19 +38,39 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
     contexts = [tuning]
     if chosen is not None:
         contexts = [tuning.with_chosen(chosen.chosen), *contexts[: chosen.is_open]]
-    tuning, base = contexts[0], compared_with(tuning)
-    bank = open_bank(tuning, base)
+    tuning, bank = contexts[0], open_bank(tuning, compared_with(tuning))
     found = [_operators_of(one, bank) for one in contexts]
     operators = {key: one for graph in reversed(found) for key, one in graph.operators.items()}
     lookups = {key: one for graph in found for key, one in graph.lookups.items()}
-    parts = [reuse_of(one, lookups[one.key], bank, base) for one in operators.values()]
-    tuned = [one for one in operators.values() if lookups[one.key].tune]
+    maybe = {key for graph in found for key in graph.maybe}
+    return plan_operators(tuning, bank, operators, lookups, found[0].model_us, maybe)
+
+
+def plan_operators(
+    tuning: TuneContext,
+    bank: OperatorBank,
+    operators: Mapping[str, Operator],
+    lookups: Mapping[str, OperatorLookup],
+    model_us: float,
+    maybe: Iterable[str] = (),
+) -> KindPlan:
+    """Return the plan for operators that were looked up.
+
+    Args:
+        tuning: The run.
+        bank: Of the operators.
+        operators: By record key.
+        lookups: What the banks say of each.
+        model_us: Time of the model.
+        maybe: Keys of operators the model may turn out to have.
+    """
+    base = compared_with(tuning)
+    parts = [reuse_of(one, lookups[key], bank, base) for key, one in operators.items()]
+    tuned = [one for key, one in operators.items() if lookups[key].tune]
     return KindPlan(
-        reuse=reuse_summary(
-            base, JobType.OPAT, parts, maybe={key for graph in found for key in graph.maybe}
-        ),
+        reuse=reuse_summary(base, JobType.OPAT, parts, maybe=maybe),
         shares={key: one.share for key, one in operators.items()},
-        most_s=most_seconds(tuning, tuned, found[0].model_us),
+        most_s=most_seconds(tuning, tuned, model_us),
     )
 
 

@@ -34,9 +34,8 @@ from aoe.results.files import TuningResult
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.runs.model_mode import (
     check_search,
-    report_facts,
     run_facts,
-    run_reported,
+    run_model,
     whole_model_ms,
 )
 from aoe.runs.opening import (
@@ -91,19 +90,12 @@ def run(context: ModeContext) -> OpatResult:
         AoeError: the model cannot be run at all, or a result cannot be written. Records found
             before that are in the bank.
     """
-    return run_operators(context, _tune_model)
-
-
-def run_operators(
-    context: ModeContext, tune: Callable[[TuneContext, LiveReport[OpatReport]], OpatResult]
-) -> OpatResult:
-    """Tune the operators of a model file by `tune`, with the result file of operator tuning."""
-    return run_reported(
+    return run_model(
         context,
         JobType.OPAT,
-        empty=lambda tuning: OpatReport(**report_facts(tuning)),
+        report_type=OpatReport,
         to_json=opat_report_to_json,
-        tune=tune,
+        tune=_tune_model,
     )
 
 

@@ -21,8 +21,15 @@ from aoe.kernels.registry import FAMILIES, get_family
 from aoe.measurement import Measurement, estimate_speedup
 from aoe.ort.cold_cache import BALLAST_BYTES_MAX
 from aoe.results.files import RepoOutcome
-from aoe.runs.verify_records import DecidedOperator, RecordReader, VerifyContext
-from aoe.runs.verify_verdict import Holding, RecordedGain, Verified, verdict_on
+from aoe.runs.verify_records import (
+    DecidedOperator,
+    Holding,
+    RecordedGain,
+    RecordReader,
+    Verified,
+    VerifyContext,
+    verdict_on,
+)
 from aoe.schedule import Schedule
 from aoe.tasks.operators.lookup import settle
 from aoe.tasks.operators.operator_task import OperatorTask, measure_schedules

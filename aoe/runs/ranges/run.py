@@ -39,8 +39,8 @@ from aoe.measurement import Measurement
 from aoe.om.file import WEIGHTS
 from aoe.ort.open_shapes import infer_open_tensors, tensors_at, with_proven_reshapes
 from aoe.ort.profile import ModelProfile
-from aoe.results.opat import OpatReport
-from aoe.runs.model_mode import run_facts
+from aoe.results.opat import OpatReport, opat_report_to_json
+from aoe.runs.model_mode import run_facts, run_model
 from aoe.runs.opening import (
     make_budget,
     measure_rates,
@@ -52,8 +52,10 @@ from aoe.runs.opening import (
     profile_tuned,
 )
 from aoe.runs.operators import run as opat_run
+from aoe.runs.operators.planning import looked_up_operator, plan_operators
 from aoe.runs.operators.result import OpatResult, write_details
-from aoe.runs.operators.run import finished_report, operator_teller, run_operators
+from aoe.runs.operators.run import finished_report, operator_teller
+from aoe.runs.planning import KindPlan
 from aoe.runs.ranges.points import at_point, validate_points
 from aoe.runs.tuned_model import write_model
 from aoe.schedule import Schedule
@@ -68,7 +70,6 @@ from aoe.tasks.operators.operators import FoundOperators, Operator, find_operato
 from aoe.tasks.ranges.block_notes import find_noted_rows
 from aoe.tasks.ranges.extent_blocks import SAMPLE_S, times_to_measure
 from aoe.tasks.ranges.frequent_rows import frequent_rows, uncovered_rows, with_blocks
-from aoe.tasks.ranges.image_operators import find_image_operators
 from aoe.tasks.ranges.image_points import (
     POINT_S,
     ImageRange,
@@ -78,10 +79,10 @@ from aoe.tasks.ranges.image_points import (
     image_range,
     measure_images,
 )
+from aoe.tasks.ranges.open_operators import RowOperator, find_image_operators, find_row_operators
 from aoe.tasks.ranges.row_kernels import measure_given, row_kernels
-from aoe.tasks.ranges.row_operators import RowOperator, find_row_operators
 from aoe.tuner.live_report import LiveReport, Phase
-from aoe.tuner.mode import ModeContext, TargetMetric
+from aoe.tuner.mode import JobType, ModeContext, TargetMetric
 from aoe.tuner.policies import screening_policy
 from aoe.tuner.progress import continued
 from aoe.tuner.tune_context import TuneContext
@@ -148,7 +149,13 @@ def run(context: ModeContext) -> OpatResult:
         AoeError: the model cannot be run at all, or a result cannot be written. Records found
             before that are in the bank.
     """
-    return run_operators(context, _tune_range)
+    return run_model(
+        context,
+        JobType.OPAT,
+        report_type=OpatReport,
+        to_json=opat_report_to_json,
+        tune=_tune_range,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,6 +308,21 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
     )
     write_details(result)
     return result
+
+
+def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
+    """Return the plan for a range: operators and blocks that are reused, and those tuned.
+
+    Blocks for the rows of frequent shapes are left out: whether they may pay, only the times of the
+    others tell. Images of frequent sizes are planned, though a size is searched only where images
+    of any size have won. The model is optimised and profiled once, as a run does.
+    """
+    there, bank = find_range_operators(tuning), open_bank(tuning, None)
+    searched = {one.key: one for one in (*there.searched, *there.fixed)}
+    lookups = {key: looked_up_operator(bank, tuning, one) for key, one in searched.items()}
+    found = plan_operators(tuning, bank, searched, lookups, there.opened.profile.nodes_us)
+    measuring_s = there.blocks_s(there.judged) + there.points_s
+    return replace(found, most_s=found.most_s + measuring_s)
 
 
 def _points(

@@ -38,6 +38,7 @@ from aoe.runs.opening import (
     operator_tools,
     precision_plan,
     profile_default,
+    shared_tools,
 )
 from aoe.runs.tuned_model import write_model
 from aoe.tasks.fusion_groups.choosing import parts_of, with_parts, without_overlap
@@ -58,7 +59,7 @@ from aoe.tuner.live_report import Stopwatch
 from aoe.tuner.mode import OptimizationLevel
 from aoe.tuner.policies import final_policy
 from aoe.tuner.progress import Progress
-from aoe.tuner.task_scheduler import TaskScheduler
+from aoe.tuner.task_scheduler import tune_tasks
 from aoe.tuner.tune_context import TuneContext
 from aoe.validation.kernels import validate_model
 from aoe.validation.model_validator import ValidationResult
@@ -148,13 +149,7 @@ def tune_fusion_groups(
                 tell=tell,
                 detail=tuning.progress.detail,
             )
-            TaskScheduler[Subgraph, TunedSubgraph](
-                tasks=tasks,
-                pool=SerialExecutor(),
-                runner=runner,
-                warn=tuning.progress.warn,
-                clock=tuning.time.stopwatch.clock,
-            ).run()
+            tune_tasks(tasks, tools, SerialExecutor())
             tuned = tuple(sorted(tasks.done, key=lambda one: found.subgraphs.index(one.subgraph)))
             validation = validate_model(tuning, operators, assembly, won.used(graph, tuned), costs)
         used = list(_uses(bank, tuned, validation))
@@ -275,17 +270,14 @@ def _tools(
         raise AssertionError(f"{subgraph.graph_id} is measured before its kernels are known")
 
     return SubgraphTools(
-        settings=settings,
-        progress=tuning.progress,
+        **shared_tools(tuning, searching),
         bank=bank,
         rules={},
-        runner=tuning.machine.runner,
         measurer=no_measurer,
         invalid_reason_of=invalid_reason,
         accepts=_is_no_loss,
         final=final_policy(threads, accept_busy=settings.accept_busy),
         budget=min(SETS_MAX, settings.trials),
-        left_s=searching.left_s,
         experience=Experience.of(bank.measured()),
         screens=False,
     )

@@ -35,12 +35,11 @@ from aoe.results.files import TuningResult
 from aoe.results.sgat import SgatReport, sgat_report_to_json
 from aoe.runs.model_mode import (
     check_search,
-    report_facts,
     run_facts,
-    run_reported,
+    run_model,
     whole_model_ms,
 )
-from aoe.runs.opening import find_left_out, open_measure_pool
+from aoe.runs.opening import find_left_out, open_measure_pool, shared_tools
 from aoe.runs.subgraphs.fusion_groups import TunedFusionGroups, tune_fusion_groups
 from aoe.runs.subgraphs.result import (
     SgatResult,
@@ -73,7 +72,7 @@ from aoe.tuner.policies import (
     single_run_policy,
     variant_policy,
 )
-from aoe.tuner.task_scheduler import TaskScheduler
+from aoe.tuner.task_scheduler import tune_tasks
 from aoe.tuner.tune_context import TuneContext, model_path
 from aoe.validation.comparing import ModelComparer
 from aoe.validation.graphs import form_bank
@@ -129,10 +128,10 @@ def run(context: ModeContext) -> SgatResult:
         AoeError: the model cannot be run at all, or a result cannot be written. Records found
             before that are in the bank.
     """
-    return run_reported(
+    return run_model(
         context,
         JobType.SGAT,
-        empty=lambda tuning: SgatReport(**report_facts(tuning)),
+        report_type=SgatReport,
         to_json=sgat_report_to_json,
         tune=_tune_model,
     )
@@ -353,15 +352,12 @@ def _tools(
         )
 
     return SubgraphTools(
-        settings=settings,
-        progress=tuning.progress,
+        **shared_tools(tuning, searching),
         bank=bank,
         rules=rules,
-        runner=tuning.machine.runner,
         measurer=measurer,
         final=final_policy(threads, accept_busy=settings.accept_busy, left_s=searching.left_s()),
         budget=settings.trials,
-        left_s=searching.left_s,
         experience=Experience.of(bank.measured()),
     )
 
@@ -402,13 +398,7 @@ def _tuned(
             tell=tell,
             most_trials=tuning.settings.max_tuning_count,
         )
-        TaskScheduler[Subgraph, TunedSubgraph](
-            tasks=tasks,
-            pool=pool,
-            runner=tuning.machine.runner,
-            warn=tuning.progress.warn,
-            clock=tuning.time.stopwatch.clock,
-        ).run()
+        tune_tasks(tasks, tools, pool)
     return sorted(done, key=lambda tuned: found.subgraphs.index(tuned.subgraph))
 
 

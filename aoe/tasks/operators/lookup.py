@@ -13,9 +13,10 @@ from itertools import islice
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
 from aoe.bank.stored import OUTCOMES, BankState, Lookup
+from aoe.bank.verdicts import FailedSearch
 from aoe.measurement import SpeedupEstimate, accepts
 from aoe.results.files import DEFAULT_WAS_BEST, RepoOutcome
-from aoe.schedule import Configuration, Schedule
+from aoe.schedule import Schedule
 from aoe.workload import Workload
 
 ACCEPT_SPEEDUP = 1.03
@@ -32,16 +33,12 @@ class OperatorLookup(Lookup[StoredAnswer]):
     """What the banks say of an operator.
 
     Attributes:
-        left_open: The best candidate of an earlier search, where noise has kept from deciding about
-            it: it alone is measured again. None where there is a search to make.
-        is_again: True if noise has left open what an earlier search came to.
-        was_busy: True if a busy machine has, which ranks candidates worse than noise does.
+        undecided: The earlier search, where noise or a busy machine has left its best candidate
+            undecided: the candidate alone is measured again. None where there is a search to make.
         covering: On a miss, the answer of a record of a range of shapes that holds this one.
     """
 
-    left_open: Configuration | None = None
-    is_again: bool = False
-    was_busy: bool = False
+    undecided: FailedSearch | None = None
     covering: StoredAnswer | None = None
 
     @property
@@ -111,11 +108,9 @@ def look_up(
         reason = DEFAULT_WAS_BEST
         return OperatorLookup(stored=None, tune=False, reason=reason, invalid_reason=invalid_reason)
     reason = f"its record is a miss: {invalid_reason}" if invalid_reason else "not in the bank"
-    was_busy = failure is not None and failure.was_busy
-    if was_busy:
-        reason = f"{reason}, the machine was busy when it was searched"
-    elif failure is not None:
-        reason = f"{reason}, noise decided when it was searched"
+    if failure is not None:
+        why = "the machine was busy" if failure.was_busy else "noise decided"
+        reason = f"{reason}, {why} when it was searched"
     unknown = islice(covering if failure is None and quarantined is None else (), _MOST_CHECKED)
     return OperatorLookup(
         stored=None,
@@ -123,9 +118,7 @@ def look_up(
         reason=reason,
         invalid_reason=invalid_reason,
         covering=next((one for one in unknown if not invalid_reason_of(one.schedule)), None),
-        left_open=failure.best if failure is not None else None,
-        is_again=failure is not None and not was_busy,
-        was_busy=was_busy,
+        undecided=failure,
     )
 
 

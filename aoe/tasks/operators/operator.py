@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -13,7 +12,7 @@ from typing import Any
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
-from aoe.bank.verdicts import BankNote, busy_members, left_open_members
+from aoe.bank.verdicts import BankNote, FailedSearch, busy_members, left_open_members
 from aoe.device.compiler import KernelSource
 from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
@@ -53,6 +52,7 @@ from aoe.tuner.mode import TuneSettings
 from aoe.tuner.operator_choice import NOT_CHOSEN
 from aoe.tuner.policies import final_policy, screen_policy, screening_policy
 from aoe.tuner.progress import Progress
+from aoe.tuner.task_scheduler import TaskTools
 from aoe.tuner.task_search import SearchResult, SearchSettings, TaskSearch
 from aoe.workload import Workload, workload_to_json
 from aoebank import AoebankError, Event
@@ -92,38 +92,24 @@ class TunedOperator(TunedTask):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorTools:
-    """What operators are tuned with, one after another.
+class OperatorTools(TaskTools[OperatorBank]):
+    """Tools of operators.
 
     Attributes:
-        settings: Options of the run.
-        runner: The measuring worker.
-        bank: Where answers come from and go to.
-        progress: Is told about trials.
-        left_s: Seconds until searching has to end.
         bytes_touched: What one inference of the model reads and writes.
-        compilers: Compile candidates; without them the measuring worker does.
-        compilers_of: Makes what compiles for the runner of another machine.
+        builder_of: Makes the builder for the runner of another machine.
         trials_left: Candidates the run may still measure.
         tell_lookup: Is told what the banks say of each operator.
         is_chosen: Says whether an operator is to be tuned; others are looked up.
         covering: Gives the answers of ranges of shapes that hold a workload.
-        clock: Monotonic seconds.
     """
 
-    settings: TuneSettings
-    runner: TaskRunner
-    bank: OperatorBank
-    progress: Progress
-    left_s: Callable[[], float]
     bytes_touched: int = 0
-    compilers: KernelCompilers | None = None
-    compilers_of: Callable[[TaskRunner], KernelCompilers] = KernelCompilers
+    builder_of: Callable[[TaskRunner], KernelCompilers] = KernelCompilers
     trials_left: float = math.inf
     tell_lookup: Callable[[Operator, OperatorLookup], None] = lambda operator, lookup: None
     is_chosen: Callable[[Operator], bool] = lambda operator: True
     covering: Callable[[Workload], Iterable[StoredAnswer]] = lambda workload: ()
-    clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,9 +124,8 @@ class OperatorSearch:
         search: As far as it is.
         seen: What the screening has brought, None before it.
         is_enough: True once all was tried that the operator is worth.
-        is_again: True if noise has left open what a search like this one came to.
-        was_busy: True if the one candidate was ahead on a busy machine: where it gains nothing, a
-            later run searches again.
+        undecided: The earlier search whose best candidate is measured alone; None for a search. One
+            that a busy machine left undecided is made again later if the candidate gains nothing.
         promise: Best speed-up earlier runs have found for similar workloads; the answer to the
             nearest one is the first candidate. None if there is none.
     """
@@ -152,8 +137,7 @@ class OperatorSearch:
     covering: StoredAnswer | None = None
     seen: TunedOperator | None = None
     is_enough: bool = False
-    is_again: bool = False
-    was_busy: bool = False
+    undecided: FailedSearch | None = None
     promise: float | None = None
 
     @property
@@ -184,14 +168,14 @@ class OperatorSearch:
         """
         if runner is tools.runner:
             return run(tools)
-        with closing(tools.compilers_of(runner)) as compilers:
-            self.task = replace(self.task, runner=runner, compilers=compilers)
+        with closing(tools.builder_of(runner)) as builder:
+            self.task = replace(self.task, runner=runner, compilers=builder)
             self.search.task = self.task
-            tuned = run(replace(tools, runner=runner, compilers=compilers))
+            tuned = run(replace(tools, runner=runner, builder=builder))
             if tuned.schedule is not None:
                 source = KernelSource.of(tuned.operator.workload, tuned.schedule)
                 with ScratchFolder("winner") as folder:
-                    compilers.compile([source], folder)
+                    builder.compile([source], folder)
         return tuned
 
     def screen(self, tools: OperatorTools, *, goes_on: bool = False) -> TunedOperator:
@@ -386,7 +370,7 @@ class OperatorSearch:
             outcome,
             tools.settings,
             is_cut=self._is_cut(tools),
-            is_again=self.is_again,
+            is_again=self.undecided is not None and not self.undecided.was_busy,
             bytes_around=self.task.bytes_around,
         )
 
@@ -402,7 +386,8 @@ class OperatorSearch:
 
     def _is_cut(self, tools: OperatorTools) -> bool:
         """Return True if a limit has kept the search from what it is worth."""
-        is_whole = (self.search.is_over or self.is_enough) and not self.was_busy
+        was_busy = self.undecided is not None and self.undecided.was_busy
+        is_whole = (self.search.is_over or self.is_enough) and not was_busy
         return not is_whole or tools.left_s() <= 0 or tools.trials_left < 1
 
     @property
@@ -470,8 +455,7 @@ def begin_search(
         stored=lookup.stored,
         covering=lookup.covering,
         search=search,
-        is_again=lookup.is_again,
-        was_busy=lookup.was_busy,
+        undecided=lookup.undecided,
         promise=None if lookup.has_record else _promise_of(nearest),
     )
 
@@ -515,7 +499,8 @@ def _search_task(
     lookup: OperatorLookup,
     nearest: Sequence[StoredAnswer],
 ) -> OperatorTask:
-    target, settings, only = tools.runner.target, tools.settings, lookup.left_open
+    target, settings = tools.runner.target, tools.settings
+    only = lookup.undecided.best if lookup.undecided is not None else None
     given = lookup.covering or next(iter(_earlier(nearest)), None)
     first = given.configuration if given is not None else None
     warm = tuple(one.configuration for one in nearest)
@@ -526,7 +511,7 @@ def _search_task(
         family=with_host_products(get_family(operator.workload.op_type), target),
         workload=operator.workload,
         kernel_target=KernelTarget.of(target),
-        compilers=tools.compilers,
+        compilers=tools.builder,
         first=first,
         bytes_around=bytes_around(tools, operator.workload),
         settings=SearchSettings(

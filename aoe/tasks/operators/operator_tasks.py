@@ -25,7 +25,7 @@ from aoe.tasks.operators.operator import (
 )
 from aoe.tasks.operators.operator_budget import OperatorBudget
 from aoe.tasks.operators.operators import FoundOperators, Operator
-from aoe.tuner.task_scheduler import BudgetSlice, FinishedSlice, TaskScheduler
+from aoe.tuner.task_scheduler import BudgetSlice, FinishedSlice, tune_tasks
 
 OperatorPool = MeasurePool[FinishedSlice[Operator, TunedOperator]]
 _COMPILED_AHEAD = 2
@@ -211,13 +211,7 @@ class OperatorTasks:
         return self.tools.left_s() > 0 and self.trials_left() >= 1
 
     def _run(self) -> None:
-        TaskScheduler[Operator, TunedOperator](
-            tasks=self,
-            pool=self.measure_pool,
-            runner=self.tools.runner,
-            warn=self.tools.progress.warn,
-            clock=self.tools.clock,
-        ).run()
+        tune_tasks(self, self.tools, self.measure_pool)
 
     # ---- what the scheduler asks: see `Tasks` ----
 
@@ -334,21 +328,21 @@ class OperatorTasks:
         return replace(self.tools, trials_left=self.trials_left())
 
     def _is_beside(self) -> bool:
-        return self.tools.compilers is not None and self.tools.compilers.is_beside
+        return self.tools.builder is not None and self.tools.builder.is_beside
 
     def _compiled_at_once(self) -> int:
-        compilers = self.tools.compilers
+        compilers = self.tools.builder
         return _COMPILED_AHEAD * (compilers.processes if compilers is not None else 1)
 
     def _compile_ahead(self, sources: Sequence[KernelSource]) -> None:
-        if self.tools.compilers is not None and (left_s := self.tools.left_s()) > 0:
-            self.tools.compilers.prepare(sources, left_s=left_s)
+        if self.tools.builder is not None and (left_s := self.tools.left_s()) > 0:
+            self.tools.builder.prepare(sources, left_s=left_s)
 
     def _forget_losers(self, tuned: TunedOperator) -> None:
-        if self.tools.compilers is not None:
+        if self.tools.builder is not None:
             schedule = tuned.schedule
             name = kernel_name(tuned.operator.workload, schedule) if schedule is not None else None
-            self.tools.compilers.keep_only(name)
+            self.tools.builder.keep_only(name)
 
 
 def _apart(ordered: Sequence[Operator], begun: Sequence[Operator]) -> list[Operator]:

@@ -15,7 +15,7 @@ from aoe.device.compiler import MOST_BLOCKS, RowBlock
 from aoe.entry.shape_range import ShapePoint
 from aoe.graph.open_rows import OpenRows
 from aoe.tasks.operators.operator_tasks import TunedOperators
-from aoe.tasks.ranges.row_operators import RowOperator, expected_us
+from aoe.tasks.ranges.open_operators import RowOperator, expected_us
 from aoe.workload import Workload
 
 _MOST = 16

@@ -32,7 +32,7 @@ from aoe.tasks.ranges.extent_blocks import (
     usual_blocks,
 )
 from aoe.tasks.ranges.frequent_rows import paying
-from aoe.tasks.ranges.row_operators import (
+from aoe.tasks.ranges.open_operators import (
     ROWS_POWER,
     RowOperator,
     expected_us,
@@ -79,7 +79,7 @@ def measure_given(
         family=get_family(workload.op_type),
         workload=workload,
         kernel_target=KernelTarget.of(runner.target),
-        compilers=tools.compilers,
+        compilers=tools.builder,
         settings=SearchSettings(
             method=settings.search, budget=1, seed=settings.seed, screen=policy
         ),
@@ -315,9 +315,9 @@ def _extent_kernel(
             for own, source in sources.items()
         ]
         samples = sample_extents(region, points, tuple(operator.blocks))
-        if tools.compilers is not None and (seconds := left_s()) > 0:
+        if tools.builder is not None and (seconds := left_s()) > 0:
             # several at once, and none within the time of a measurement
-            tools.compilers.prepare([*sources.values()], left_s=seconds)
+            tools.builder.prepare([*sources.values()], left_s=seconds)
         measured = serve_rows(blocks, samples, left_s)
         if measured is not None:
             served, facts = measured

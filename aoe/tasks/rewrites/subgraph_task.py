@@ -37,10 +37,9 @@ from aoe.tasks.rewrites.lookup import (
 )
 from aoe.tasks.rewrites.space import StrategySpace, strategy_space
 from aoe.tasks.rewrites.subgraphs import DEFAULT, Subgraph, features_of
-from aoe.tuner.mode import TuneSettings
 from aoe.tuner.policies import screen_policy
-from aoe.tuner.progress import Progress
 from aoe.tuner.search.protocol import Trial
+from aoe.tuner.task_scheduler import TaskTools
 from aoe.tuner.task_search import SearchResult, SearchSettings, TaskSearch, TrialRecord
 from aoebank import AoebankError, Event, plural
 
@@ -69,15 +68,11 @@ def is_surely_faster(estimate: SpeedupEstimate) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubgraphTools:
-    """What subgraphs are tuned with.
+class SubgraphTools(TaskTools[SubgraphBank]):
+    """Tools of subgraphs.
 
     Attributes:
-        settings: Options of the run.
-        progress: Is told about trials.
-        bank: Where they are looked up and stored.
         rules: By name.
-        runner: Measures: here, or a seat at a worker.
         measurer: Makes what measures the strategies of a subgraph.
         space: Says what there is to choose.
         invalid_reason_of: Says why a record cannot be used; None for what rules say of it.
@@ -87,16 +82,11 @@ class SubgraphTools:
         budget: Most trials for one subgraph.
         affordable: Most trials there is time for, None for any number; what they leave is open.
         screens: False if the first strategy should be the best: it is measured in full at once.
-        left_s: Seconds until no more is to be searched.
         experience: Orders what is tried.
         tell_lookup: Is told what the banks say of a subgraph.
     """
 
-    settings: TuneSettings
-    progress: Progress
-    bank: SubgraphBank
     rules: Mapping[str, RewriteRule]
-    runner: TaskRunner
     measurer: Callable[[Subgraph, TaskRunner], StrategyMeasurer]
     final: MeasurePolicy
     budget: int
@@ -106,7 +96,6 @@ class SubgraphTools:
     invalid_reason_of: FlawOf | None = None
     accepts: Callable[[SpeedupEstimate], bool] = is_surely_faster
     is_partial: bool = False
-    left_s: Callable[[], float] = lambda: math.inf
     experience: Experience = field(default_factory=Experience)
     tell_lookup: Callable[[Subgraph, SubgraphLookup], None] = lambda subgraph, lookup: None
 

@@ -24,9 +24,8 @@ from aoe.gradients.training import Training
 from aoe.runs.gradients.result import TunedGradients
 from aoe.runs.gradients.run import tune_training
 from aoe.settings import accept_busy, environment, repeat_tune, with_bank
-from aoe.tasks.gradients.bench import on_first, open_bank
+from aoe.tasks.gradients.bench import GdatSettings, on_first, open_bank
 from aoe.tasks.gradients.looking_up import FitCheck
-from aoe.tasks.gradients.settings import GdatSettings
 from aoe.torch.ddp.compressed import CompressedDdpTraining
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.sharding import is_sharded, sharded_model
@@ -278,7 +277,7 @@ def _check_arguments(step: Any, settings: Any) -> None:
             "settings",
             "is no GdatSettings",
             got=type(settings).__name__,
-            expected="aoe.tasks.gradients.settings.GdatSettings(...)",
+            expected="aoe.tasks.gradients.bench.GdatSettings(...)",
         )
 
 

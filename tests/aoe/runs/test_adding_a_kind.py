@@ -34,11 +34,11 @@ from aoe.results.files import ModelReport, RepoOutcome, TuningResult, write_json
 from aoe.runs.model_mode import (
     ModelTuning,
     check_search,
-    report_facts,
     run_facts,
-    run_reported,
+    run_model,
     task_members,
 )
+from aoe.runs.opening import shared_tools
 from aoe.runs.planning import KindPlan, compared_with
 from aoe.runs.tuned_model import write_tuned_model
 from aoe.tasks.tuned_task import TunedTask
@@ -48,7 +48,7 @@ from aoe.tuner.registry import KINDS, TaskKind
 from aoe.tuner.reuse.book import ReuseBook, reuse_summary
 from aoe.tuner.reuse.earlier import EarlierResult, EarlierTarget, EarlierTask
 from aoe.tuner.reuse.kinds import Reuse, ReuseKind
-from aoe.tuner.task_scheduler import BudgetSlice, FinishedSlice, TaskScheduler
+from aoe.tuner.task_scheduler import BudgetSlice, FinishedSlice, TaskTools, tune_tasks
 from aoe.tuner.tune_context import TuneContext
 from aoe.validation.model_validator import ValidationResult
 from aoe.validation.rewrite_assembly import write_parts
@@ -241,10 +241,10 @@ def check(context: ModeContext) -> None:
 
 
 def run(context: ModeContext) -> LadderResult:
-    return run_reported(
+    return run_model(
         context,
         LADDER,
-        empty=lambda tuning: LadderReport(**report_facts(tuning)),
+        report_type=LadderReport,
         to_json=lambda report: report.sections(LADDER, {}),
         tune=_tune,
     )
@@ -259,13 +259,8 @@ def _tune(tuning: TuneContext, report: LiveReport[LadderReport]) -> LadderResult
         tuned.append,
         tuning.settings.lookup_only,
     )
-    TaskScheduler[Ladder, Found](
-        tasks=tasks,
-        pool=SerialExecutor(),
-        runner=tuning.machine.runner,
-        warn=tuning.progress.warn,
-        clock=tuning.time.stopwatch.clock,
-    ).run()
+    tools = TaskTools(**shared_tools(tuning, tuning.time.stopwatch), bank=tasks.bank)
+    tune_tasks(tasks, tools, SerialExecutor())
     report.update(tasks=tuple(tuned), result=TuningResult.SUCCESSFUL)
     parts = tuning.scratch / "om"
     write_parts(parts, tuning.subject.model.proto, None)

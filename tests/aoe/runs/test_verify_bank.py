@@ -25,7 +25,7 @@ from aoe.measurement import Outcome
 from aoe.ort.cold_cache import BALLAST_BYTES_MAX
 from aoe.report.verify import VerifiedBankReport
 from aoe.runs.verify_bank import verify
-from aoe.runs.verify_verdict import Holding
+from aoe.runs.verify_records import Holding
 from aoe.schedule import Schedule
 from aoe.tuner.parts import EngineParts, library_versions
 from aoe.tuner.tune_context import fingerprint

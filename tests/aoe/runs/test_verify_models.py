@@ -22,7 +22,7 @@ from aoe.errors import ModelImportError, ModelNotFoundError, OptionError, Worker
 from aoe.report.verify import VerifiedBankReport
 from aoe.runs.verify_bank import verify
 from aoe.runs.verify_models import VerifiedModel
-from aoe.runs.verify_verdict import Holding
+from aoe.runs.verify_records import Holding
 from aoe.tuner.mode import JobType, TuneSettings
 from aoe.tuner.parts import EngineParts
 from aoebank import Bank, Event

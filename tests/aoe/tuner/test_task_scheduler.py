@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from support.engine.ladders import Found, LadderTask
 from aoe.errors import AoeError
 from aoe.execute.messages import TaskRunner
 from aoe.execute.workers.measure_pool import SerialExecutor
-from aoe.tuner.task_scheduler import BudgetSlice, FinishedSlice, TaskScheduler
+from aoe.tuner.mode import TuneSettings
+from aoe.tuner.progress import SilentProgress
+from aoe.tuner.task_scheduler import BudgetSlice, FinishedSlice, TaskTools, tune_tasks
 
 
 @dataclass(frozen=True)
@@ -88,13 +91,14 @@ class _Places(SerialExecutor[FinishedSlice[_Ladder, Found]]):
 def _run(
     tasks: _Ladders, pool: SerialExecutor[FinishedSlice[_Ladder, Found]] | None = None
 ) -> _Ladders:
-    TaskScheduler[_Ladder, Found](
-        tasks=tasks,
-        pool=pool or SerialExecutor(),
+    tools = TaskTools(
+        settings=TuneSettings(model=Path("net.onnx")),
         runner=ScriptedRunner(),  # type: ignore[arg-type]
-        warn=lambda text: None,
+        bank=tasks.bank,
+        progress=SilentProgress(),
         clock=ScriptedClock(),
-    ).run()
+    )
+    tune_tasks(tasks, tools, pool or SerialExecutor())
     return tasks
 
 

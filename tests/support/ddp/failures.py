@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from tuned import QUICK, net, stepper
 
-from aoe.tasks.gradients.settings import GdatSettings
+from aoe.tasks.gradients.bench import GdatSettings
 from aoe.torch import tune_gradients
 from aoe.torch.ddp.ranks import timeout_of
 

@@ -24,7 +24,7 @@ from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
 from aoe.measurement import MeasurePolicy, RacePolicy
 from aoe.tasks.gradients import fitting
-from aoe.tasks.gradients.settings import GdatSettings
+from aoe.tasks.gradients.bench import GdatSettings
 from aoe.torch import apply_gradient_strategy, tune_gradients
 from aoe.torch.ddp.buckets import reduced_gradients
 from aoe.torch.ddp.gradients import StrategyWarning

@@ -22,9 +22,8 @@ from aoe.results.gradients import GdatReport, TimelineSource, load_gdat_report
 from aoe.runs.gradients.result import GdatResult, TunedGradients
 from aoe.runs.gradients.run import group_gradients
 from aoe.runs.run import tune_with
-from aoe.tasks.gradients.bench import TrainingBench, on_first
+from aoe.tasks.gradients.bench import GdatSettings, TrainingBench, on_first
 from aoe.tasks.gradients.looking_up import CHECK_STEPS
-from aoe.tasks.gradients.settings import GdatSettings
 from aoe.tuner.live_report import LiveReport, start_stopwatch
 from aoe.tuner.mode import JobType, TargetMetric, TuneSettings
 from aoe.tuner.progress import Progress, SilentProgress

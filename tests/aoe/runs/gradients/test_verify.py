@@ -15,7 +15,7 @@ from aoe import VerifiedBank
 from aoe.gradients.cost import AllReduceCost
 from aoe.report.verify import VerifiedBankReport
 from aoe.runs.gradients.verify import verify_program
-from aoe.runs.verify_verdict import Holding
+from aoe.runs.verify_records import Holding
 from aoe.tasks.gradients.looking_up import recorded_group
 from aoebank import Bank, Event, Provenance, emit
 

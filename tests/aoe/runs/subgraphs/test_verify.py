@@ -33,7 +33,7 @@ from aoe.runs.run import tune_with
 from aoe.runs.subgraphs.result import SgatResult
 from aoe.runs.subgraphs.verify import NO_MODEL, NOT_THERE, PlacedSubgraph
 from aoe.runs.verify_bank import verify
-from aoe.runs.verify_verdict import Holding
+from aoe.runs.verify_records import Holding
 from aoe.tuner.mode import JobType, TuneSettings
 from aoe.tuner.parts import EngineParts
 from aoe.workload import KERNEL_DOMAIN

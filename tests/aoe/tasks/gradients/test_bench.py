@@ -10,10 +10,10 @@ import pytest
 from support.engine.trainings import FakeTraining
 
 from aoe.device.registry import default_device
-from aoe.errors import LeftAloneError
+from aoe.errors import LeftAloneError, OptionError
 from aoe.folders.turns import TurnOwner, Turns
 from aoe.gradients.training import Training
-from aoe.tasks.gradients.bench import measuring_together, open_bank
+from aoe.tasks.gradients.bench import DEFAULT_LOOPS, checked_loops, measuring_together, open_bank
 
 
 @dataclass
@@ -86,3 +86,13 @@ def test_first_process_alone_looks_for_damage(tmp_path: Path) -> None:
     other.is_first = False
     open_bank(other, tmp_path, told.append, may_write=True)
     assert not told and len(list(tmp_path.iterdir())) == 1
+
+
+def test_loops_are_those_of_the_file() -> None:
+    assert checked_loops(None) == DEFAULT_LOOPS
+    assert checked_loops(4) == 4
+
+
+def test_three_loops_are_too_few() -> None:
+    with pytest.raises(OptionError, match=r"RUN_LOOP: too few .* \(got 3, expected 4 or more\)"):
+        checked_loops(3)

@@ -69,7 +69,7 @@ def _told(
         bank=make_bank(tmp_path),
         progress=RecordingProgress(),
         left_s=left_s,
-        compilers=compilers,
+        builder=compilers,
     )
     budget = OperatorBudget(
         rates=RATES,

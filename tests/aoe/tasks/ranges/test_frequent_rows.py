@@ -18,7 +18,7 @@ from aoe.results.files import RepoOutcome
 from aoe.tasks.operators.operator import TunedOperator
 from aoe.tasks.operators.operator_tasks import TunedOperators
 from aoe.tasks.ranges.frequent_rows import frequent_rows, paying, with_blocks
-from aoe.tasks.ranges.row_operators import RowOperator, block_rows
+from aoe.tasks.ranges.open_operators import RowOperator, block_rows
 from aoe.workload import Workload
 
 

@@ -44,7 +44,7 @@ from aoe.ort.sessions import session_options
 from aoe.schedule import Parallel, Schedule, Split, Tail
 from aoe.target import Target
 from aoe.tasks.operators.operators import find_operators
-from aoe.tasks.ranges.image_operators import find_image_operators
+from aoe.tasks.ranges.open_operators import find_image_operators
 from aoe.tuner.search.book import opening
 from aoe.workload import Workload, workload_from_json, workload_to_json
 

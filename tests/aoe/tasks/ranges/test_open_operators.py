@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.engine.tuning import make_kernel
 
 from aoe.device.compiler import RowBlock, row_kernel
-from aoe.tasks.ranges.row_operators import block_rows, expected_us, interpolated_us
+from aoe.tasks.ranges.open_operators import block_rows, expected_us, interpolated_us
 
 _SOURCE = make_kernel(1).source
 

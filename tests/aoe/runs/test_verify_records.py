@@ -8,7 +8,7 @@ from support.engine.tuning import make_measurement
 from aoe.errors import RunError, WorkerDiedError
 from aoe.execute.messages import failure_of
 from aoe.measurement import Measurement, Outcome
-from aoe.runs.verify_verdict import Holding, RecordedGain, verdict_on
+from aoe.runs.verify_records import Holding, RecordedGain, verdict_on
 
 _RECORDED = RecordedGain(speedup=1.5, low=1.4, time="2026-01-02T03:04:05Z", engine="aoe 0.1.0")
 
