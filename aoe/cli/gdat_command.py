@@ -18,7 +18,7 @@ from aoe.cli.command_options import COMMAND_OPTIONS
 from aoe.cli.options import finish, given_precision
 from aoe.cli.progress import LineProgress, QuietProgress
 from aoe.errors import AoeError, EngineNotInstalledError, OptionError
-from aoe.gradients.compression import Compression, parse_compression
+from aoe.gradients.compression import parse_compression
 from aoe.settings import environment
 from aoe.tuner.mode import JobType, TuneSettings
 from aoe.tuner.precision.settings import KEEP_FLOAT32
@@ -114,14 +114,11 @@ def tune_gradients(
         program = _model_program(options, configuration, progress)
     else:
         program = _script_program(options, configuration)
-    _tune_program(
-        program,
-        configuration,
-        compression=parse_compression(options["allow_compression"]),
-        output=options["output"],
-        progress=progress,
-        as_json=as_json,
-    )
+    from aoe.runs.configuration.resolving import settings_of
+
+    asked = {name: options[name] for name in ("output", "allow_compression")}
+    settings = settings_of(program, asked, configuration)
+    _tune_program(settings, progress, as_json=as_json)
 
 
 def observed_program(
@@ -297,23 +294,12 @@ def _cores() -> int:
     return len(default_device().cores())
 
 
-def _tune_program(
-    program: TrainingProgram,
-    configuration: RunConfiguration,
-    *,
-    compression: Compression | None,
-    output: Path | None,
-    progress: Progress,
-    as_json: bool,
-) -> None:
+def _tune_program(settings: TuneSettings, progress: Progress, *, as_json: bool) -> None:
     """Run a program, print what came of it in the first process, end with its exit code."""
     from aoe.report.tuning import TuningReport, report_of
-    from aoe.runs.configuration.resolving import configured
     from aoe.runs.gradients.result import TunedGradients
     from aoe.runs.run import tune_with
 
-    asked = TuneSettings(model=program, output=output, allow_compression=compression)
-    settings = configured(asked, configuration)
     try:
         with answering_alone(as_json=as_json):
             found = tune_with(
