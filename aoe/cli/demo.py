@@ -17,7 +17,6 @@ from aoe.cli.errors import engine_of
 from aoe.errors import ModelNotFoundError
 from aoe.runs.configuration.option import Option
 from aoe.settings import environment, with_bank
-from aoe.tuner.mode import TuneSettings
 
 if TYPE_CHECKING:
     import onnx
@@ -38,14 +37,12 @@ def demo(
 ) -> int:
     """Tune AlexNet for this CPU and show the bank that comes of it (under two minutes)."""
     from aoe.cli.tune_command import run_tuning
-    from aoe.runs.configuration.resolving import configure, configured
+    from aoe.runs.configuration.resolving import configure, settings_of
 
     bank = _own_bank(output)
     model = _write_model(output)
-    settings = configured(
-        TuneSettings(model=model, output=output),
-        configure({}, env=bank, cwd=Path.cwd()),
-    )
+    found = configure({}, env=bank, cwd=Path.cwd())
+    settings = settings_of(model, {"output": output}, found)
     if not as_json:
         typer.echo(
             f"tuning AlexNet, with weights drawn from seed {_SEED}, for this CPU "

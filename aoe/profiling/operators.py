@@ -10,8 +10,7 @@ import onnx
 from onnx import helper
 
 from aoe.errors import RunError
-from aoe.graph.fusing import FUSION_CLASSES, without_limits
-from aoe.graph.fusing import FusionGroup, find_groups
+from aoe.graph.fusing import FUSION_CLASSES, FusionGroup, find_groups, without_limits
 from aoe.graph.model_graph import ModelGraph, names_read, subgraphs
 from aoe.graph.origins import Origins
 from aoe.graph.protos import value_info

@@ -15,13 +15,13 @@ from aoe.device.registry import device_of
 from aoe.errors import OptionError, TurnTimeoutError, called
 from aoe.folders.scratch import ScratchFolder
 from aoe.gradients import compression
-from aoe.runs.configuration.former_names import with_former_names
 from aoe.runs.configuration.options import (
     DEVICE_VARIABLE,
     SETTINGS,
     TUNE_OPTIONS,
     TuneOptions,
     document_options,
+    with_former_names,
 )
 from aoe.runs.configuration.resolving import configure, settings_of
 from aoe.settings import environment, with_bank

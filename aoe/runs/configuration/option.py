@@ -29,6 +29,11 @@ class Option(Param):
     name: str = ""
     """Parameter of `aoe.tune`, and name in `aoe doctor`; `--name` is its flag where it has a group
     and names no other."""
+    alias: str = ""
+    """Its other name: of the member of `TuneSettings` with its value, of the option of
+    `aoe.torch.optimize`, and of the parameter of `aoe.tune` before it had this one."""
+    member: str = ""
+    """Member of `TuneSettings` with its value, where that has a third name."""
     kind: Any = None
     """Type on the command line; None for a text, beside a parameter for its type."""
     group: Group | None = None
@@ -43,10 +48,10 @@ class Option(Param):
     value: object = None
     """Value if nothing is said, where it is another one than the default on the command line."""
     parse: Parser | None = None
-    """Reads a value wherever it was written; None for options of one call alone, which no file and
-    no variable can say."""
+    """Reads a value wherever it was written; None for one that stays as it is."""
     meaning: str = ""
-    """In a few words, for `aoe doctor` and the table of settings."""
+    """In a few words, for `aoe doctor` and the table of settings; empty for options of one call
+    alone, which no file and no variable can say."""
     key: str = ""
     """Member of the JSON file of `--config`."""
     ini_key: str = ""
@@ -61,7 +66,13 @@ class Option(Param):
     def named(self, name: str) -> Option:
         """Return the row under a name."""
         own = (f"--{name}",) if self.group is not None else ()
-        return replace(self, name=name, kind=self.kind or str, flags=self.flags or own)
+        return replace(
+            self,
+            name=name,
+            member=self.member or self.alias or name,
+            kind=self.kind or str,
+            flags=self.flags or own,
+        )
 
     @property
     def option(self) -> str:

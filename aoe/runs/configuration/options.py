@@ -11,14 +11,23 @@ the code that reads its value.
 # expensive to import are texts
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypedDict, TypeVar
 
+from aoe.errors import OptionError
 from aoe.runs.configuration.option import Group, Option
 from aoe.runs.configuration.parsing import (
+    cache_mode,
+    compression,
     jobs,
     metric,
+    operator_choice,
+    operators,
+    optimization_level,
+    out_nodes,
+    path,
     search_name,
     size,
     stages,
@@ -39,6 +48,8 @@ if TYPE_CHECKING:
     GivenShapes = str | Mapping[str, Sequence[int]] | Sequence[str | Mapping[str, Sequence[int]]]
     GivenInputs = str | os.PathLike[str] | InputArrays | Sequence[InputArrays]
 
+P = ParamSpec("P")
+R = TypeVar("R")
 File = str | os.PathLike[str]
 _MOST_PROCESSES, _MOST_PARALLEL, _MOST_LOOPS = 32, 64, 2048
 """Source: AOE documentation, TE_PARALLEL_COMPILER, and TUNING_PARALLEL_NUM, RUN_LOOP of aoe.ini."""
@@ -68,6 +79,7 @@ class TuneOptions(TypedDict, total=False):
     weight: Annotated[
         File | None,
         Option(
+            parse=path,
             flags=("--weight", "-w"),
             kind=Path,
             group=Group.MODEL,
@@ -92,6 +104,7 @@ class TuneOptions(TypedDict, total=False):
     out_nodes: Annotated[
         str | None,
         Option(
+            parse=out_nodes,
             group=Group.MODEL,
             metavar="NODE:N;...",
             help='Cut the model off behind these results of nodes: "conv1:0;relu2:0".',
@@ -100,6 +113,8 @@ class TuneOptions(TypedDict, total=False):
     custom_ops_library: Annotated[
         "OperatorFiles",
         Option(
+            parse=operators,
+            member="operators",
             kind=list[Path],
             group=Group.MODEL,
             metavar="FILE.so",
@@ -140,6 +155,7 @@ class TuneOptions(TypedDict, total=False):
     aicore_num: Annotated[
         int | None,
         Option(
+            alias="core_num",
             kind=int,
             group=Group.MODEL,
             metavar="N",
@@ -154,6 +170,7 @@ class TuneOptions(TypedDict, total=False):
     device: Annotated[
         int | None,
         Option(
+            alias="device_id",
             group=Group.MODEL,
             metavar="N",
             help="NUMA node to pin the run to; 0 is this CPU where there is one node.",
@@ -182,6 +199,7 @@ class TuneOptions(TypedDict, total=False):
     stage: Annotated[
         str | Sequence[str] | None,
         Option(
+            alias="stages",
             kind=list[str],
             group=Group.WHAT,
             metavar="MODE:SECONDS",
@@ -209,6 +227,7 @@ class TuneOptions(TypedDict, total=False):
     tune_optimization_level: Annotated[
         str,
         Option(
+            parse=optimization_level,
             kind=OptimizationLevel,
             group=Group.WHAT,
             default=OptimizationLevel.O2,
@@ -219,6 +238,7 @@ class TuneOptions(TypedDict, total=False):
     allow_compression: Annotated[
         str | None,
         Option(
+            parse=compression,
             group=Group.WHAT,
             metavar="bf16|fp16",
             help="Gradient tuning may sum gradients in 16 bits: results differ in rounding.",
@@ -227,6 +247,7 @@ class TuneOptions(TypedDict, total=False):
     tuning_time_limit: Annotated[
         float | None,
         Option(
+            alias="tuning_time_limit_s",
             kind=float,
             group=Group.SEARCH,
             metavar="SECONDS",
@@ -264,6 +285,7 @@ class TuneOptions(TypedDict, total=False):
     kernel_memory: Annotated[
         int | None,
         Option(
+            alias="kernel_memory_mib",
             flags=("--memory",),
             kind=int,
             group=Group.SEARCH,
@@ -318,6 +340,7 @@ class TuneOptions(TypedDict, total=False):
     base_result: Annotated[
         File | None,
         Option(
+            parse=path,
             kind=Path,
             group=Group.SEARCH,
             metavar="DIR|X.om|BANK",
@@ -329,6 +352,8 @@ class TuneOptions(TypedDict, total=False):
     tune_ops_file: Annotated[
         File | None,
         Option(
+            parse=operator_choice,
+            member="tune_ops",
             kind=Path,
             group=Group.SEARCH,
             metavar="FILE",
@@ -378,6 +403,7 @@ class TuneOptions(TypedDict, total=False):
     tuning_parallel_num: Annotated[
         int | None,
         Option(
+            alias="batch",
             parse=whole(1, _MOST_PARALLEL),
             meaning="candidates proposed and compiled at once; they are measured one after another",
             ini_key="TUNING_PARALLEL_NUM",
@@ -424,13 +450,19 @@ class TuneOptions(TypedDict, total=False):
     op_compiler_cache_mode: Annotated[
         str,
         Option(
+            parse=cache_mode,
+            alias="cache_mode",
             default="enable",
             doc="What becomes of compiled kernels: enable, disable or force.",
         ),
     ]
     op_compiler_cache_dir: Annotated[
         File | None,
-        Option(doc="Where compiled kernels are kept; None for the cache of the user."),
+        Option(
+            parse=path,
+            alias="cache_dir",
+            doc="Where compiled kernels are kept; None for the cache of the user.",
+        ),
     ]
     precision_mode: Annotated[
         str | None,
@@ -484,6 +516,7 @@ class TuneOptions(TypedDict, total=False):
     output: Annotated[
         File | None,
         Option(
+            parse=path,
             kind=Path,
             group=Group.RESULTS,
             metavar="DIR|FILE.om",
@@ -554,10 +587,35 @@ TUNE_OPTIONS: Mapping[str, Option] = {
     name: hint.__metadata__[0].named(name) for name, hint in TuneOptions.__annotations__.items()
 }
 """Rows of `aoe.tune`, by name of the parameter."""
+_ALIASES = {row.alias: row.name for row in TUNE_OPTIONS.values() if row.alias}
 SETTINGS: Mapping[str, Option] = {
-    row.name: row for row in (*TUNE_OPTIONS.values(), *_VARIABLES) if row.parse is not None
+    row.name: row for row in (*TUNE_OPTIONS.values(), *_VARIABLES) if row.meaning
 }
 """Rows that a file or a variable can say, and those that are resolved with them."""
+
+
+def present_name(name: str) -> str:
+    """Return the name of the option that has this one for an alias, else the name itself."""
+    return _ALIASES.get(name, name)
+
+
+def with_former_names(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that takes options under their aliases, too.
+
+    Raises:
+        OptionError: one is given under both names.
+    """
+
+    @wraps(function)
+    def called(*args: P.args, **given: P.kwargs) -> R:
+        for old in _ALIASES.keys() & given.keys():
+            new = _ALIASES[old]
+            if new in given:
+                raise OptionError(old, f"given together with {new}", got=given[old])
+            given[new] = given.pop(old)
+        return function(*args, **given)
+
+    return called
 
 
 def document_options(function: Callable[..., Any]) -> None:
@@ -572,7 +630,7 @@ def document_options(function: Callable[..., Any]) -> None:
         Parameter(
             row.name,
             Parameter.KEYWORD_ONLY,
-            default=None if row.parse is not None else row.initial,
+            default=None if row.meaning else row.initial,
             annotation=hints[row.name].__origin__,
         )
         for row in TUNE_OPTIONS.values()

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from aoe.errors import OptionError
 from aoe.settings import cache_limit, parse_seconds, parse_switch, parse_whole
-from aoe.tuner.mode import JobType, TargetMetric
+from aoe.tuner.mode import (
+    CacheMode,
+    JobType,
+    OptimizationLevel,
+    TargetMetric,
+    parse_cache_mode,
+    parse_optimization_level,
+)
 from aoe.tuner.registry import parse_job_types
 
 Parser = Callable[[str, object], object]
@@ -90,3 +99,46 @@ def worker_pool(where: str, value: object) -> str:
 def metric(where: str, value: object) -> TargetMetric:
     """Return the metric a text names."""
     return TargetMetric(str(one_of(*TargetMetric)(where, value)))
+
+
+def path(_: str, value: Any) -> Path:
+    """Return a path."""
+    return Path(value)
+
+
+def cache_mode(where: str, value: Any) -> CacheMode:
+    """Return the mode of the cache a text names."""
+    return parse_cache_mode(value, where)
+
+
+def optimization_level(_: str, value: Any) -> OptimizationLevel:
+    """Return the level a text names."""
+    return parse_optimization_level(value)
+
+
+def compression(where: str, value: Any) -> object:
+    """Return what gradients may be summed in."""
+    from aoe.gradients.compression import parse_compression
+
+    return parse_compression(value, where)
+
+
+def out_nodes(_: str, value: Any) -> tuple[str, ...]:
+    """Return the results of nodes a model is cut off at."""
+    from aoe.entry.outputs import parse_out_nodes
+
+    return parse_out_nodes(value)
+
+
+def operators(_: str, value: Any) -> tuple[Path, ...]:
+    """Return libraries of operators, given one by one or together."""
+    from aoe.om.loading import operator_paths
+
+    return operator_paths(value)
+
+
+def operator_choice(_: str, value: Any) -> object:
+    """Return the operators a file chooses."""
+    from aoe.tuner.operator_choice import given_operators
+
+    return given_operators(Path(value))

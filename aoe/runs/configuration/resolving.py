@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aoe.errors import OptionError
-from aoe.gradients.compression import parse_compression
 from aoe.runs.configuration.files import SettingsFile, find_ini, read_config
 from aoe.runs.configuration.option import Option
 from aoe.runs.configuration.options import SETTINGS, TUNE_OPTIONS
-from aoe.tuner.mode import (
-    JobType,
-    TargetMetric,
-    TuneSettings,
-    parse_cache_mode,
-    parse_optimization_level,
-)
+from aoe.tuner.mode import JobType, TuneSettings
 
 if TYPE_CHECKING:
     from aoe.gradients.training import TrainingProgram
     from aoe.ort.inputs import InputSet
+    from aoe.tuner.precision.settings import PrecisionSettings
 
 T = TypeVar("T")
+_MEMBERS = {member.name for member in fields(TuneSettings)}
 
 
 class SettingSource(StrEnum):
@@ -140,41 +135,6 @@ def configure_call(options: Mapping[str, object]) -> RunConfiguration:
     )
 
 
-def configured(base: TuneSettings, found: RunConfiguration) -> TuneSettings:
-    """Return the settings of a run with what its configuration says.
-
-    Raises:
-        OptionError: a value cannot be meant.
-    """
-    found.check()
-    work_path, stages = found.settings["work_path"], found.get("stage", tuple)
-    # the variable is read where results are placed
-    is_of_file = work_path.source is SettingSource.FILE
-    return replace(
-        base,
-        job_types=found.job_types,
-        stage_limits_s=tuple(limit_s for _, limit_s in stages),
-        soc_version=found.find("soc_version", str),
-        core_num=found.find("aicore_num", int),
-        repeat_tune=found.get("repeat_tune", bool),
-        accept_busy=found.get("accept_busy", bool),
-        trials=found.get("trials", int),
-        max_tuning_count=found.find("max_tuning_count", int),
-        kernel_memory_mib=found.find("kernel_memory", int),
-        search=found.get("search", str),
-        seed=found.get("seed", int),
-        tuning_time_limit_s=None if stages else found.find("tuning_time_limit", float),
-        device_id=found.find("device", int),
-        device_place=found.settings["device"].place or base.device_place,
-        workers=found.find("workers", str),
-        compile_processes=found.find("compile_processes", int),
-        batch=found.get("tuning_parallel_num", int),
-        run_loop=found.find("run_loop", int),
-        work_path=Path(found.get("work_path", str)) if is_of_file else None,
-        target_metric=found.get("target_metric", TargetMetric),
-    )
-
-
 def settings_of(
     model: Path | TrainingProgram,
     options: Mapping[str, Any],
@@ -196,54 +156,63 @@ def settings_of(
     Raises:
         OptionError: a value cannot be meant.
     """
-    from aoe.entry.outputs import parse_out_nodes
-    from aoe.om.loading import operator_paths
     from aoe.runs.given_cases import given_cases
-    from aoe.tuner.operator_choice import given_operators
+
+    found.check()
+
+    own: dict[str, Any] = {}
+    for row in TUNE_OPTIONS.values():
+        given = options.get(row.name, row.initial)
+        if row.name in found.settings:
+            own[row.member] = found.settings[row.name].value
+        elif row.parse is None:
+            own[row.member] = given
+        elif given is not None:
+            own[row.member] = row.parse(row.member, given)
+    own = {name: own[name] for name in own.keys() & _MEMBERS}
+    own |= given_cases(
+        options.get("input_shape") or (),
+        batch_size=options.get("dynamic_batch_size"),
+        image_size=options.get("dynamic_image_size"),
+        dims=options.get("dynamic_dims"),
+        log=_path(options.get("shapes_from")),
+    )
+    own["precision"] = precision_of(options, calibration)
+    stages, work_path = found.get("stage", tuple), found.settings["work_path"]
+    if work_path.source is SettingSource.FILE:  # the variable is read where results are placed
+        own["work_path"] = Path(str(work_path.value))
+    if stages:
+        own["tuning_time_limit_s"] = None
+    if found.settings["device"].place:
+        own["device_place"] = found.settings["device"].place
+    return TuneSettings(
+        **own | {"model": model, "inputs": inputs},
+        job_types=found.job_types,
+        stage_limits_s=tuple(limit_s for _, limit_s in stages),
+    )
+
+
+def precision_of(
+    options: Mapping[str, Any], calibration: tuple[InputSet, ...] = ()
+) -> PrecisionSettings:
+    """Return what options say of precision, by name in the table.
+
+    Raises:
+        OptionError: one cannot be meant, or they contradict each other.
+    """
     from aoe.tuner.precision.settings import parse_precision
 
-    def value(name: str) -> Any:
-        row = TUNE_OPTIONS.get(name)
-        return options.get(name, row.initial if row is not None else None)
-
-    def path(name: str) -> Path | None:
-        given = value(name)
-        return None if given is None else Path(given)
-
-    cases = given_cases(
-        value("input_shape") or (),
-        batch_size=value("dynamic_batch_size"),
-        image_size=value("dynamic_image_size"),
-        dims=value("dynamic_dims"),
-        log=path("shapes_from"),
+    return parse_precision(
+        options.get("precision_mode"),
+        _path(options.get("modify_mixlist")),
+        strict=options.get("strict_fp32", False),
+        accuracy=options.get("accuracy"),
+        calibration=calibration,
     )
-    base = TuneSettings(
-        model=model,
-        framework=value("framework"),
-        weight=path("weight"),
-        **cases,
-        out_nodes=parse_out_nodes(value("out_nodes")),
-        operators=operator_paths(value("custom_ops_library") or ()),
-        inputs=inputs,
-        output=path("output"),
-        base_result=path("base_result"),
-        tune_ops=given_operators(path("tune_ops_file")),
-        allow_compression=parse_compression(value("allow_compression"), "allow_compression"),
-        lookup_only=value("lookup_only"),
-        cache_mode=parse_cache_mode(value("op_compiler_cache_mode")),
-        cache_dir=path("op_compiler_cache_dir"),
-        precision=parse_precision(
-            value("precision_mode"),
-            path("modify_mixlist"),
-            strict=value("strict_fp32"),
-            accuracy=value("accuracy"),
-            calibration=calibration,
-        ),
-        nonhomo_split=value("nonhomo_split"),
-        tune_optimization_level=parse_optimization_level(value("tune_optimization_level")),
-        anonymous=value("anonymous"),
-    )
-    return configured(base, found)
+
+
+def _path(given: Any) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def _resolved(

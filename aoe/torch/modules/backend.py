@@ -45,7 +45,7 @@ def aoe_backend(
     Args:
         graph_module: The graph, with parameters and buffers among its inputs.
         example_inputs: What it was traced with.
-        options: See `OptimizeOptions`; `tuning_time_limit` is 60 seconds if it is not given.
+        options: See `optimize`; `tuning_time_limit` is 60 seconds if it is not given.
         engine: What tunes, by default the engine itself.
         most_weight_sets: Most tuned models kept for the graph.
 

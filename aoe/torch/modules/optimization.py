@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,7 +22,8 @@ from aoe.errors import AccuracyError, ModelImportError, OptionError, OutputError
 from aoe.execute.accuracy import compare_model_results
 from aoe.folders.scratch import ScratchFolder
 from aoe.ort.inputs import read_input_sets, save_input_sets
-from aoe.runs.configuration.resolving import configure, configured
+from aoe.runs.configuration.options import SETTINGS, present_name
+from aoe.runs.configuration.resolving import configure, precision_of, settings_of
 from aoe.settings import environment, with_bank
 from aoe.torch.modules.calls import CallConvention, FlatCall, TensorForm
 from aoe.torch.modules.compiled import OptimizedModule
@@ -38,7 +39,7 @@ from aoe.torch.modules.open_shapes import OpenDims
 from aoe.torch.modules.served import ServedModel
 from aoe.torch.process_options import with_process_options
 from aoe.tuner.mode import CacheMode, JobType, TuneSettings, parse_cache_mode
-from aoe.tuner.precision.settings import PrecisionSettings, parse_precision
+from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings
 from aoe.tuner.progress import Progress, SilentProgress
 from aoe.tuner.registry import parse_job_types
 from aoe.workload import shapes_text
@@ -47,70 +48,34 @@ _LOADS_OF_A_SAVE = 3.0
 """How much longer than writing the model it takes to unpack, check, load and try the tuned one."""
 
 
+_TUNING = (
+    *("job_type", "bank", "output", "tuning_time_limit", "trials", "search", "seed", "core_num"),
+    *("precision_mode", "modify_mixlist", "accuracy", "calibration", "strict_fp32"),
+    *("lookup_only", "cache_mode", "cache_dir"),
+)
+"""Options of `aoe.tune`, by their names here: those of the table, or their aliases there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizeOptions:
-    """How a module is tuned.
+    """How a module is tuned."""
 
-    Attributes:
-        job_type: AOE's number or name, as the command line takes it.
-        bank: Bank root, made if it is missing; None for what TUNE_BANK_PATH and so on say.
-        output: Directory for the tuned model and the reports; None keeps neither.
-        tuning_time_limit: Seconds for exporting, searching and judging; None for no limit. What is
-            being measured then is finished, and the model is written.
-        trials: Most candidates measured for one operator.
-        search: Name of the search algorithm.
-        seed: Of inputs and of the search.
-        core_num: Threads to tune for and to run with; None for every usable core.
-        precision_mode: How far below float32 it may go; see `aoe.tune`.
-        modify_mixlist: File of operators that stay in float32 or not.
-        accuracy: What the whole model has to keep.
-        calibration: Directory of input sets accuracy is checked on; None for the example inputs.
-        strict_fp32: Whether kernels that transform sums are left out.
-        lookup_only: Whether only what the bank has is taken, and nothing tried or measured.
-        cache_mode: What becomes of compiled kernels: enable, disable or force.
-        cache_dir: Where they are kept; None for the cache of the user.
-        frozen: Whether the module is promised not to change, so that no call looks for changes.
-        dynamic_shapes: Open dimensions of the arguments, as `torch.export.export` takes them; each
-            is a `torch.export.Dim`. The module is tuned for that range.
-        dynamic_max: Extent up to which the module is tuned along a dimension without an end, where
-            larger ones are computed as well; None for four times that of the example.
-    """
-
-    job_type: int | str = 2
-    bank: str | Path | None = None
-    output: str | Path | None = None
-    tuning_time_limit: float | None = None
-    trials: int = 24
-    search: str = "bayesian"
-    seed: int = 0
-    core_num: int | None = None
-    precision_mode: str | None = None
-    modify_mixlist: str | Path | None = None
-    accuracy: str | None = None
-    calibration: str | Path | None = None
-    strict_fp32: bool = False
-    lookup_only: bool = False
-    cache_mode: CacheMode | str = CacheMode.ENABLE
-    cache_dir: str | Path | None = None
+    tune: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `aoe.tune`, by their names there. The time limit counts exporting, too; without an
+    `output`, neither the tuned model nor the reports are kept."""
+    precision: PrecisionSettings = KEEP_FLOAT32
+    """The options of precision, checked; without `calibration`, on the example inputs."""
     frozen: bool = False
+    """Whether the module is promised not to change, so that no call looks for changes."""
     dynamic_shapes: Any = None
+    """Open dimensions of the arguments, as `torch.export.export` takes them; each is a
+    `torch.export.Dim`. The module is tuned for that range."""
     dynamic_max: int | None = None
+    """Extent up to which the module is tuned along a dimension without an end, where larger ones
+    are computed as well; None for four times that of the example."""
 
-    @property
-    def precision(self) -> PrecisionSettings:
-        """The options of precision, checked.
 
-        Raises:
-            OptionError: one cannot be meant, or they contradict each other.
-        """
-        given = self.calibration
-        return parse_precision(
-            self.precision_mode,
-            Path(self.modify_mixlist) if self.modify_mixlist is not None else None,
-            strict=self.strict_fp32,
-            accuracy=self.accuracy,
-            calibration=read_input_sets(Path(given), "calibration") if given is not None else (),
-        )
+_KNOWN = (*_TUNING, "frozen", "dynamic_shapes", "dynamic_max")
 
 
 class Engine(Protocol):
@@ -154,10 +119,10 @@ def optimize(
         example_kwargs: Keyword arguments of the call.
         progress: Is told what happens; default is silence.
         engine: What tunes the exported model, by default `run_engine`.
-        **options: See `OptimizeOptions`: bank, output, tuning_time_limit, trials, search, seed,
+        **options: As for `aoe.tune`: bank, output, tuning_time_limit, trials, search, seed,
             core_num, precision_mode, modify_mixlist, accuracy, calibration, strict_fp32,
-            lookup_only, cache_mode, cache_dir, frozen, dynamic_shapes, dynamic_max; what is not
-            given is as `set_option` says.
+            lookup_only, cache_mode, cache_dir; and those of `OptimizeOptions`: frozen,
+            dynamic_shapes, dynamic_max. What is not given is as `set_option` says.
 
     Raises:
         ModelImportError: the module cannot be exported; names the inner module and the operator.
@@ -168,7 +133,7 @@ def optimize(
     if not isinstance(module, torch.nn.Module):
         raise OptionError("optimize", "not a module", got=type(module).__name__)
     for name in options:
-        if name not in OptimizeOptions.__slots__ and _is_argument(module, name):
+        if name not in _KNOWN and _is_argument(module, name):
             raise OptionError(
                 "optimize",
                 "an argument of the module is given as an option",
@@ -200,32 +165,35 @@ def make_options(given: Mapping[str, Any]) -> OptimizeOptions:
     Raises:
         OptionError: a name or a value that cannot be meant.
     """
-    known = OptimizeOptions.__slots__
     for name in given:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
+        if name not in _KNOWN:
+            near = get_close_matches(name, _KNOWN, n=1)
             meant = f"did you mean {near[0]}? " if near else ""
             raise OptionError(
                 "aoe.torch",
                 "unknown option",
                 got=name,
-                expected=f"{meant}one of {', '.join(known)}",
+                expected=f"{meant}one of {', '.join(_KNOWN)}",
             )
-    options = OptimizeOptions(**with_process_options(given))
-    most = options.dynamic_max
+    options = with_process_options(given)
+    tune = {present_name(name): options.pop(name) for name in _TUNING if name in options}
+    most = options.get("dynamic_max")
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
         raise OptionError("dynamic_max", "no extent", got=most, expected="a positive integer")
-    parse_cache_mode(str(options.cache_mode))
-    _ = options.precision  # found wrong before anything is exported
-    if parse_job_types(str(options.job_type)) != (JobType.OPAT,):
+    parse_cache_mode(str(tune.get("op_compiler_cache_mode", CacheMode.ENABLE)))
+    sets = tune.get("calibration")
+    calibration = () if sets is None else read_input_sets(Path(sets), "calibration")
+    precision = precision_of(tune, calibration)  # found wrong before anything is exported
+    job_type = tune.get("job_type", 2)
+    if parse_job_types(str(job_type)) != (JobType.OPAT,):
         raise OptionError(
             "job_type",
             "only operator tuning works on one module",
-            got=options.job_type,
+            got=job_type,
             expected="2 (or opat)",
             hint="for gradients: aoe.torch.tune_gradients",
         )
-    return options
+    return OptimizeOptions(tune=tune, precision=precision, **options)
 
 
 def optimize_call(
@@ -275,14 +243,15 @@ class _Run:
         self.progress = progress
         self.engine = engine
         self.env = environment()
-        if options.bank is not None:
-            self.env = with_bank(self.env, Path(options.bank))
+        bank = options.tune.get("bank")
+        if bank is not None:
+            self.env = with_bank(self.env, Path(bank))
         self._clock = clock
         self._start = clock()
 
     def left_s(self) -> float | None:
         """Return the seconds that are left, None without a limit."""
-        limit = self.options.tuning_time_limit
+        limit = self.options.tune.get("tuning_time_limit")
         return None if limit is None else max(0.0, limit - self.spent_s())
 
     def spent_s(self) -> float:
@@ -320,7 +289,7 @@ def _tune(
 ) -> ServedModel:
     options = run.options
     with ExitStack() as undo, ScratchFolder("torch") as scratch:
-        owned, output = None, options.output
+        owned, output = None, options.tune.get("output")
         if output is None:
             owned = ScratchFolder("torch")
             undo.callback(owned.remove)
@@ -342,7 +311,7 @@ def _tune(
             om_file,
             exported.interface,
             exported.state,
-            threads=options.core_num,
+            threads=options.tune.get("aicore_num"),
             frozen=options.frozen,
             owned=owned,
         )
@@ -352,25 +321,11 @@ def _tune(
 
 def _settings(run: _Run, file: Path, output: Path, loading_s: float) -> TuneSettings:
     """Return the engine's settings; `loading_s` are kept for the time after the run."""
-    options, left_s = run.options, run.left_s()
-    given = {
-        "job_type": options.job_type,
-        "aicore_num": options.core_num,
-        "trials": options.trials,
-        "search": options.search,
-        "seed": options.seed,
-        "tuning_time_limit": None if left_s is None else max(0.0, left_s - loading_s),
-    }
-    return configured(
-        TuneSettings(
-            model=file,
-            output=output,
-            lookup_only=options.lookup_only,
-            cache_mode=parse_cache_mode(str(options.cache_mode)),
-            cache_dir=Path(options.cache_dir) if options.cache_dir is not None else None,
-        ),
-        configure(given, env=run.env, cwd=Path.cwd()),
-    )
+    left_s = run.left_s()
+    limit_s = None if left_s is None else max(0.0, left_s - loading_s)
+    given = {**run.options.tune, "output": output, "tuning_time_limit": limit_s}
+    resolved = {name: given[name] for name in given.keys() & SETTINGS.keys() - {"bank"}}
+    return settings_of(file, given, configure(resolved, env=run.env, cwd=Path.cwd()))
 
 
 def _range_text(exported: ExportedModule) -> str | None:

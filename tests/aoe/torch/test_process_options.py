@@ -93,7 +93,7 @@ def test_a_directory_of_results_is_a_bank_too(tmp_path: Path) -> None:
 def test_an_empty_mapping_takes_everything_back() -> None:
     aoe.torch.set_option({"ACL_OP_COMPILER_CACHE_MODE": "enable"})
     aoe.torch.set_option({})
-    assert make_options({}).lookup_only is False
+    assert not make_options({}).tune
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_what_cannot_be_meant_changes_nothing(options: dict[str, str], words: st
     aoe.torch.set_option({"ACL_OP_COMPILER_CACHE_MODE": "force"})
     with pytest.raises(OptionError, match=words):
         aoe.torch.set_option(options)
-    assert make_options({}).cache_mode is CacheMode.FORCE
+    assert make_options({}).tune["op_compiler_cache_mode"] is CacheMode.FORCE
 
 
 def test_wrong_mode_of_a_call_is_refused() -> None:

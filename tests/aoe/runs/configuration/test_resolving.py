@@ -10,7 +10,7 @@ import pytest
 
 from aoe.errors import OptionError
 from aoe.runs.configuration.options import SETTINGS
-from aoe.runs.configuration.resolving import SettingSource, configure, configured
+from aoe.runs.configuration.resolving import SettingSource, configure, settings_of
 from aoe.tuner.mode import JobType, TuneSettings
 
 _TWO_VALUES: Mapping[str, tuple[str, str]] = {
@@ -147,7 +147,7 @@ def test_settings_of_a_run_are_those_of_its_configuration(tmp_path: Path) -> Non
     )
     env = {"TE_PARALLEL_COMPILER": "3", "ASCEND_DEVICE_ID": "0", "REPEAT_TUNE": "True"}
     found = configure({"seed": 5}, env=env, cwd=tmp_path, config=Path("c.json"))
-    settings = configured(TuneSettings(model=Path("m.onnx")), found)
+    settings = settings_of(Path("m.onnx"), {}, found)
     expected: dict[str, Any] = {
         "job_types": (JobType.OPAT,),
         "tuning_time_limit_s": 60.0,
@@ -171,7 +171,7 @@ def test_settings_of_a_run_are_those_of_its_configuration(tmp_path: Path) -> Non
 
 def test_defaults_are_those_of_the_settings_themselves(tmp_path: Path) -> None:
     plain = TuneSettings(model=Path("m.onnx"))
-    assert configured(plain, configure({}, env={}, cwd=tmp_path)) == plain
+    assert settings_of(Path("m.onnx"), {}, configure({}, env={}, cwd=tmp_path)) == plain
 
 
 @pytest.mark.parametrize("text", ["subgraph", "operator", "gradient", "operator tuning", 2, "2"])
@@ -186,7 +186,7 @@ def test_job_types_are_numbers_or_words(text: object, tmp_path: Path) -> None:
 def test_stages_are_modes_with_seconds_each(tmp_path: Path) -> None:
     found = configure({"stage": ["sgat:28800", "2:0.5"]}, env={}, cwd=tmp_path).check()
     assert found.job_types == (JobType.SGAT, JobType.OPAT)
-    settings = configured(TuneSettings(model=Path("m")), found)
+    settings = settings_of(Path("m"), {}, found)
     assert settings.job_types == (JobType.SGAT, JobType.OPAT)
     assert settings.stage_limits_s == (28800.0, 0.5)
     assert settings.tuning_time_limit_s is None
@@ -230,7 +230,7 @@ def test_stages_of_the_command_line_count_more_than_a_file(tmp_path: Path) -> No
     config = tmp_path / "c.json"
     config.write_text('{"job_type": "operator", "tuning_time_limit": 60}')
     found = configure({"stage": ["sgat:5"]}, env={}, cwd=tmp_path, config=config).check()
-    assert configured(TuneSettings(model=Path("m")), found).stage_limits_s == (5.0,)
+    assert settings_of(Path("m"), {}, found).stage_limits_s == (5.0,)
     config.write_text('{"stages": ["sgat:5", "opat:6"]}')
     found = configure({}, env={}, cwd=tmp_path, config=config).check()
     assert found.job_types == (JobType.SGAT, JobType.OPAT)

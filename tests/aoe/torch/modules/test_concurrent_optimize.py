@@ -21,7 +21,7 @@ from torch import nn  # noqa: E402
 
 import aoe.torch  # noqa: E402
 from aoe.errors import ModelImportError, OutputError  # noqa: E402
-from aoe.torch.modules.optimization import OptimizeOptions, optimize_call  # noqa: E402
+from aoe.torch.modules.optimization import make_options, optimize_call  # noqa: E402
 from aoe.tuner.mode import TuneSettings  # noqa: E402
 from aoe.tuner.progress import Progress, SilentProgress  # noqa: E402
 
@@ -154,7 +154,7 @@ def test_the_export_is_a_part_of_the_time_limit() -> None:
             nn.Mish().eval(),
             (torch.randn(2, 3),),
             {},
-            OptimizeOptions(tuning_time_limit=limit),
+            make_options({"tuning_time_limit": limit}),
             progress=Slow(),
             engine=engine,
             clock=lambda: now_s,
