@@ -1,1 +1,1 @@
-"""What the engine knows about banks: operator and gradient banks with their side-cars."""
+"""Banks as the engine uses them: operator and gradient banks with their side-cars."""

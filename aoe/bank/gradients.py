@@ -1,4 +1,4 @@
-"""What the engine knows about gradient banks: format F, looked up and stored by modelhash."""
+"""Gradient banks: format F, looked up and stored by modelhash."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class GradientBank:
         return GradientLookup(stored=stored_gradients(key, sizes, times, self._line_of(record)))
 
     def save(self, modelhash: int, trace: GradientTrace, verdict: GradientVerdict) -> None:
-        """Write the record of a model and its provenance, in place of all older ones of it.
+        """Write the record of a model and its provenance, in place of all its older records.
 
         Where the quarantine wants no record of this model at all, only the provenance is written.
         """

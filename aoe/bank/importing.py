@@ -1,4 +1,4 @@
-"""What the `aoe` of CANN has written: found where it writes, and taken into the bank here."""
+"""Banks the `aoe` of CANN has written: found where it writes, and taken into the bank here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from aoebank import Bank, BankFormatError, BankPathError, resolve
 
 _OPERATOR_FOLDER = "unified_bank"
-"""Files of it are the same wherever they lie; those of other folders have twins, or other names."""
+"""Its files are alike under any root; those elsewhere have binary copies or other names."""
 
 Seen = Mapping[Path, tuple[int, int]]
 

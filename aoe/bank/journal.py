@@ -1,4 +1,4 @@
-"""What every bank of a run has in common: who writes, what is noted, what is in quarantine."""
+"""Journal of a run's bank: its writer, its notes, the records in quarantine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine knows about operator banks: strategies by workload, what earlier runs proved."""
+"""Operator banks: strategies by workload, and results of earlier runs."""
 
 from __future__ import annotations
 

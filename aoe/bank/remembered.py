@@ -1,4 +1,4 @@
-"""What a bank remembers of a workload, as the details of a run have it, and back."""
+"""Bank contents of a workload, to the details of a run and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a strategy is turned into code by, as a digest: it changes when that code does.
+"""Digest of the sources that turn a strategy into code: it changes when they do.
 
 Of an operator that is the file of its kernel family, of a subgraph the files of the rules in its
 strategy, each with what they import from the same part of the engine. Comments, docstrings and

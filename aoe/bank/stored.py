@@ -1,4 +1,4 @@
-"""What a bank knows of a task, and what that means for a run; each kind adds its answer."""
+"""Stored answer of a task, and its look-up by a run; each kind adds its own members."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OUTCOMES: Mapping[tuple[BankState, bool], RepoOutcome] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What a bank knows about a task; a kind adds its answer.
+    """Stored answer of a task; a kind adds its own members.
 
     Attributes:
         cost_us: Time of the answer when it was measured.
@@ -61,7 +61,7 @@ S = TypeVar("S", bound=Stored)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookup(Generic[S]):
-    """What the banks say of a task before it is searched.
+    """Look-up of a task in the banks, before it is searched.
 
     Attributes:
         stored: The record, if it can be used.

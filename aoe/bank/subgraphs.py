@@ -1,4 +1,4 @@
-"""What the engine knows about subgraph banks: strategies by graphID, what earlier runs proved."""
+"""Subgraph banks: strategies by graphID, and results of earlier runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ operator tuning alone."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSubgraph(Stored):
-    """What a bank knows about a subgraph.
+    """Stored answer for a subgraph.
 
     Attributes:
         graph_id: Its identity.
@@ -312,7 +312,7 @@ class SubgraphBank(TaskBank[str]):
 
 
 def source_of_strategy(strategy: SubgraphStrategy) -> str | None:
-    """Return the digest of what carries a strategy out, None if a rule of it is gone."""
+    """Return the digest of the rules of a strategy, None if one of them is gone."""
     return rule_source(applied.rule for applied in strategy.rewrites)
 
 

@@ -1,4 +1,4 @@
-"""What the banks of all kinds of tasks share: one target, an earlier result behind, copies."""
+"""Base of the banks of all kinds of tasks: one target, an earlier result behind, copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aoe.bank.verdicts import BankNote, note_of
 from aoebank import Bank, Event, Provenance, Record, RecordError
 
 T = TypeVar("T")
-"""What tells a task: a `Workload`, the identity of a subgraph."""
+"""Identity of a task: a `Workload`, or the graphID of a subgraph."""
 
 
 class TaskBank(ABC, Generic[T]):
@@ -72,7 +72,7 @@ class TaskBank(ABC, Generic[T]):
 
     @property
     def _here(self) -> Mapping[str, Any]:
-        """What the fingerprint of an earlier verdict must agree with."""
+        """Parts of the fingerprint that an earlier verdict must agree with."""
         return {name: self._journal.fingerprint.get(name) for name in self._compared}
 
     def file_of(self, task: T) -> Path:

@@ -1,4 +1,4 @@
-"""What happened to a workload: as a run tells it, as a side-car keeps it, when it is settled."""
+"""Verdicts on a workload: as a run notes them, as a side-car keeps them, and when they hold."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class BankNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptKernel:
-    """What a side-car says of a kernel a model has kept.
+    """Note of a side-car on a kernel a model has kept.
 
     Attributes:
         is_settled: True if that was no matter of noise.
@@ -119,7 +119,7 @@ class KeptKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedKernel:
-    """What a side-car says of a kernel a model has dropped.
+    """Note of a side-car on a kernel a model has dropped.
 
     Attributes:
         reason: In words.

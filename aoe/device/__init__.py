@@ -1,1 +1,1 @@
-"""What kernels are compiled for and run on: one folder or file per kind of device."""
+"""Devices that kernels are compiled for and run on: one folder or file per kind."""

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 _PR_SET_PDEATHSIG = 1
 """Source: prctl(2)."""
 NO_TIME, TOO_LONG = "there was no time left for it", "it took too long"
-"""What is said of a job the clock has ended, which says nothing about the job."""
+"""Answers for a job that the clock has ended; they say nothing about the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ _SHARED_SOURCES = (
     *("kernels/family.py", "kernels/halide", "operators", "schedule"),
     *("device/compiler.py", "target.py", "workload.py"),
 )
-"""What every kernel depends on, inside the package; beside it the files its family imports."""
+"""Sources inside the package that every kernel depends on, besides the files its family imports."""
 
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Soundness(StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     GOOD = "good"
     DOUBTFUL = "doubtful"
@@ -47,7 +47,7 @@ class CheckUp:
 
 
 class CoreSplit(NamedTuple):
-    """Numbers of cores: those that are measured on, and those free for something else meanwhile."""
+    """Numbers of cores: measured ones, and ones free for something else meanwhile."""
 
     measured: frozenset[int] = frozenset()
     spare: frozenset[int] = frozenset()
@@ -92,7 +92,7 @@ class Device(Protocol):
         ...
 
     def apart(self, threads: int) -> CoreSplit:
-        """Return cores for so many threads, and those on which work does not disturb them."""
+        """Return cores for so many threads, and cores on which work does not disturb them."""
         ...
 
     def keep_to(self, cores: frozenset[int]) -> None:
@@ -134,7 +134,7 @@ class Device(Protocol):
         ...
 
     def with_operators(self, libraries: Sequence[Path]) -> Device:
-        """Return this device, whose sessions know the operators of these libraries too."""
+        """Return this device, whose sessions know the operators of the given libraries too."""
         ...
 
     def check_kernel(self, source: KernelSource) -> None:

@@ -19,7 +19,7 @@ from aoe.graph.weights import settle
 
 
 def external_tensors(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
-    """Return the tensors whose data lies in another file, those inside subgraphs included."""
+    """Return the tensors whose data lies in another file, also inside subgraphs."""
     functions = (_tensors_of(function.node) for function in proto.functions)
     found = chain(proto.graph.initializer, _tensors_of(proto.graph.node), *functions)
     return [tensor for tensor in found if uses_external_data(tensor)]

@@ -50,7 +50,7 @@ _OTHER_FRAMEWORKS = {
     ".prototxt": "--framework=0 --weight=FILE.caffemodel",
     **dict.fromkeys((".pb", ".keras", ".h5", ".hdf5"), "--framework=3"),
 }
-"""What reads a file of this name that is no ONNX model."""
+"""Options that read a file with this ending which is no ONNX model."""
 _FOR_ONNX_RUNTIME = ("No Op registered", "No opset import", "is deprecated in domain_version")
 """The checker's words on operators of other domains and on those ONNX has given up.
 

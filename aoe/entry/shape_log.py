@@ -45,13 +45,13 @@ class CountedShape:
 
     @property
     def weight(self) -> float:
-        """What all such calls cost, as far as time grows with the elements."""
+        """Cost of all such calls, as far as time grows with the elements."""
         return float(self.count * self.elements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeLog:
-    """What a log says.
+    """Shapes and counts of a log.
 
     Attributes:
         path: The file.
@@ -78,11 +78,11 @@ class ShapeLog:
         return tuple(found)
 
     def count_of(self, text: str) -> int | None:
-        """Return the calls with these shapes, None if there were none."""
+        """Return the number of calls with the given shapes, None if there were none."""
         return next((shape.count for shape in self.shapes if shape.text == text), None)
 
     def weight_of(self, text: str) -> float:
-        """Return the cost of the calls with these shapes, 0 without any."""
+        """Return the cost of the calls with the given shapes, 0 without any."""
         return next((shape.weight for shape in self.shapes if shape.text == text), 0.0)
 
     def doubts(self) -> tuple[str, ...]:

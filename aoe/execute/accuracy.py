@@ -278,7 +278,7 @@ def _keeps_nan(operation: Operation) -> bool:
 def _through_indices(
     operation: Operation, masks: Mapping[str, Array], inputs: Sequence[Array]
 ) -> dict[str, Array]:
-    """Return masks in which that of the operator's result stands for those of its inputs."""
+    """Return masks in which the operator's result stands for its inputs."""
     data, indices = np.isnan(inputs[0]), inputs[1]
     axis = int(str(operation.attributes.get("axis", 0)))
     places: list[Array] = list(np.indices(indices.shape, sparse=True))

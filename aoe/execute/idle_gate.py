@@ -1,4 +1,4 @@
-"""What is measured on a busy machine: pairs by CPU time, or once it is quiet.
+"""Measurements on a busy machine: pairs by CPU time, or pairs taken once it is quiet.
 
 `QuietPairs` stands in the worker and waits within bounds; `EitherClock` asks, of several threads,
 for pairs by CPU time before anybody waits.

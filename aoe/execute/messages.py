@@ -1,4 +1,4 @@
-"""What the measuring process is started with, is asked and answers."""
+"""Messages of the measuring process: its setup, requests and replies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aoe.workload import Precision
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSetup:
-    """What a worker knows from its start.
+    """Setup a worker knows from its start.
 
     Attributes:
         device: What it measures on.
@@ -56,7 +56,7 @@ class Reply:
 
 
 class Word(StrEnum):
-    """What is said while a task runs, so that another run may measure in between."""
+    """Words exchanged while a task runs, so that another run may measure in between."""
 
     GIVE_WAY = "give way"
     AT_REST = "at rest"
@@ -68,17 +68,17 @@ class TaskRunner(Protocol):
 
     @property
     def device(self) -> Device:
-        """What is measured on."""
+        """Device that is measured on."""
         ...
 
     @property
     def target(self) -> Target:
-        """What is compiled and measured for."""
+        """Target that is compiled and measured for."""
         ...
 
     @property
     def toolchain(self) -> Toolchain:
-        """What links libraries on this machine."""
+        """Toolchain that links libraries on this machine."""
         ...
 
     def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
@@ -134,7 +134,7 @@ class ModelPart:
 
 
 def failure_of(error: RunError) -> Measurement:
-    """Return the failure of a call: the candidate's if the worker died of it, else nobody's."""
+    """Return the failure of a call; it is the candidate's own only if the worker died."""
     late, died = isinstance(error, RunTimeoutError), isinstance(error, WorkerDiedError)
     outcome = Outcome.TIMEOUT if late else Outcome.RUNTIME
     return Measurement.failure(outcome, str(error), is_of_machine=not died)

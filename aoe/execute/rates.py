@@ -1,4 +1,4 @@
-"""What the machine does at its best, and what it makes of the same code twice."""
+"""Peak rates of the machine, and pairs of the same code that show its noise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STREAM_ELEMENTS = 1 << 20
 """4 MiB read and 4 MiB written: past the second-level cache of a core, not past the third."""
 FLOAT_BYTES = 4
 STREAM_BYTES = 2 * FLOAT_BYTES * _STREAM_ELEMENTS
-"""What the element-wise operator reads and writes."""
+"""Bytes the element-wise operator reads and writes."""
 _OPSET, _IR_VERSION = 13, 8
 _RUNS = 12
 _TWICE_SIDE = 256

@@ -54,7 +54,7 @@ _BOOT = "from aoe.execute.worker import main; main(*map(int, sys.argv[1:]))"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeparateCompiler:
-    """What compiles beside measuring, on cores that share nothing with those measured on.
+    """Compiler beside the measuring worker, on cores that share nothing with the measured ones.
 
     Attributes:
         runner: Its worker.
@@ -118,7 +118,7 @@ class _Worker:
 
 @dataclass(slots=True)
 class _Deadline:
-    """When an answer has to be there."""
+    """Time by which an answer has to be there."""
 
     limit_s: float
     _end_s: float = field(init=False)

@@ -1,4 +1,4 @@
-"""What a sample of each side of a pair is: as many calls as last equally long on both."""
+"""Samplers of a pair: each side makes as many calls as last equally long on both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the measuring process can be asked for."""
+"""Tasks of the measuring process, by name."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class ComparedPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonTerms:
-    """How two models are compared beyond their inputs.
+    """Terms for comparing two models, besides their inputs.
 
     Attributes:
         tolerance: Largest error of a result, relative to its largest magnitude; 0 for equal bits.
@@ -137,7 +137,7 @@ class ComparisonTerms:
 
 
 WHOLE_MODELS = ComparisonTerms()
-"""How whole models are compared."""
+"""Terms for comparing whole models."""
 
 
 def make_tasks(setup: WorkerSetup, others: OtherRuns) -> Mapping[str, Callable[..., Any]]:
@@ -351,7 +351,7 @@ def joined_comparison(
 
 
 def _with_points(here: ModelComparison, others: Sequence[ModelComparison]) -> ModelComparison:
-    """Return a comparison with those of other points; a wrong result at one is one of all."""
+    """Return a comparison with other points; a wrong result at one point makes all of it wrong."""
     deviation = reduce(worse_of, (one.deviation for one in (here, *others)))
     return replace(here.with_deviation(deviation), elsewhere=tuple(others))
 

@@ -54,7 +54,7 @@ _PERTURBED = 2
 _SPREAD = 4.0
 """Times that results may lie apart by what ONNX Runtime's own do."""
 _PROBES = (30.0, -30.0)
-"""What stands for a NaN where it is asked which results depend on that element."""
+"""Values that replace a NaN to find out which results depend on its element."""
 _MOST_BYTES = 256 << 20
 """Of results that are kept to be compared."""
 _QUANTISED = frozenset({Precision.INT8, Precision.INT4})
@@ -105,7 +105,7 @@ UNUSUAL: Mapping[str, Callable[[Array, np.random.Generator], Array]] = {
     "of zeros": _zeros,
     "of ones": _ones,
 }
-"""How float inputs are changed, by the words for it; what finds most comes first."""
+"""Changes of float inputs, by name; the change that finds most faults comes first."""
 
 
 def _is_changed(array: Array) -> bool:
@@ -127,7 +127,7 @@ def _changed(
 
 
 def _perturbed(array: Array, rng: np.random.Generator) -> Array:
-    """Return numbers that differ by rounding; those of a constant input are no longer equal."""
+    """Return numbers that differ by rounding; a constant input is no longer constant."""
     scale = float(np.abs(array[np.isfinite(array)]).max(initial=0.0)) or 1.0
     rounding = max(_ROUNDING, float(np.finfo(array.dtype).eps))
     relative, absolute = rounding * rng.standard_normal((2, *array.shape))
@@ -291,7 +291,7 @@ def _deviation(case: _Case, found: list[Any], precision: Precision) -> Deviation
 
 @dataclass(slots=True)
 class _Yardstick:
-    """How far ONNX Runtime's own results lie apart, loaded where a tuned model differs at all.
+    """Spread of ONNX Runtime's own results, measured only where a tuned model differs at all.
 
     Attributes:
         setup: Of the worker.
@@ -382,7 +382,7 @@ class _Yardstick:
 
 
 def _leaves(result: Any) -> list[Array]:
-    """Return the arrays of results, those in sequences and maps too."""
+    """Return the arrays of results, also of sequences and maps."""
     if isinstance(result, Mapping):
         return [np.asarray(list(result)), *_leaves(list(result.values()))]
     if isinstance(result, list | tuple):

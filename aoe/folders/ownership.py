@@ -26,7 +26,7 @@ class UnsafeFolderError(OSError):
 
 
 def make_own_folder(folder: Path) -> Path:
-    """Make a folder, and those above, which only this user may write to; return its real path.
+    """Make a folder and its parents, which only this user may write to; return its real path.
 
     Use the returned path: a link in the given one could lead elsewhere the next time.
 

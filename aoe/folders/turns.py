@@ -43,7 +43,7 @@ thread, must not wait for the tuner that waits for the step."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOwner:
-    """Who measures.
+    """Process that measures.
 
     Attributes:
         pid: Its process.

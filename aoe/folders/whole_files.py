@@ -44,7 +44,7 @@ def replaced(file: Path) -> Iterator[IO[bytes]]:
 
 
 def _left_names(prefix: str) -> re.Pattern[str]:
-    """Return the pattern of temporary names, those of earlier runs included."""
+    """Return the pattern of temporary names, names of earlier runs included."""
     kind = _RUN.sub(r"\\d+_pid\\d+", re.escape(prefix))
     return re.compile(kind + rf"\w{{{_RANDOM_LETTERS}}}")
 

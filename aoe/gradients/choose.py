@@ -1,4 +1,4 @@
-"""Which segmentations are worth a measurement, and in which order."""
+"""Choice of the segmentations that are measured, and their order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_LIMIT = 8
 
 
 class Origin(StrEnum):
-    """Why a segmentation is a candidate."""
+    """Origin of a candidate segmentation."""
 
     OPTIMUM = "optimum"
     INFLATED = "inflated"

@@ -29,7 +29,7 @@ class Compression(StrEnum):
 
     @property
     def words(self) -> str:
-        """What it does to results, for people."""
+        """Effect on results, for people."""
         return f"gradients are summed in {self.type_name}: results differ in rounding"
 
 

@@ -1,4 +1,4 @@
-"""What an all-reduce costs, as a function of its size: a fitted line or a measured table."""
+"""Cost of an all-reduce as a function of its size: a fitted line or a measured table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How gradients are grouped for all-reduce: the optimum, and the rule of PyTorch."""
+"""Groupings of gradients for all-reduce: the optimum, and the rule of PyTorch."""
 
 from __future__ import annotations
 

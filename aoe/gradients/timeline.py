@@ -1,4 +1,4 @@
-"""What happens when: backward, and the all-reduce of each segment behind it."""
+"""Timeline of a backward pass, and of the all-reduce of each segment behind it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Timeline:
 
     @property
     def end_us(self) -> float:
-        """When everything is done."""
+        """End of backward and communication."""
         return max((segment.end_us for segment in self.segments), default=self.backward_end_us)
 
     @property

@@ -1,4 +1,4 @@
-"""When each gradient of a backward pass becomes ready, and how large it is."""
+"""Ready times and sizes of the gradients of a backward pass."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Training(Protocol):
     """Training steps run so far."""
 
     compression: Compression | None
-    """What groupings other than the default are summed in; None for all bits."""
+    """Type that groupings other than the default are summed in; None for all bits."""
 
     @property
     def model_name(self) -> str:
@@ -74,7 +74,7 @@ class Training(Protocol):
 
     @property
     def default(self) -> Segmentation:
-        """What the framework does by itself, in the order of readiness known so far.
+        """Grouping the framework uses by itself, in the order of readiness known so far.
 
         Once `look_at_default` has seen it; computed before. The nearest segments where the
         framework's groups follow another order: for pictures and estimates.
@@ -161,7 +161,7 @@ class CompressedTraining(Training, Protocol):
         ...
 
     def deviation(self) -> float:
-        """Return the deviation of the sums from those in full, as a share of their length.
+        """Return the deviation of the sums from the full sums, as a share of their length.
 
         Steps of the training are run for it, with the full sums.
         """

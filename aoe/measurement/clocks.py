@@ -1,4 +1,4 @@
-"""Which clock decides a measurement: wall time, or CPU time where the machine was busy.
+"""Clock that decides a measurement: wall time, or CPU time where the machine was busy.
 
 A neighbour that takes a core lengthens wall time; it does not lengthen the CPU time of the threads
 that compute, beyond what it takes from the caches. On two cores of a Zen 3 server with four busy
@@ -85,7 +85,7 @@ def _joined_looks(measurements: Sequence[Measurement]) -> tuple[Look, ...]:
 
 
 def pairs_that_count(samples: PairedSamples, load: MachineLoad) -> PairedSamples:
-    """Leave out pairs of a busy machine that are disturbed or not alike, if enough others are left.
+    """Leave out disturbed or unequal pairs of a busy machine, if enough others are left.
 
     A neighbour empties the caches while a thread waits for its core, and the other threads compute
     what the waiting one would have: CPU time changes, too, so that a pair goes for both clocks.

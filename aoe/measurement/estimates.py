@@ -129,7 +129,7 @@ def mean_estimate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scatter:
-    """How far processes that compare the same two models lie apart.
+    """Scatter of processes that compare the same two models.
 
     Attributes:
         deviation: Standard deviation of the logarithms of their speed-ups.

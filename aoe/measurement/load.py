@@ -1,4 +1,4 @@
-"""What the machine gave a measurement of what it asked for."""
+"""Load of a machine: CPU time a measurement got, as a share of what it asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STEAL_ROUNDING_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuUse:
-    """What the threads of a process got of the machine: counters, or what was added to them.
+    """CPU counters of the threads of a process, or the difference of two readings.
 
     Attributes:
         wall_s: Time on the clock.
@@ -61,7 +61,7 @@ class CpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineLoad:
-    """How the machine served a measurement.
+    """Load of the machine during a measurement.
 
     Attributes:
         use: While the samples were taken.

@@ -1,4 +1,4 @@
-"""What memory sessions take."""
+"""Memory of sessions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import fmean, median
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """What opening a session and running it once takes of the memory.
+    """Memory that opening a session and running it once takes.
 
     Attributes:
         resident_bytes: What stays: its weights, mapped ones too, what is packed of them, and

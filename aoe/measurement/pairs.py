@@ -1,4 +1,4 @@
-"""How many samples are taken, in which order, and when enough is known."""
+"""Pairs of samples: their number, their order, and when enough is known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aoe.measurement.samples import CallTime, PairedSamples, median_ratio, posit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurePolicy:
-    """How many samples are taken, and when enough is known.
+    """Numbers of samples, and when enough is known.
 
     Attributes:
         pairs_min: Pairs taken before the interval may end the measurement.

@@ -20,7 +20,7 @@ _MEDIAN_LOSS = math.sqrt(math.pi / 2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RacePolicy:
-    """How long candidates run beside each other, and who is out.
+    """Rounds of candidates beside each other, and when a candidate is out.
 
     Attributes:
         rounds_min: Rounds before anybody is dropped.
@@ -43,7 +43,7 @@ class RacePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """What the rounds brought.
+    """Samples of all rounds.
 
     Attributes:
         times_us: Of every runner, the baseline first, one number per round it was in; empty for
@@ -57,7 +57,7 @@ class Race:
     noise: float
 
     def measurement(self, runner: int) -> Measurement:
-        """Return a candidate's samples beside those of the baseline in the same rounds."""
+        """Return a candidate's samples beside the baseline's samples of the same rounds."""
         tuned_us = self.times_us[runner]
         return Measurement(
             outcome=Outcome.CORRECT,

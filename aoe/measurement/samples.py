@@ -22,7 +22,7 @@ Source: of 266 measurements of a model against itself beside load, two threads, 
 
 
 class Outcome(StrEnum):
-    """How the trial of a candidate ended.
+    """Outcome of the trial of a candidate.
 
     Source: the invalidity words of the T4 auto-tuning results format (FAIR Benchmark Hub).
     """
@@ -36,12 +36,12 @@ class Outcome(StrEnum):
 
 
 OF_THE_MACHINE = frozenset({Outcome.COMPILE, Outcome.RUNTIME, Outcome.TIMEOUT})
-"""What a full disk, a killed worker or a broken compiler makes of any candidate, and what the clock
-does: where every candidate ends so, nothing is known of them."""
+"""Outcomes that a full disk, a killed worker, a broken compiler or the clock may give any candidate:
+where every candidate ends so, nothing is known of them."""
 
 
 class Clock(StrEnum):
-    """Which time decides how fast a candidate is."""
+    """Clock that decides how fast a candidate is."""
 
     WALL = "wall"
     CPU = "cpu"
@@ -154,7 +154,7 @@ class PairedSamples(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What one trial of a candidate brought.
+    """Result of one trial of a candidate.
 
     Attributes:
         outcome: How the trial ended; only a correct one is sure to have samples.
@@ -216,7 +216,7 @@ class Measurement:
 
     @property
     def busy_words(self) -> str:
-        """What a busy machine gave the measurement, and why neither of its clocks decides."""
+        """Words on the load of a busy machine, and on why neither clock decides."""
         load = "" if self.load is None else str(self.load)
         return "; ".join(filter(None, (load, self.disagreement)))
 

@@ -1,4 +1,4 @@
-"""The zip that an `.om` is, whose directory is checked before a byte of it is unpacked.
+"""The zip file of an `.om`: its directory is checked before any part is unpacked.
 
 Anybody may have made the file. This engine stores the parts and never compresses them. A file with
 anything else was changed by somebody, and a few kilobytes of it could unpack to gigabytes.
@@ -34,7 +34,7 @@ UNREADABLE = (
     zlib.error,
     struct.error,
 )
-"""What these modules and `json` raise on damaged files, encryption and unknown compression too."""
+"""Errors that these modules and `json` raise on damaged, encrypted or oddly compressed files."""
 _HEAD = struct.Struct("<4s2xHH4xLLLHH")
 _END = struct.Struct("<4s8xLLH")
 _LARGE_END = struct.Struct("<4s36xQQ20s")
@@ -179,7 +179,7 @@ _COPY = "copy the file again, or tune the model again"
 
 SIGNATURE = "manifest.json.sig"
 NAMESPACE = "aoe-om"
-"""What signatures are for, see ssh-keygen(1): one of a pack or a commit is none of a model."""
+"""Purpose of a signature, see ssh-keygen(1): one of a pack or a commit is none of a model."""
 MOST_SIGNATURE_BYTES = 1 << 15
 
 

@@ -40,7 +40,7 @@ _SCHEMA = "aoe.cache/2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """What a file looks like from outside; no change of its contents leaves all of it alone."""
+    """Facts of a file seen from outside; each change of its contents changes one of them."""
 
     size: int
     mtime_ns: int
@@ -75,7 +75,7 @@ def sync_to_disk(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartSteps:
-    """What is done to parts of a model on their way into a folder.
+    """Steps that parts of a model take on their way into a folder.
 
     Attributes:
         unpack: Unpacks one part of a file into a folder and checks it.

@@ -28,7 +28,7 @@ from aoebank import plural
 
 Shapes = Mapping[str, tuple[int, ...]]
 _OF_A_CASE = tuple(one.name for one in fields(ShapeCase) if one.name != "shapes")
-"""What a file says of each case, and of itself where it has none."""
+"""Members a manifest has for each case, and for the file itself where it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def join_cases(file: Path, files: Sequence[Path], model: OpenModel, scratch: Pat
 
 
 def find_case(manifest: Manifest, shapes: Shapes) -> int | None:
-    """Return the number of the case for inputs of these shapes, None if there is none."""
+    """Return the number of the case for inputs of the given shapes, None if there is none."""
     for number, case in enumerate(manifest.cases):
         if all(shapes.get(name) == shape for name, shape in case.shapes.items()):
             return number
@@ -99,7 +99,7 @@ def case_manifest(manifest: Manifest, number: int) -> Manifest:
 
 
 def asked_case(file: Path, manifest: Manifest, shapes: Shapes) -> int:
-    """Return the number of the case with these shapes; inputs that are not named are the first's.
+    """Return the number of the case with the given shapes; other inputs are as in the first case.
 
     Raises:
         OptionError: the file has no such shapes.
@@ -116,7 +116,7 @@ def asked_case(file: Path, manifest: Manifest, shapes: Shapes) -> int:
 
 
 def take_out(directory: Path, manifest: Manifest, number: int) -> Manifest:
-    """Make unpacked parts of several shapes those of one, in place: its names, its fall-back.
+    """Reduce unpacked parts of several shapes to one shape, in place: its names, its fall-back.
 
     Returns:
         The manifest of that case.

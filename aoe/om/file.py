@@ -107,7 +107,7 @@ _MANIFEST_TYPES = _object(
         "parts": {**_TEXT_BY_NAME, "required": [FALLBACK, WEIGHTS]},
     },
 )
-"""What a manifest must hold (JSON Schema); anybody may have edited it."""
+"""Members a manifest must hold (JSON Schema); anybody may have edited it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +180,7 @@ class ShapeCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What an `.om` file says about itself.
+    """Manifest of an `.om` file.
 
     Attributes:
         name: Model name.
@@ -222,7 +222,7 @@ class Manifest:
 
     @property
     def kernel_count(self) -> int:
-        """How many kernels there are, those of all cases together."""
+        """Number of kernels of all cases together."""
         return sum((len(case.kernels) for case in self.cases), len(self.kernels))
 
 

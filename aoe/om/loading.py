@@ -83,7 +83,7 @@ class OfflineModel:
         return list(session.run(output_names, dict(input_feed), run_options))
 
     def session_for(self, shapes: Mapping[str, tuple[int, ...]]) -> ort.InferenceSession:
-        """Return the session that computes inputs of these shapes, warning of untuned ones.
+        """Return the session that computes inputs of the given shapes, warning of untuned shapes.
 
         Args:
             shapes: By input name.
@@ -243,7 +243,7 @@ OpenPart = Callable[[ModelPart], "ort.InferenceSession"]
 
 
 class Sessions(Protocol):
-    """What a loaded model runs on."""
+    """Sessions of a loaded model."""
 
     @property
     def main(self) -> ort.InferenceSession:
@@ -251,7 +251,7 @@ class Sessions(Protocol):
         ...
 
     def find(self, shapes: Mapping[str, tuple[int, ...]]) -> ort.InferenceSession | None:
-        """Return a session for just these shapes, None if there is none."""
+        """Return the session for exactly the given shapes, None if there is none."""
         ...
 
 

@@ -19,7 +19,7 @@ from aoe.settings import engine_python, environment, with_bank
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderTuning:
-    """How a directory of graphs is tuned.
+    """Options with which a directory of graphs is tuned.
 
     Attributes:
         job_type: AOE's number of the mode.
@@ -62,7 +62,7 @@ class FolderTuning:
         return [f"--model_path={folder}", f"--job_type={self.job_type}", *options]
 
     def environment(self) -> Mapping[str, str]:
-        """Return the variables of the command, those of now with the bank, which is made.
+        """Return the variables of the command: the present ones, and the bank, which is made.
 
         Raises:
             OutputError: the bank cannot be made or used.

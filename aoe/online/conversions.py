@@ -1,4 +1,4 @@
-"""What is asked of a converting process, what it answers, and the process itself."""
+"""The converting process: its request, its answer, and its start and end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOG_CHARS = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """What is to be made of a model.
+    """Request to look a model up, or to tune it.
 
     Attributes:
         model: Its file.
@@ -60,7 +60,7 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """What became of a conversion.
+    """Result of a conversion.
 
     Attributes:
         om_file: The tuned model; None if it would be the untuned one.

@@ -24,7 +24,7 @@ _QUARANTINE = ".aoebank/quarantine.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankRoots:
-    """Where records for a target are looked up.
+    """Roots of the banks in which records for a target are looked up.
 
     Attributes:
         soc_version: The target.

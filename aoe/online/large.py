@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightFiles:
-    """What a model has besides its own file.
+    """Files of weights a model has besides its own file.
 
     Attributes:
         files: Where weights lie, in the order of their names.

@@ -25,7 +25,7 @@ _MODEL = "model.onnx"
 
 
 class Stage(StrEnum):
-    """How far a form of calls has come."""
+    """Progress of a form of calls."""
 
     SEEN = "seen"
     """ONNX Runtime computes it as it is; its turn may come."""
@@ -83,7 +83,7 @@ class ServedModelFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningLimits:
-    """How long and how thoroughly one form is tuned; see `aoe.tune`."""
+    """Limits of time and trials for tuning one form; see `aoe.tune`."""
 
     tuning_time_limit_s: float | None
     trials: int | None

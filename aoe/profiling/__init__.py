@@ -1,1 +1,1 @@
-"""Where the time of a model goes, and how far each operator is from what the machine could do."""
+"""Profiles: the time of each operator, and its distance from the machine's best."""

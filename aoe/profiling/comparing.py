@@ -40,7 +40,7 @@ class ComparedOperators:
 
     @property
     def saved_us(self) -> float:
-        """What the second profile takes less; negative where it takes more."""
+        """Time the second profile takes less; negative where it takes more."""
         return self.before_us - self.after_us
 
     @property

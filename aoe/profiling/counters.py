@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 EVENTS = ("instructions", "cycles", "cache-references", "cache-misses", "branch-misses")
-"""What is counted. Source: `perf list`, generic hardware events."""
+"""Events that are counted. Source: `perf list`, generic hardware events."""
 _NOT_COUNTED = ("<not supported>", "<not counted>")
 _START_S, _STOP_S = 0.2, 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareCounters:
-    """What the CPU counted.
+    """Hardware events the CPU counted.
 
     Attributes:
         per_run: Counts of one run of the model, by name of the event.

@@ -1,4 +1,4 @@
-"""What a profile says: of each operator, of each type of operator, of the whole model."""
+"""Figures of a profile: of each operator, of each type of operator, of the whole model."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ class ProfiledModel:
         return best_threads(self.model_us_by_threads)
 
     def by_lost_time(self) -> tuple[OperatorProfile, ...]:
-        """Return the operators, what loses most first; those without a roofline by their time."""
+        """Return the operators by lost time, largest first; by their time without a roofline."""
 
         def rank(operator: OperatorProfile) -> tuple[float, str]:
             lost = operator.lost_us

@@ -87,7 +87,7 @@ def profile_tuning(
 
 @dataclass(frozen=True, slots=True)
 class _Collection:
-    """What profiles of operators are made of; `model_bytes` are those all of them touch."""
+    """Sources of operator profiles; `model_bytes` are the bytes that all operators touch."""
 
     graph: ModelGraph
     inlined: InlinedModel
@@ -216,7 +216,7 @@ _RUNS = 20
 def with_warm_times(
     operators: Sequence[OperatorProfile], subject: ProfileSubject, threads: int
 ) -> tuple[OperatorProfile, ...]:
-    """Return the operators, those that take long with the time they need on warm operands.
+    """Return the operators; the slow ones have the time they need on warm operands.
 
     Operators whose shapes are not proven, or which cannot be run alone, stay as they are.
 

@@ -1,4 +1,4 @@
-"""What a machine does at its best, and how long an operator takes there at least.
+"""Peak rates of a machine, and the least time an operator takes at them.
 
 Roofline model: an operator lasts at least as long as its arithmetic takes in the units, and as long
 as its operands take on the way from where they lie. Weights come from the level that holds all the
@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class OperatorBound(StrEnum):
-    """What the least time of an operator is made of."""
+    """Resource that decides the least time of an operator."""
 
     COMPUTE = "compute"
     MEMORY = "memory"
@@ -23,7 +23,7 @@ class OperatorBound(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthLevel:
-    """How fast tensors move that together take so much room.
+    """Bandwidth of tensors that together take so much room.
 
     Attributes:
         name: `l2`, `l3` or `memory`, by what such tensors fit into as a rule.
@@ -38,7 +38,7 @@ class BandwidthLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeWork:
-    """What an operator has to do by its definition.
+    """Operations and bytes of an operator by its definition.
 
     Attributes:
         flops: Operations; a multiply-add is two. None for operators nothing is known about.
@@ -53,7 +53,7 @@ class NodeWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastTime:
-    """How long the machine needs at its best, in microseconds, and for what."""
+    """Least time in microseconds at the machine's best, and the resource that decides it."""
 
     us: float
     bound: OperatorBound
@@ -61,7 +61,7 @@ class LeastTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachinePeak:
-    """What a machine does at its best with so many threads.
+    """Peak rates of a machine with so many threads.
 
     Attributes:
         threads: Of the probe.

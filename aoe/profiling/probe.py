@@ -32,7 +32,7 @@ _MEMORY_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbedPeak:
-    """What was found out about a machine.
+    """Peak rates found out about a machine.
 
     Attributes:
         peak: What it does at its best.

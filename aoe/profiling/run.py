@@ -34,7 +34,7 @@ from aoe.workload import shapes_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSettings:
-    """What is asked for.
+    """Settings of a profile.
 
     Attributes:
         model: A model file of any framework, or an `.om`.

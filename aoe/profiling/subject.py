@@ -1,4 +1,4 @@
-"""What is profiled: a model of any framework as ONNX Runtime runs it here, or a tuned one."""
+"""Subject of a profile: a model of any framework as ONNX Runtime runs it here, or a tuned one."""
 
 from __future__ import annotations
 

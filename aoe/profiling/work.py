@@ -1,4 +1,4 @@
-"""What nodes of a graph have to do by definition: operations, and bytes read and written."""
+"""Work of the nodes of a graph by definition: operations, and bytes read and written."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def verdict_text(one: TriedAction) -> str:
 
 
 def by_gain(tried: Sequence[TriedAction]) -> list[TriedAction]:
-    """Return actions in the order for people: those that gain first, by their speed-up."""
+    """Return actions in the order for people: actions that gain come first, by speed-up."""
     return sorted(tried, key=_order)
 
 

@@ -1,4 +1,4 @@
-"""What the small commands answer, as values: each tells itself as text or as one document."""
+"""Reports of the small commands: each is written as text or as one document."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SignReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport(Report):
-    """What a model computed.
+    """Outputs of a model run.
 
     Attributes:
         fallback_reason: Why the untuned model ran; empty if the tuned one did.

@@ -1,4 +1,4 @@
-"""What the `aoe` or `atc` of CANN did with a job that was handed to it."""
+"""Report on a job that was handed to the `aoe` or `atc` of CANN."""
 
 from __future__ import annotations
 

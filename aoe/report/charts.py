@@ -77,7 +77,7 @@ class Roofline:
 
 
 def roofline(peak: MachinePeak, operators: Sequence[OperatorProfile]) -> Roofline:
-    """Return the axes on which all of these operators have a place."""
+    """Return the axes on which all of the given operators have a place."""
     top = peak.flops_per_us / 1e3
     ridge = peak.flops_per_us / peak.levels[-1].bytes_per_us
     intensities = [1.0, *map(intensity, operators)]

@@ -1,4 +1,4 @@
-"""What `aoe doctor` found, as text and as one document."""
+"""Report of `aoe doctor`, as text and as one document."""
 
 from __future__ import annotations
 

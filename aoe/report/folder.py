@@ -1,4 +1,4 @@
-"""What tuning a directory of models did: each model's own report, and a table of all."""
+"""Report on tuning a directory of models: each model's own report, and a table of all."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ManyModelsReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderReport(ManyModelsReport):
-    """What became of every model of a directory.
+    """Result of every model of a directory.
 
     Attributes:
         folder: The directory.

@@ -132,7 +132,7 @@ _BLOCKED_SUFFIX = "_nchwc"
 
 
 class Change(StrEnum):
-    """What became of nodes."""
+    """Change of aligned nodes by tuning."""
 
     SAME = "same"
     HOST = "by ONNX Runtime"

@@ -209,7 +209,7 @@ def here(one: FusionLimit) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileComparisonReport(ReportWithFiles):
-    """What became of each operator and each kind."""
+    """Times of each operator and each kind before and after."""
 
     compared: ComparedProfiles
     schema: str = "aoe.profile_comparison/1"
@@ -259,7 +259,7 @@ def comparison_members(compared: ComparedProfiles) -> dict[str, object]:
 
 
 def write_operators(text: Text, operators: Sequence[ComparedOperators]) -> None:
-    """Write the first of these operators as a table, and how many more there are."""
+    """Write the first of the given operators as a table, and the number of the others."""
     text.columns(
         operators,
         ("operator", "n", names_text),

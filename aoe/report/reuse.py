@@ -1,4 +1,4 @@
-"""What a tuning takes from an earlier result, before it begins and afterwards."""
+"""Reports on the parts a tuning reuses from an earlier result, before and after it runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_ROWS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReport(Report):
-    """What a tuning would reuse, tune again, tune anew and drop."""
+    """Plan of a tuning: parts to reuse, tune again, tune anew and drop."""
 
     plan: TuningPlan
     schema: str = "aoe.plan/1"

@@ -1,4 +1,4 @@
-"""What subgraph tuning did, for people and as a document."""
+"""Report on subgraph tuning, for people and as a document."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphTuningReport(ModelTuningReport):
-    """What subgraph tuning made of a model."""
+    """Result of subgraph tuning of a model."""
 
     result: SgatResult
     schema: str = "aoe.sgat/1"

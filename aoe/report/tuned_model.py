@@ -1,4 +1,4 @@
-"""What is in a tuned model: its kernels, and its subgraphs in another form."""
+"""Report on a tuned model: its kernels, and its subgraphs in another form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedModelReport(ReportWithFiles):
-    """What an `.om` file says about itself, and the page that is written with it.
+    """Manifest of an `.om` file, and the page that is written with it.
 
     Attributes:
         file: The tuned model.

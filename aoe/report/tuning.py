@@ -1,4 +1,4 @@
-"""What a tuning did, as values that tell themselves as text or as one document."""
+"""Reports on a tuning: each is written as text or as one document."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ _CONTROL_FLOW = ("If", "Loop", "Scan")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTuningReport(ModelTuningReport):
-    """What operator tuning made of a model."""
+    """Result of operator tuning of a model."""
 
     result: OpatResult
     schema: str = "aoe.tune/1"
@@ -168,14 +168,14 @@ class OperatorTuningReport(ModelTuningReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientTuningReport(Report):
-    """What gradient tuning made of a training."""
+    """Result of gradient tuning of a training."""
 
     result: TunedGradients
     schema: str = "aoe.gdat/1"
 
     @property
     def error(self) -> AoebankError | None:
-        """Why the bank took no more; None if it took all."""
+        """Error of a bank that took no more; None if it took all."""
         return self.result.bank_failure
 
     @property
@@ -232,14 +232,14 @@ class GradientTuningReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeReport(Report):
-    """What every mode has to tell, for those without a report of their own."""
+    """Result of a mode that has no report of its own."""
 
     result: ModeResult
     schema: str = "aoe.mode/1"
 
     @property
     def error(self) -> AoebankError | None:
-        """Why the bank took no more; None if it took all."""
+        """Error of a bank that took no more; None if it took all."""
         return self.result.bank_failure
 
     def document(self) -> Mapping[str, object]:
@@ -262,7 +262,7 @@ class ModeReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningReport(Report):
-    """What all modes of a run have to tell; the document is that of the last.
+    """Results of all modes of a run; the document is that of the last.
 
     Attributes:
         modes: Their reports, in the order they ran; one at least.
@@ -297,14 +297,14 @@ class TuningReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CasesReport(Report):
-    """What tuning a model for several shapes gave."""
+    """Result of tuning a model for several shapes."""
 
     result: TuneResult
     schema: str = "aoe.tune_cases/1"
 
     @property
     def error(self) -> AoebankError | None:
-        """Why the bank took no more; None if it took all."""
+        """Error of a bank that took no more; None if it took all."""
         return self.result.bank_failure
 
     def document(self) -> Mapping[str, object]:

@@ -1,4 +1,4 @@
-"""What measuring a bank again has found, for people and as a document."""
+"""Report on a bank that was measured again, for people and as a document."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RECORDED = {"speedup": "speedup", "low": "low", "time": "time", "by": "engine"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedBankReport(Report):
-    """Recorded gains beside those of now."""
+    """Recorded gains beside the gains measured now."""
 
     result: VerifiedBank
     schema: str = "aoe.verify/1"

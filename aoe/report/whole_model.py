@@ -1,4 +1,4 @@
-"""What became of the whole model, in lines: gain, accuracy, what was left out, the last line."""
+"""Lines on the whole model: gain, accuracy, parts that were left out, the last line."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def finished_line(
     note: str = "",
     estimate: SpeedupEstimate | None = None,
 ) -> str:
-    """Return AOE's line about what came of it, the same for every mode.
+    """Return AOE's last line about a tuning, the same for every mode.
 
     Args:
         result: Of the mode.
@@ -141,14 +141,14 @@ _NAMED = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTuningReport(Report):
-    """What a mode made of a model file; a mode that tells more has a class of its own."""
+    """Result of a mode on a model file; a mode that tells more has a class of its own."""
 
     result: ModelTuning[Any]
     schema: str = "aoe.tasks/1"
 
     @property
     def error(self) -> AoebankError | None:
-        """Why the bank took no more; None if it took all."""
+        """Error of a bank that took no more; None if it took all."""
         return self.result.bank_failure
 
     def document(self) -> Mapping[str, object]:

@@ -27,18 +27,18 @@ BANK_FOLDER = "bank"
 
 
 OUT_OF_TIME, ONLY_LOOKED_UP = "the time limit was reached", "only looked up"
-"""Why an operator was not searched."""
+"""Reason of an operator that was not searched."""
 NOT_DECIDED = "not decided, the machine was busy"
-"""What the reason of an operator begins with that no comparison has decided."""
+"""Beginning of the reason of an operator that no comparison has decided."""
 NOT_TRIED_OUT = "not decided, no candidate could be measured"
 """The same where compiler, worker or clock have failed, which says nothing about candidates."""
 NOTHING_BETTER = "nothing better was found"
 DEFAULT_WAS_BEST = "default was best in an earlier search"
-"""What is said of an operator nothing more is to be expected of."""
+"""Reason of an operator that promises no further gain."""
 
 
 class RepoOutcome(StrEnum):
-    """What a run did about one operator in the bank. Source: AOE, meaning of `repo_summary`."""
+    """Change of the record of one operator in the bank. Source: AOE, meaning of `repo_summary`."""
 
     ADD = "add"
     """Missed, tuned, better than the default: a new record."""
@@ -183,11 +183,11 @@ def repo_summary(outcomes: Iterable[RepoOutcome]) -> dict[str, int]:
 
 
 class TaskResult(Protocol):
-    """What became of one task."""
+    """Result of one task."""
 
     @property
     def outcome(self) -> RepoOutcome:
-        """What was done about it in the bank."""
+        """Change of its record in the bank."""
         ...
 
     @property
@@ -336,7 +336,7 @@ def write_text(file: Path, text: str) -> None:
 
 
 class GainKind(StrEnum):
-    """Which choice brought a gain. Source: AOE, keys of `tune_performance`."""
+    """Choice that brought a gain. Source: AOE, keys of `tune_performance`."""
 
     FORMAT = "Format"
     """Another layout of what it reads and writes, so that nothing is reordered."""
@@ -348,7 +348,7 @@ class GainKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """What one choice brought, the others staying as they are.
+    """Gain of one choice, while the others stay as they are.
 
     Attributes:
         kind: The choice.

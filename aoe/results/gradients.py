@@ -29,7 +29,7 @@ RESULT_SCHEMA = "aoe.gdat_result/1"
 
 
 class TimelineSource(StrEnum):
-    """Where the times of a timeline come from."""
+    """Source of the times of a timeline."""
 
     SIMULATION = "simulation"
     MEASURED = "measured"
@@ -64,7 +64,7 @@ class CandidateReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressionReport:
-    """What became of sums in 16 bits, which were allowed.
+    """Result of sums in 16 bits, which were allowed.
 
     Attributes:
         compression: The type.

@@ -306,7 +306,7 @@ _STATEFUL = (
     "PyFunc",
     "EagerPyFunc",
 )
-"""What only a step of training has, or no file can hold."""
+"""Beginnings of operators that only a training step has, or that no file can hold."""
 
 
 class NotTunableError(Exception):

@@ -1,1 +1,1 @@
-"""What records say: strategies of operators, subgraphs and gradients, to JSON and back."""
+"""Contents of records: strategies of operators, subgraphs and gradients, to JSON and back."""

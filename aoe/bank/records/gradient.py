@@ -27,7 +27,7 @@ _LIMIT = 2**64
 
 
 class Miss(StrEnum):
-    """Why a look-up found nothing that can be used."""
+    """Reason for which a look-up found nothing that can be used."""
 
     ABSENT = "no record"
     PLACEHOLDER = "record is a placeholder nobody filled"
@@ -39,7 +39,7 @@ class Miss(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientConditions:
-    """Where a tuning run took place; a record is worth something only where it is alike.
+    """Conditions of a tuning run; a record is worth something only under the same ones.
 
     Attributes:
         cost: All-reduce there, None if the side-car does not know.
@@ -69,7 +69,7 @@ class GradientConditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientVerdict:
-    """What a tuning run found out about one model; goes into the side-car.
+    """Result of a tuning run for one model, for the side-car.
 
     Attributes:
         event: What became of the record.

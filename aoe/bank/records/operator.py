@@ -18,7 +18,7 @@ STRATEGY_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAnswer(Stored):
-    """What a bank knows about a workload.
+    """Stored answer for a workload.
 
     Attributes:
         key: Record key.
@@ -43,7 +43,7 @@ class StoredAnswer(Stored):
 
     @property
     def range_words(self) -> str:
-        """Which range it is from, for reports; empty for an answer of the very shape."""
+        """Range it is from, for reports; empty for an answer of the very shape."""
         return self.range_model and f"in the bank for a range that holds it, {self.range_model}"
 
 

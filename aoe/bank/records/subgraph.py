@@ -42,16 +42,16 @@ class AppliedRule:
 
 
 class ComputeLevel(StrEnum):
-    """Where what the nodes of one kernel hand on to each other is computed."""
+    """Place where intermediate results of one kernel are computed."""
 
     INLINED = "inlined"
-    """Where it is read, element by element: in registers."""
+    """In registers: element by element, where the next node reads it."""
     TILE = "tile"
     """For each tile of the result: in registers or the first cache."""
     ROW = "row"
     """For each turn of an outer loop: in the caches."""
     MATERIALISED = "materialised"
-    """All of it before any is read: in memory."""
+    """In memory: all elements before any is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class FusionGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphStrategy:
-    """What is done with a subgraph; nothing is the default.
+    """Strategy of a subgraph; an empty one is the default.
 
     Attributes:
         rewrites: Rules that are applied, none of them to a node of another.
@@ -110,7 +110,7 @@ class SubgraphStrategy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFeature:
-    """What a record tells of a node.
+    """Node as a record describes it.
 
     Attributes:
         op_type: Its operator.

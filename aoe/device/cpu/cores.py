@@ -93,7 +93,7 @@ _CPUS = Path("/sys/devices/system/cpu")
 
 
 def core_siblings(cores: Iterable[int], root: Path = _CPUS) -> dict[int, frozenset[int]]:
-    """Return for each logical core all those of its physical one; itself where nothing is said.
+    """Return for each logical core all logical cores of its physical one, itself if unknown.
 
     Source: kernel documentation, ABI/stable/sysfs-devices-system-cpu (thread_siblings_list).
     """
@@ -108,7 +108,7 @@ def core_siblings(cores: Iterable[int], root: Path = _CPUS) -> dict[int, frozens
 
 
 def split_cores(threads: int, siblings: Mapping[int, frozenset[int]]) -> CoreSplit:
-    """Return cores for so many threads, physical ones first, and those that share none with them.
+    """Return cores for so many threads, physical ones first, and cores that share none with them.
 
     Args:
         threads: That are measured.

@@ -1,4 +1,4 @@
-"""What a CPU says of itself: vendor, family, model and features, as Linux lists them."""
+"""Facts of a CPU as Linux lists them: vendor, family, model and features."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Cpu:
         return pinned_to_node(number, where=where)
 
     def apart(self, threads: int) -> CoreSplit:
-        """Return cores that are measured on, and those that share no physical one with them."""
+        """Return cores that are measured on, and cores that share no physical one with them."""
         usable = os.sched_getaffinity(0)
         if usable_cores() < len(usable):  # a quota is of time: none of it is left over
             return CoreSplit(measured=frozenset(usable))
@@ -122,7 +122,7 @@ class Cpu:
         return _PROVIDER
 
     def with_operators(self, libraries: Sequence[Path]) -> Cpu:
-        """Return the CPU, whose sessions know the operators of these libraries too."""
+        """Return the CPU, whose sessions know the operators of the given libraries too."""
         return replace(self, operators=tuple(libraries))
 
     def check_kernel(self, source: KernelSource) -> None:

@@ -1,4 +1,4 @@
-"""What of this machine makes figures wobble: quotas, clocks, neighbours, memory."""
+"""Checks of this machine for noise in measurements: quotas, clocks, neighbours, memory."""
 
 from __future__ import annotations
 

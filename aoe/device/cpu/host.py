@@ -1,4 +1,4 @@
-"""What this machine offers: its cores, its caches, the features kernels are compiled with."""
+"""Target of this machine: its cores, its caches, the features kernels are compiled with."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _INT8_DOT = tuple(_BF16_DOT[name] for name in ("avx512_sapphirerapids", "avx512_
 """Those that make Halide emit `vpdpbusd`; its `avxvnni` does not. Source: Halide 21, checked in
 what it emits."""
 _INT8_SUMS = ("avx512_vnni", "avx_vnni")
-"""Those ONNX Runtime's MLAS sums products of 8 bits in 32 by, the preferred one first."""
+"""Features by which ONNX Runtime's MLAS sums products of 8 bits in 32, the preferred one first."""
 _BF16_TILES = InstructionSet(cpu_features=("amx_tile", "amx_bf16"))
 
 _HALIDE_ARCHITECTURES = {"x86_64": "x86-64", "amd64": "x86-64", "aarch64": "arm-64"}

@@ -175,7 +175,7 @@ def _count(proc: Path, files: Path) -> _Count | None:
 
 
 def _of_files(lines: Iterable[str], files: Path) -> list[str]:
-    """Return the lines about mappings of files in a folder, those of libraries excepted."""
+    """Return the lines about mappings of files in a folder, except libraries."""
     folder, found, is_wanted = f"{files.resolve()}/", [], False
     for line in lines:
         words = line.split(maxsplit=5)

@@ -129,7 +129,7 @@ MICROARCHITECTURES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuName:
-    """What a CPU is called.
+    """Name of a CPU.
 
     Attributes:
         soc_version: Without `_`, for example `x86-64-zen5`.

@@ -1,4 +1,4 @@
-"""What this process gets of the CPU, from the counters of the kernel."""
+"""CPU use of this process, from the counters of the kernel."""
 
 from __future__ import annotations
 

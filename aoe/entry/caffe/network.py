@@ -1,4 +1,4 @@
-"""What a prototxt says: inputs and layers of the inference phase, old forms brought up to date.
+"""Network of a prototxt: inputs and layers of the inference phase, old forms brought up to date.
 
 Source of all names and numbers: `caffe.proto` of BVLC/caffe, and of weiliu89/caffe (branch ssd).
 """

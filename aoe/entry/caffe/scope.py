@@ -1,4 +1,4 @@
-"""What a converter sees of its layer, and what it writes the ONNX graph with."""
+"""Scope of a converter: its layer, and the ONNX graph it writes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class GraphParts:
 
 
 def unused(wanted: str, names: set[str]) -> str:
-    """Add a name to those in use and return it: the wanted one, or that with a number."""
+    """Add a name to the names in use and return it: as wanted, or with a number."""
     name, number = wanted, 1
     while name in names:
         number += 1

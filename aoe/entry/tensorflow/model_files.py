@@ -190,7 +190,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 def _named_as_in(
     proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
-    """Return shapes by the names the model has, which may have `:0` behind those given."""
+    """Return shapes by the names the model has, which may add `:0` to the given names."""
     names = {value.name for value in proto.graph.input}
     return {
         name if name in names or f"{name}:0" not in names else f"{name}:0": shape

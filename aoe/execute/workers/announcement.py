@@ -17,7 +17,7 @@ _MISSING = "not installed"
 
 
 class WorkerPart(StrEnum):
-    """What a worker is used for."""
+    """Use of a worker."""
 
     MEASURING = "measuring"
     """Measures and compiles."""

@@ -30,7 +30,7 @@ class Artifact:
 
 
 def pack(files: Iterable[Path], known: Collection[str]) -> tuple[Artifact, ...]:
-    """Return files as artifacts; those the receiver has go without their content.
+    """Return files as artifacts; files the receiver has go without their content.
 
     Args:
         files: Existing files with different names.

@@ -1,4 +1,4 @@
-"""Where the workers of `--workers` are: a scheduler that is named, or processes on this machine."""
+"""Workers of `--workers`: of a scheduler that is named, or processes on this machine."""
 
 from __future__ import annotations
 

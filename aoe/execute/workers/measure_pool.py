@@ -71,7 +71,7 @@ class SerialExecutor(Generic[T]):
     def begin(
         self, job: Callable[[TaskRunner], T], local: TaskRunner, told: Callable[[str], None]
     ) -> None:
-        """Do a job."""
+        """Run the job at once."""
         self._done.append(job(local))
 
     def next_done(self) -> T:
@@ -184,17 +184,17 @@ class RemoteRunner:
 
     @property
     def device(self) -> Device:
-        """What is measured on."""
+        """Device that is measured on."""
         return self.local.device
 
     @property
     def toolchain(self) -> Toolchain:
-        """What links libraries on this machine."""
+        """Toolchain that links libraries on this machine."""
         return self.local.toolchain
 
     @property
     def target(self) -> Target:
-        """What is compiled and measured for."""
+        """Target that is compiled and measured for."""
         return self.remote_pool.target
 
     def take(self) -> None:

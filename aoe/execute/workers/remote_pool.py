@@ -33,7 +33,7 @@ JOBS_BETWEEN_CALIBRATIONS = 8
 
 
 _NO_SCHEDULER = (OSError, RuntimeError, AttributeError)
-"""What asking a scheduler raises that is gone, the last one from a client that has given it up."""
+"""Errors of a call to a scheduler that is gone, the last of a client that has given it up."""
 
 
 class WorkerLostError(Exception):
@@ -212,7 +212,7 @@ class RemotePool:
     def compile(
         self, home: WorkerSlot, kernels: Sequence[Any], directory: Path, **arguments: Any
     ) -> dict[str, str]:
-        """Compile kernels on a worker and on those that only compile, each its share.
+        """Compile kernels on a worker and on the workers that only compile, each its share.
 
         Args:
             home: The worker that is to measure them.
@@ -332,7 +332,7 @@ class RemotePool:
         self._closed = True
 
     def close(self) -> None:
-        """Give everything on the workers back; those that are gone have nothing to give."""
+        """Release everything on the workers; workers that are gone hold nothing."""
         from aoe.execute.workers.service import close_slot
 
         self.stop()

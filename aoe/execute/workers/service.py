@@ -1,4 +1,4 @@
-"""What runs inside a Dask worker: a measuring process of its own, asked by a run somewhere else.
+"""Service inside a Dask worker: a measuring process of its own, asked by a run somewhere else.
 
 Nothing here is imported before a run wants workers: Dask takes a second to load.
 """
@@ -72,7 +72,7 @@ class Errand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What comes back.
+    """Answer of a worker to an errand.
 
     Attributes:
         reply: Of the task.
@@ -135,7 +135,7 @@ class MeasuringSlot(WorkerPlugin):  # type: ignore[misc]  # Dask is not always i
                     lock.release()
 
     def run(self, errand: Errand) -> Delivery:
-        """Do an errand; one that measures and one that compiles at a time."""
+        """Run an errand; one that measures and one that compiles at a time."""
         self._used_s = time.monotonic()
         compiles = errand.task in COMPILING_TASKS
         with (
@@ -201,7 +201,7 @@ async def close_slot(key: str, dask_worker: Any = None) -> None:
 
 
 def run_errand(key: str, errand: Errand) -> Delivery:
-    """Do an errand at the post of a run."""
+    """Run an errand in the slot of a run."""
     slot = get_worker().plugins.get(key)
     if not isinstance(slot, MeasuringSlot):
         return Delivery(reply=Reply(), unknown=True)

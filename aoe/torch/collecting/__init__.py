@@ -1,1 +1,1 @@
-"""What a script computes, collected for `aoe --model_path`."""
+"""Collection of operators and modules of a script, for `aoe --model_path`."""

@@ -31,7 +31,7 @@ from aoebank import plural
 _MOST_SINGLE_OPERATORS = 32
 """Operators dumped one by one, the largest first: each takes some tenths of a second."""
 _LEAST_ELEMENTS = 16384
-"""Smaller operators are not dumped: the engine leaves those alone that touch fewer elements."""
+"""Smaller operators are not dumped: the engine tunes no operator that touches fewer elements."""
 
 
 def set_aoe(
@@ -133,7 +133,7 @@ class Collector:
 
     @property
     def directory(self) -> Path:
-        """Where the dump is."""
+        """Directory of the dump."""
         return self._writer.directory
 
     def start(self) -> None:

@@ -70,7 +70,7 @@ class DumpWriter:
 
     @property
     def has_graphs(self) -> bool:
-        """Whether there is anything to tune in it."""
+        """True if the dump holds a graph to tune."""
         return bool(self._graphs)
 
     def count(self, file: str, times: int = 1) -> None:
@@ -80,7 +80,7 @@ class DumpWriter:
                 graph["count"] += times
 
     def write(self, operators: Iterable[Mapping[str, Any]]) -> None:
-        """Write `dump.json`, with these operators beside those it had when it was opened."""
+        """Write `dump.json`: operators it had when it was opened, and the given ones."""
         document = {
             "schema": SCHEMA,
             "torch": torch.__version__,

@@ -1,4 +1,4 @@
-"""Which gradients `DistributedDataParallel` reduces together, and how to say it exactly.
+"""Buckets of gradients that `DistributedDataParallel` reduces together, and their exact exchange.
 
 DDP fills buckets until a size is reached. Since 2.13 torch takes a size for each bucket
 (`bucket_cap_mb_list`); older versions take one size, and no version can say where a bucket ends
@@ -83,7 +83,7 @@ class ReducedGradient:
 
     @property
     def kind(self) -> tuple[str, str, bool]:
-        """What all gradients of a bucket have in common."""
+        """Properties that all gradients of a bucket share."""
         return self.dtype, self.device, self.sparse
 
 

@@ -74,7 +74,7 @@ class CompressedDdpTraining(DdpTraining):
         return None
 
     def deviation(self) -> float:
-        """Return the deviation of sums in 16 bits from those in full, as a share of their length.
+        """Return the deviation of sums in 16 bits from the full sums, as a share of their length.
 
         Of the bucket where it is largest, in some steps of the script that keep the full sums.
         """
@@ -132,7 +132,7 @@ class CompressedDdpTraining(DdpTraining):
         self._installed = None
 
     def buckets(self, segmentation: Segmentation | None) -> list[list[int]]:
-        """Return the buckets of a grouping; those of the default do not follow the order."""
+        """Return the buckets of a grouping; the default's buckets do not follow the order."""
         return self._base_buckets if segmentation is None else super().buckets(segmentation)
 
     def _install_default(self) -> None:

@@ -16,10 +16,10 @@ from torch.distributed import distributed_c10d
 from aoe.errors import AoeError, OptionError, RunError, RunTimeoutError
 
 _FAILURE_WAIT_S = 5.0
-"""How long a process whose communication broke waits for another one to say why."""
+"""Seconds for which a process whose communication broke waits for another process to say why."""
 _POLL_S = 0.05
 _LOST = re.compile(r"gloo|nccl|connection|timed out|peer|process ?group", re.IGNORECASE)
-"""What a failed collective says about another process. Source: messages of gloo and NCCL."""
+"""Words in the error of a collective that lost a process. Source: messages of gloo and NCCL."""
 
 
 class Ranks:

@@ -1,4 +1,4 @@
-"""When gradients become ready in backward, seen by hooks, and when their buckets are sent.
+"""Clocks of a backward pass: hooks see when gradients become ready, and when buckets are sent.
 
 Communication must not disturb what is recorded, and every recorded step must stay a proper
 training step. So the recorder leaves synchronisation on and asks for one bucket: the first
@@ -71,7 +71,7 @@ def stamps_for(device: Any) -> Stamps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackwardPass:
-    """What one backward did.
+    """Start of one backward pass, and when its gradients were ready.
 
     Attributes:
         start: Stamp of its start, None if there was none.
@@ -160,7 +160,7 @@ def _gradient_tensors(output: Any) -> Iterator[Any]:
 
 
 class BucketContent(NamedTuple):
-    """How many gradients a bucket holds, and their bytes."""
+    """Number of gradients in a bucket, and their bytes."""
 
     gradients: int
     bytes: int

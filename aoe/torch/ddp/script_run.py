@@ -156,7 +156,7 @@ def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
 
 
 _READY, _OVER = b"ready", b"over"
-"""What a rank inside `Join` tells the others of its inputs."""
+"""Words of a rank inside `Join` about its inputs."""
 _WARMUP_STEPS = 2
 """Steps the script runs alone: DDP fills its buckets again after the first one."""
 _JOIN_S = 10.0
@@ -164,7 +164,7 @@ _JOIN_S = 10.0
 
 
 class _Arrival(Enum):
-    """Where the script's thread is, when it comes back from a step."""
+    """Place of the script's thread, when it comes back from a step."""
 
     NEXT_STEP = auto()
     INPUTS_OVER = auto()

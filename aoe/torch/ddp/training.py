@@ -141,7 +141,7 @@ class DdpTraining:
 
     @property
     def default_name(self) -> str:
-        """What this DDP does by itself, for people."""
+        """Name of the buckets this DDP has by itself, for people."""
         caps = [f"{cap_bytes / _MIB:g} MiB" for cap_bytes in own_caps_bytes(self._ddp)]
         if len(set(caps)) == 1:
             return f"DDP ({caps[0]})"
@@ -149,7 +149,7 @@ class DdpTraining:
 
     @property
     def default(self) -> Segmentation:
-        """What this DDP does by itself; the nearest segments where it follows another order."""
+        """Segments this DDP has by itself; the nearest ones where it follows another order."""
         return segmentation_of(self.buckets(None), self._order)
 
     def is_default(self, segmentation: Segmentation) -> bool:
@@ -319,7 +319,7 @@ class DdpTraining:
         return bucket_indices(ordered, segmentation.ends)
 
     def _install_default(self) -> None:
-        """Leave DDP with its own buckets for good: those seen, or what it makes by itself."""
+        """Leave DDP with its own buckets for good: as seen, or as it makes them by itself."""
         if self._own is None:
             install_own_reducer(self._ddp)
         else:

@@ -29,7 +29,7 @@ _OPSET = 17
 _LATER_RESULTS = ("BatchNormalization", "Dropout", "LayerNormalization", "MaxPool")
 """Operators with results behind the first one that exporters list and nobody reads."""
 _CONTAINER = "initializers"
-"""Where `onnx2torch` keeps weights that belong to no module of its own."""
+"""Module in which `onnx2torch` keeps weights that belong to no module of their own."""
 _GRAPH = "_graph"
 _FOLDED = "_bias"
 """Ending of what torch's exporter makes of a batch normalisation behind `conv.weight`."""
@@ -175,7 +175,7 @@ def _is_weight(tensor: onnx.TensorProto) -> bool:
 
 
 class _Weights:
-    """Which parameter of the converted modules is which initializer."""
+    """Parameters of the converted modules, by the initializers they come from."""
 
     def __init__(self, proto: onnx.ModelProto) -> None:
         self._arrays = {

@@ -66,7 +66,7 @@ class TrainingModel:
         return self.path.name
 
     def run(self, tune: Callable[[Training], T]) -> tuple[T, int]:
-        """Train it until `tune` is done; return what that made of it, and 0.
+        """Train the model until `tune` is done; return the result of `tune`, and 0.
 
         Raises:
             ModelImportError: it cannot be read, converted or trained, or has no such loss.

@@ -25,7 +25,7 @@ MOST_WEIGHT_SETS = 8
 """Tuned models kept for one graph: modules of the same class share a graph, not their weights."""
 _OPERATOR = re.compile(r"operator ([\w.]+)")
 _STATIC = "_dynamo_static_input_type"
-"""How Dynamo marks inputs that are parameters and buffers. Source: torch/_dynamo/variables."""
+"""Mark of Dynamo on inputs that are parameters and buffers. Source: torch/_dynamo/variables."""
 
 
 def aoe_backend(
@@ -250,7 +250,7 @@ class SymbolicExtent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphShapes:
-    """What of the shapes of a graph's arguments is symbolic.
+    """Symbolic extents, sizes and numbers among the arguments of a graph.
 
     Attributes:
         symbols: Symbolic extents of a tensor, by its place among the arguments.
@@ -311,7 +311,7 @@ def _is_number(node: torch.fx.Node) -> bool:
 def with_numbers(
     graph_module: torch.fx.GraphModule, numbers: Mapping[int, float]
 ) -> torch.fx.GraphModule:
-    """Return a graph that has these numbers as constants; those of `GraphShapes.numbers`.
+    """Return a graph that has the numbers of `GraphShapes.numbers` as constants.
 
     A float is a symbol to PyTorch where extents are, and no exporter takes a symbolic epsilon.
     """

@@ -1,4 +1,4 @@
-"""How a module is called: which arguments are tensors of which form, and every other value."""
+"""Calls of a module: forms of the arguments that are tensors, and values of the others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorForm:
-    """What has to agree for two tensors to be the same kind of input.
+    """Properties that two tensors share where they are the same kind of input.
 
     Attributes:
         shape: Extents; those of open dimensions say nothing.
@@ -106,7 +106,7 @@ class FlatCall:
         return [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
 
     def rebuild(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return positional and keyword arguments with other tensors in place of these."""
+        """Return positional and keyword arguments with other tensors in place of the call's own."""
         given = iter(tensors)
         leaves = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
@@ -180,7 +180,7 @@ class CallConvention:
 
 
 def _by_name(bound: inspect.BoundArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return a call in which only those parameters have positions that need one."""
+    """Return a call in which only parameters that need a position have one."""
     positions, names = list(bound.args), dict(bound.kwargs)
     parameters = bound.signature.parameters
     if not any(parameters[name].kind is _VAR_POSITIONAL for name in bound.arguments):
@@ -197,7 +197,7 @@ def _can_be_left_out(parameter: inspect.Parameter) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm:
-    """What one exported model may be called with: these types and values, and these shapes."""
+    """Types, values and shapes that one exported model may be called with."""
 
     spec: Any
     leaves: tuple[TensorForm | Constant, ...]

@@ -23,7 +23,7 @@ from aoe.torch.modules.state import tensors_of
 
 
 class Fallback(StrEnum):
-    """Why a call of an optimized module is computed by PyTorch."""
+    """Reason for which PyTorch computes a call of an optimized module."""
 
     GRADIENTS = "gradients are wanted"
     TANGENTS = "a forward-mode derivative is wanted"
@@ -189,7 +189,7 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def training(self) -> bool:
-        """Whether the original is in training mode."""
+        """True if the original is in training mode."""
         original = self.__dict__.get("_original")
         return original.training if original is not None else True
 

@@ -75,7 +75,7 @@ Leaf = Returned | ReturnedExtent | Constant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputForm:
-    """How the results of the exported model make up what the module returns."""
+    """Nesting of the results of the exported model in the value the module returns."""
 
     spec: Any
     leaves: tuple[Leaf, ...]
@@ -97,7 +97,7 @@ class OutputForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
-    """Which calls an exported model computes, and how.
+    """Calls that an exported model computes, with its inputs and outputs.
 
     Attributes:
         form: The calls.
@@ -277,7 +277,7 @@ def _derived(root: Any, dim: OpenDim) -> Any:
 
 
 def _distinct(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Return other tensors of the same forms: those of a call may be one and the same."""
+    """Return new tensors of the same forms: tensors of a call may be one and the same."""
     return tuple(torch.empty(tensor.shape, dtype=tensor.dtype) for tensor in tensors)
 
 

@@ -18,7 +18,7 @@ import torch
 from aoe.errors import EngineNotInstalledError
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
-"""Where the exporter notes the modules a node comes from. Source: torch.onnx, _core.py."""
+"""Key of the exporter's note on the modules a node comes from. Source: torch.onnx, _core.py."""
 _NOISY = ("torch.onnx", "torch.export", "torch._export", "torch.fx", "torch._dynamo", "onnxscript")
 
 

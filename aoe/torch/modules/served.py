@@ -46,7 +46,7 @@ class ResultLayouts:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many ways are known that no other is learnt."""
+        """True if so many layouts are known that no other is learnt."""
         return len(self.known) >= MOST_LAYOUTS
 
     def knows(self, call: FlatCall) -> bool:
@@ -173,7 +173,7 @@ class ServedModel:
         return self._interface.outputs.rebuild(laid, call)
 
     def packed(self) -> dict[str, Any]:
-        """Return all of it as values that can be pickled, the tuned model included.
+        """Return the served model as values that can be pickled, the tuned model included.
 
         Raises:
             OSError: the tuned model is no longer where it was, or another one is.

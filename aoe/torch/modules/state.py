@@ -19,7 +19,7 @@ _training = attrgetter("training")
 
 
 class ModuleState:
-    """What an exported model was made of.
+    """State of the module an exported model was made of.
 
     Tensors are compared by `TensorWatch`, members of modules by identity, every other attribute by
     value or identity. As long as nothing changes this takes a fixed number of calls from Python,
@@ -133,7 +133,7 @@ class _ModuleWatch:
 
     @property
     def has_objects(self) -> bool:
-        """Whether attributes have to be compared by more than their value."""
+        """True if attributes have to be compared by more than their value."""
         return bool(self._others or self._plain)
 
     def change(self) -> str:
@@ -214,7 +214,7 @@ def _own(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 _DERIVED = frozenset({"_flat_weights", "_flat_weight_refs"})
-"""What recurrent layers of torch 2.9 make anew of their parameters when they are traced."""
+"""Attributes that recurrent layers of torch 2.9 make anew from their parameters when traced."""
 _NOT_WATCHED = frozenset(torch.nn.Module().__dict__) | _DERIVED
 
 

@@ -117,7 +117,7 @@ _ROW = 7  # image, label, confidence, left, top, right, bottom
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sizes:
-    """How many images, prior boxes and classes there are, and which classes are not background."""
+    """Numbers of images, prior boxes and classes, and the classes that are not background."""
 
     images: int
     priors: int

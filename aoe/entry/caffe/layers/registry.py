@@ -20,7 +20,7 @@ _MANY = 2**31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRule:
-    """How a type of layer is converted.
+    """Conversion of one type of layer.
 
     Attributes:
         convert: Adds the nodes of a layer and returns its tops.
@@ -115,4 +115,4 @@ WAYS_OUT: Mapping[str, str] = {
     "Proposal": "cut the net before it: what it reads becomes outputs",
     "Python": "only the program that trained the net knows what it does: cut the net before it",
 }
-"""What to do about layers that are not converted, where there is something to say."""
+"""Ways around layers that are not converted, by type."""

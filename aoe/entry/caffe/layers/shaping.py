@@ -21,7 +21,7 @@ def softmax(layer: LayerScope) -> tuple[CaffeBlob, ...]:
 
 
 def flatten(layer: LayerScope) -> tuple[CaffeBlob, ...]:
-    """Make one axis of those from `axis` to `end_axis`."""
+    """Join the axes from `axis` to `end_axis` to one."""
     shape = layer.bottom.shape
     first = layer.axis(layer.param.one("axis", integer, 1))
     last = layer.axis(layer.param.one("end_axis", integer, -1))

@@ -183,7 +183,7 @@ def _pair(layer: LayerScope, name: str, default: int) -> tuple[int, int]:
 
 
 def _channels(layer: LayerScope) -> tuple[int, tuple[int, ...]]:
-    """Return channels and spatial extents of the bottoms, which are all alike."""
+    """Return channels and spatial extents, which are the same for all bottoms."""
     shape = layer.same_shapes()
     axis = layer.axis(layer.param.one("axis", integer, 1))
     if axis != 1 or len(shape) < 3:
