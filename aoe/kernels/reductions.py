@@ -19,7 +19,7 @@ from operator import add, mul
 import halide as hl
 
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
-from aoe.kernels.halide.anchored import Anchored
+from aoe.kernels.halide.anchored import Anchored, feeding
 from aoe.kernels.halide.chain import RESULT, build_chain, estimate_cycles, in_type, read_operands
 from aoe.kernels.halide.iteration import (
     Axis,
@@ -30,7 +30,6 @@ from aoe.kernels.halide.iteration import (
     reshaped,
 )
 from aoe.kernels.halide.loops import moved_to
-from aoe.kernels.halide.prologue import feeding
 from aoe.kernels.halide.reductions import (
     AxisReduction,
     Combine,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from aoe.kernels.family import BufferView, Pipeline, Support
+from aoe.kernels.halide.anchored import feeding
 from aoe.kernels.halide.iteration import Axis
-from aoe.kernels.halide.prologue import feeding
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.matmul.shape import FEW_ROWS, MATRIX_PRODUCTS, MatrixProduct, read_product
 from aoe.kernels.movement.access_maps import CutLoop, NoPlaceError, Variables, variable

@@ -20,7 +20,7 @@ from aoe.kernels.conv_nchwc.shape import (
     finished_sum,
 )
 from aoe.kernels.family import Support
-from aoe.kernels.halide.epilogue import Epilogue, split_at_product
+from aoe.kernels.halide.anchored import Epilogue, split_at_product
 from aoe.kernels.math.functions import constant
 from aoe.kernels.math.normalization import refuse_activation
 from aoe.operators import integers, number, op_key

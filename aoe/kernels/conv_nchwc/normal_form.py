@@ -22,7 +22,7 @@ from math import prod
 
 import halide as hl
 
-from aoe.kernels.halide.prologue import feeding
+from aoe.kernels.halide.anchored import feeding
 from aoe.kernels.halide.shapes import shapes_of
 from aoe.operators import (
     BLOCKED_CONVOLUTION,

@@ -19,9 +19,8 @@ from aoe.kernels.conv_nchwc.normal_form import (
     without_pooling,
 )
 from aoe.kernels.family import SUPPORTED, UPDATE, PackedInput, Pipeline, Support
+from aoe.kernels.halide.anchored import Epilogue, Prologue, read_prologue, split_at_product
 from aoe.kernels.halide.chain import RESULT
-from aoe.kernels.halide.epilogue import Epilogue, split_at_product
-from aoe.kernels.halide.prologue import Prologue, read_prologue
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.math.functions import constant
 from aoe.kernels.math.normalization import apply_activation, refuse_activation

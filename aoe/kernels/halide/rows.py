@@ -16,7 +16,7 @@ import halide as hl
 
 from aoe import schedule as sch
 from aoe.kernels.family import KernelTarget, Pipeline, Support
-from aoe.kernels.halide.anchored import Anchored, AnchoredNest, anchored_pipeline
+from aoe.kernels.halide.anchored import Anchored, AnchoredNest, anchored_pipeline, feeding
 from aoe.kernels.halide.chain import (
     RESULT,
     Operands,
@@ -27,7 +27,6 @@ from aoe.kernels.halide.chain import (
 )
 from aoe.kernels.halide.iteration import Axis, axis_names, plan_iteration
 from aoe.kernels.halide.loops import moved_to
-from aoe.kernels.halide.prologue import feeding
 from aoe.kernels.halide.reductions import AxisReduction, Combine, OuterLoops, fold_steps, gathered
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (

@@ -13,7 +13,7 @@ from aoe.kernels.conv_nchwc.shape import (
     read_extents,
 )
 from aoe.kernels.family import Support
-from aoe.kernels.halide.prologue import feeding
+from aoe.kernels.halide.anchored import feeding
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.operators import BLOCKED_CONVOLUTION, OperatorKind, facts_of, op_key
 from aoe.workload import Operation, Precision, TensorSpec, Workload
