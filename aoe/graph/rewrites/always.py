@@ -28,6 +28,7 @@ from aoe.graph.rewrites.matching import (
     any_shape_of,
     attribute,
     find_pattern,
+    is_elementwise,
     is_op,
     maker,
     nodes_of,
@@ -37,7 +38,7 @@ from aoe.graph.rewrites.matching import (
     value_of,
 )
 from aoe.graph.rewrites.protocol import Finding, RewriteMatch, RewriteRule, RuleUse
-from aoe.operators import OPERATORS, OperatorKind, op_key
+from aoe.operators import op_key
 
 _X, _EPSILON = AnyTensor("x"), AnyNumber("epsilon")
 
@@ -574,7 +575,7 @@ def _chain(graph: ModelGraph, tokens: str) -> tuple[tuple[int, ...], int | None]
         others = [name for name in node.input if name and name not in known]
         if is_op(node, "MatMul") and node.input[0] in known and len(others) == 1:
             products.append(at)
-        elif _is_chained(graph, node, tokens) and all(_is_number(graph, one) for one in others):
+        elif _makes_tokens(graph, node, tokens) and all(_is_number(graph, one) for one in others):
             chain.add(at)
             known.add(node.output[0])
             waiting.update(graph.consumers.get(node.output[0], ()))
@@ -583,13 +584,9 @@ def _chain(graph: ModelGraph, tokens: str) -> tuple[tuple[int, ...], int | None]
     return tuple(sorted(chain)), products[0] if len(products) == 1 else None
 
 
-def _is_chained(graph: ModelGraph, node: onnx.NodeProto, tokens: str) -> bool:
-    """True for what computes every element of float32 tokens by itself."""
-    facts = OPERATORS.get(op_key(node))
-    is_known = facts is not None and facts.kind is OperatorKind.ELEMENTWISE
-    if not is_known or facts is None or facts.per_channel or len(node.output) != 1:
-        return False
-    return _tokens_shape(graph, node.output[0]) == _tokens_shape(graph, tokens)
+def _makes_tokens(graph: ModelGraph, node: onnx.NodeProto, tokens: str) -> bool:
+    is_as_large = _tokens_shape(graph, node.output[0]) == _tokens_shape(graph, tokens)
+    return is_elementwise(node) and is_as_large
 
 
 def _is_number(graph: ModelGraph, name: str) -> bool:
