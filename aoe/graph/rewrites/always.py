@@ -1,4 +1,4 @@
-"""Rules applied to every model before ONNX Runtime optimises it, which makes more of it then.
+"""Rules applied to every model, because ONNX Runtime then optimises more of it.
 
 They are exact to the letter of what they look for, since nobody compares results. What they make
 keeps the names of what it replaces: records, reports and regions lead back to the user's operators.
@@ -249,7 +249,7 @@ _QUOTIENT = OneOf(
 
 
 def find_roots(graph: ModelGraph) -> Iterator[Finding]:
-    """Yield squares and quotients of float32 normalisations that are in other parts than those.
+    """Yield squares and quotients that ONNX Runtime does not join to a float32 normalisation.
 
     Each is equal to what it becomes by itself.
     """

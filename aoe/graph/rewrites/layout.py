@@ -1,4 +1,4 @@
-"""Where data lies: Transposes, padding, and signals computed as images."""
+"""Layouts: Transposes, padding, and signals computed as images."""
 
 from __future__ import annotations
 

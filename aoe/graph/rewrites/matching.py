@@ -181,7 +181,7 @@ Pattern = AnyTensor | ThatNumber | AnyNumber | Applied | OneOf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """Where a pattern is.
+    """Nodes and tensors of a graph that a pattern matches.
 
     Attributes:
         names: Tensors by the name they have in the pattern.
