@@ -48,19 +48,27 @@ def rewritten(proto: onnx.ModelProto, *rules: RewriteRule) -> onnx.ModelProto:
 
     The model itself, if there is none.
     """
+    graph: ModelGraph | None = None
     for rule in rules:
         if not {node.op_type for node in proto.graph.node}.issuperset(rule.op_types):
-            continue  # spares most networks the inference of shapes
-        graph = ModelGraph(proto, partial(_known_tensors, proto), block=0)
-        for node in graph.nodes:  # exporters write constants as nodes
-            value = attributes_of(node).get("value") if is_op(node, "Constant") else None
-            if isinstance(value, onnx.TensorProto):
-                graph.initializers[node.output[0]] = value
+            continue
+        graph = _with_constants(proto) if graph is None else graph
         matches = [one for one in rule.findings(graph) if isinstance(one, RewriteMatch)]
         chosen = choose_apart(graph, matches)
         if chosen:  # ONNX Runtime leaves out what nobody needs
             proto = apply_edits(proto, [match.edit for match in chosen], tidy=rule is TOKENS_RULE)
+            graph = None
     return proto
+
+
+def _with_constants(proto: onnx.ModelProto) -> ModelGraph:
+    """Return a view of a model in which nodes that make constants are constants."""
+    graph = ModelGraph(proto, partial(_known_tensors, proto), block=0)
+    for node in graph.nodes:
+        value = attributes_of(node).get("value") if is_op(node, "Constant") else None
+        if isinstance(value, onnx.TensorProto):
+            graph.initializers[node.output[0]] = value
+    return graph
 
 
 def _known_tensors(proto: onnx.ModelProto) -> dict[str, TensorInfo]:
