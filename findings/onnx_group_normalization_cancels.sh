@@ -7,7 +7,7 @@
 # Seen with: onnx 1.23.2, onnxruntime 1.31.1 and 1.32.0, Python 3.11; 2026-11-28.
 # Matters: neither library is an oracle for kernels of this operator; replacing it by
 # InstanceNormalization, which keeps three digits here, changes results for the better.
-# Handled in: aoe/ort/spelling/groups.py (InstanceNormalization stands for it before tuning).
+# Handled in: aoe/graph/rewrites/always.py (InstanceNormalization stands for it before tuning).
 set -euo pipefail
 
 folder="$(mktemp -d)"

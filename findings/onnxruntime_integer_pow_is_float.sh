@@ -6,7 +6,7 @@
 # Seen with: onnxruntime 1.31.1 and 1.32.0, onnx 1.23.2, Python 3.11; 2026-11-28.
 # Matters: index and hash arithmetic inside a model; a rewrite of Pow into products changes
 # integers.
-# Handled in: not needed; the rewrites of aoe/graph/rewrites/arithmetic/powers.py take floats.
+# Handled in: not needed; the rewrites of aoe/graph/rewrites/arithmetic.py take floats.
 set -euo pipefail
 
 folder="$(mktemp -d)"
