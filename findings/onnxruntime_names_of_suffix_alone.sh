@@ -7,7 +7,7 @@
 # Seen with: onnxruntime 1.31.1 and 1.32.0, onnx 1.23.2, Python 3.11; 2026-11-28.
 # Matters: whoever takes the suffix off to compare two optimised models, or to find a node in a
 # bank by its tensors, makes an invalid model or one key for all of these.
-# Handled in: aoe/graph/canonical_form.py (`_NUMBERED`).
+# Handled in: aoe/ort/offline_optimization.py (`_NUMBERED`).
 set -euo pipefail
 
 folder="$(mktemp -d)"

@@ -1,1 +1,1 @@
-"""What would make a model faster, and whether it does: an action is tried before it is claimed."""
+"""Actions that may make a model faster, each tried before a gain is claimed."""

@@ -116,7 +116,7 @@ def find_low_performers(
     channels: Mapping[str, ConvChannels],
     recomputed: frozenset[str] = frozenset(),
 ) -> tuple[LowPerformer, ...]:
-    """Return the operators that lose time, those that lose most first.
+    """Return the operators that lose time, the largest loss first.
 
     Args:
         profile: Where the time of the model goes.
@@ -192,7 +192,7 @@ def find_channels(imported: onnx.ModelProto) -> dict[str, ConvChannels]:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What the figures of one operator say."""
+    """Causes in the figures of one operator."""
 
     operator: OperatorProfile
     profile: ProfiledModel

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 from aoe.advice.proposals import AdviceAction, Proposal, without_shapes
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.protos import refill
+from aoe.graph.protos import set_attribute
 from aoe.graph.rewrite import drop_unused_initializers
 from aoe.graph.rewrites.matching import UNARY, Array, attribute, is_op, nodes_of, value_of
 from aoe.target import Target
@@ -128,9 +128,7 @@ def _applied(
         )
         node.input[position] = own
     for index in groups:
-        node = model.graph.node[index]
-        kept = [item for item in node.attribute if item.name != "group"]
-        refill(node.attribute, [*kept, helper.make_attribute("group", width)])
+        set_attribute(model.graph.node[index], "group", width)
     drop_unused_initializers(model.graph)
     return model
 

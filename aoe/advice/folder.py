@@ -71,7 +71,7 @@ class ActionSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderAdvice:
-    """What was found about the models of a directory.
+    """Advice for the models of a directory.
 
     Attributes:
         folder: The directory.

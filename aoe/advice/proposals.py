@@ -71,7 +71,7 @@ def without_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def model_of(graph: onnx.GraphProto, proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model of a graph whose operators are those of another model."""
+    """Return a model of a graph with the operator sets and functions of another model."""
     return onnx.ModelProto(
         ir_version=proto.ir_version,
         opset_import=proto.opset_import,
@@ -255,7 +255,7 @@ def _without_weights(graph: ModelGraph) -> onnx.ModelProto:
 
 
 def _with_weights(light: onnx.ModelProto, graph: ModelGraph) -> onnx.ModelProto:
-    """Return a model whose inputs are those of `graph`, the others constants again."""
+    """Return a model with the inputs of `graph`; the others are constants again."""
     large = {t.name: t for t in graph.proto.graph.initializer if _is_large(t)}
     model = without_shapes(light)
     kept = [value for value in light.graph.input if value.name not in large]

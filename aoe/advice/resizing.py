@@ -105,7 +105,7 @@ def _rounded(graph: ModelGraph, x: str, value: Array, position: int) -> Array | 
 
 
 def _aligned(graph: ModelGraph, node: onnx.NodeProto) -> tuple[_Extents, _Extents] | None:
-    """Return the extents of a Resize and those of integer ratios, None if it has them or cannot."""
+    """Return the extents of a Resize and extents of integer ratios; None if there are none."""
     before = shape_of(graph, node.input[0])
     after = _sizes(graph, node, before) if before is not None else None
     if before is None or after is None:

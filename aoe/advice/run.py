@@ -49,7 +49,7 @@ ProfileOf = Callable[[ProfileSubject, ProfileSettings, Path, Callable[[str], Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAdvice:
-    """What was found about a model.
+    """Advice for a model.
 
     Attributes:
         profile: Where its time goes.
@@ -131,7 +131,7 @@ def advise_file(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """Which actions are tried: how many, and of which names."""
+    """Actions to try: how many, and of which names."""
 
     most: int
     names: frozenset[str]

@@ -75,7 +75,7 @@ of a U-Net, 1.005 at least in two processes, 0.93 in six others."""
 
 
 class TrialVerdict(StrEnum):
-    """What trying an action has shown."""
+    """Result of trying an action."""
 
     GAIN = "gain"
     NO_GAIN = "no-gain"
@@ -89,7 +89,7 @@ class TrialVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedAction:
-    """An action, and what came of it.
+    """An action and the result of trying it.
 
     Attributes:
         action: Its name.

@@ -329,7 +329,7 @@ class _Extraction:
 
 
 def result_of(graph: ModelGraph, node: onnx.NodeProto) -> str:
-    """Return the result of a node that is read, of those a kernel may make; else the first."""
+    """Return the first result of a node that is read and that a kernel may make; else its first."""
     facts = OPERATORS.get(op_key(node))
     made = node.output[: facts.results] if facts else node.output[:1]
     return str(next((name for name in made if graph.is_read(name)), node.output[0]))

@@ -20,7 +20,7 @@ from aoe.operators.products import PLAIN_CONVOLUTIONS
 
 
 class FusionRole(StrEnum):
-    """What an operator is in a class of fusions."""
+    """Role of an operator in a class of fusions."""
 
     CONVOLUTION = "convolution"
     ELEMENTWISE = "element-wise"
@@ -107,7 +107,7 @@ def role_of(node: onnx.NodeProto) -> FusionRole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionRuling:
-    """What the classes say of some nodes.
+    """Answer of the classes for some nodes.
 
     Attributes:
         fusion_class: Name of the class that was asked, empty for a node by itself.

@@ -1,4 +1,4 @@
-"""How regions grow: which nodes join the one that makes the result.
+"""Growth of regions: nodes that join the one that makes the result.
 
 A region grows backwards from the node that makes its result. A node joins when every reader of
 its result already belongs to the region, so nothing else needs it and the region is convex.

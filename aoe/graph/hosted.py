@@ -27,7 +27,7 @@ _LEAST_DISTANCE = np.finfo(np.float32).smallest_normal
 
 
 def levels_in_columns(matrix: Array, most: int) -> tuple[Array, Array]:
-    """Return levels (depth, columns) int8 and the distance of those of each column, float32.
+    """Return levels (depth, columns) int8 and the distance between levels per column, float32.
 
     Args:
         matrix: (depth, columns) float32.
@@ -81,7 +81,7 @@ _LEVELS, _NARROW_LEVELS = 127, 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOperators:
-    """What takes the place of a product and its chain.
+    """Nodes and constants that take the place of a product and its chain.
 
     Attributes:
         nodes: In topological order.
@@ -170,7 +170,7 @@ def _bias_of(product: MatrixProduct) -> Operation | None:
 def _product_node(
     product: MatrixProduct, algorithm: str, matrix: Array, bias: Operation | None
 ) -> tuple[onnx.NodeProto, list[onnx.TensorProto]]:
-    """Return the product, and its quantised weights; references are those of the workload."""
+    """Return the product and its quantised weights, under the references of the workload."""
     left = f"x{product.left}"
     output, added = product.product, []
     if bias is not None:

@@ -155,7 +155,7 @@ def _size(info: TensorInfo) -> int:
 
 
 def names_read(node: onnx.NodeProto) -> list[str]:
-    """Return every outer name a node reads, those inside its subgraphs included."""
+    """Return every outer name that a node or one inside its subgraphs reads."""
     names = [name for name in node.input if name]
     for graph in subgraphs(node):
         own = own_names(graph)

@@ -191,7 +191,7 @@ def _is_open(spec: TensorSpec, shape: OpenShape | None, lead: OpenShape) -> bool
 
 
 def _stripped(spec: TensorSpec, inner: int) -> TensorSpec:
-    """Return a closed tensor without leading extents of 1 beyond those of one row."""
+    """Return a closed tensor without the leading extents of 1 that one row does not have."""
     shape = spec.shape
     while len(shape) > inner + 1 and shape[0] == 1:
         shape = shape[1:]

@@ -25,7 +25,7 @@ _SUM_INPUT = 3
 
 
 class Origins:
-    """What became of the nodes of an imported model.
+    """Imported nodes that each node of an optimised model was made from.
 
     Args:
         imported: The model before it was optimised.
@@ -80,7 +80,7 @@ class Origins:
     def _claims_by_name(
         self, node: onnx.NodeProto, owner: Mapping[int, str], constant: set[str]
     ) -> Iterator[onnx.NodeProto]:
-        """Yield the nodes that a node's name stands for: itself, and those put behind it.
+        """Yield the nodes that a node's name stands for: itself, and nodes put behind it.
 
         ONNX Runtime names a blocked convolution after the result of the convolution, a matrix
         product with a bias after the product, also when they make the result of the last node.

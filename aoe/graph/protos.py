@@ -49,6 +49,14 @@ def rename_tensors(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
     node.output[:] = [names.get(name, name) for name in node.output]
 
 
+def set_attribute(node: onnx.NodeProto, name: str, value: Any) -> None:
+    """Give a node an attribute, in place of one of this name; None takes it away."""
+    kept = [attribute for attribute in node.attribute if attribute.name != name]
+    refill(node.attribute, kept)
+    if value is not None:
+        node.attribute.append(helper.make_attribute(name, value))
+
+
 def free_name(wanted: str, *taken: Container[str]) -> str:
     """Return `wanted`, with the first free number from 2 behind it if it is taken."""
     name, number = wanted, 1

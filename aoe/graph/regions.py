@@ -151,7 +151,7 @@ def _cut(
     *,
     fuse_products: bool,
 ) -> Partition:
-    """Return the regions of some nodes, those that end last grown first."""
+    """Return the regions of some nodes; the region that ends last is grown first."""
     regions: list[Region] = []
     refusals: list[Refusal] = []
     growth.among(nodes)

@@ -158,7 +158,7 @@ def live_nodes(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list[
 
 
 def _domains(nodes: Iterable[onnx.NodeProto]) -> set[str]:
-    """Return the domains of nodes and of those inside their subgraphs."""
+    """Return the domains of nodes and of the nodes inside their subgraphs."""
     found = set()
     for node in nodes:
         found.add(node.domain)

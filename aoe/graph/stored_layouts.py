@@ -1,4 +1,4 @@
-"""What Transposes and Reshapes around a region move, read and written where it lies.
+"""Tensors that Transposes and Reshapes around a region move, read and written in place.
 
 A kernel for open extents has the strides of its tensors at run time. So it reads the heads of
 `(batch, length, heads * size)` as `(batch, heads, length, size)`, and writes its result so: what
@@ -20,7 +20,7 @@ from aoe.operators import op_key
 
 @dataclass(frozen=True, slots=True)
 class StoredDimension:
-    """Where a dimension of a tensor lies in the tensor that is stored.
+    """Position of a dimension of a tensor in the tensor that is stored.
 
     Attributes:
         source: Dimension of the stored tensor it is, or is a part of.

@@ -31,7 +31,7 @@ _CHUNK_BYTES = 1 << 22
 
 
 class DataPlace(NamedTuple):
-    """Where the data of a tensor lies: bytes `offset` to `offset + length` of a file."""
+    """Bytes `offset` to `offset + length` of a file, which hold the data of a tensor."""
 
     file: Path
     offset: int
@@ -68,7 +68,7 @@ def bytes_of(tensor: TensorProto) -> int:
 
 
 def array_of(tensor: TensorProto) -> np.ndarray[Any, Any]:
-    """Return the values of a tensor; those that lie outside are mapped, not read."""
+    """Return the values of a tensor; values outside of the model are mapped, not read."""
     place = place_of(tensor)
     if place is None:
         return numpy_helper.to_array(tensor)

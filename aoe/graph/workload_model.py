@@ -182,7 +182,7 @@ def _specials(workload: Workload) -> tuple[tuple[float, ...], bool]:
 def _values(
     workload: Workload, seed: int, *, constant: bool, most_drawn: int = _MOST_DRAWN
 ) -> dict[str, Array]:
-    """Return values of the inputs that are constant, or of those that are not."""
+    """Return values of the inputs: of the constant ones, or of all others."""
     positive = _read_as(workload, lambda facts: facts.positive)
     nonzero = _read_as(workload, lambda facts: facts.nonzero)
     scales, indexed = _scales(workload), indexed_extents(workload)

@@ -1,4 +1,4 @@
-"""How many channels one block of ONNX Runtime's NCHWc layout holds."""
+"""Channels in one block of ONNX Runtime's NCHWc layout."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class FreedModel:
 
     @property
     def doubt(self) -> str:
-        """What is to be said about it, or the empty string."""
+        """Warning for the user; the empty string if there is none."""
         if not self.nodes:
             return ""
         names = ", ".join(name or "an If without a name" for name in self.nodes)
@@ -68,7 +68,7 @@ def has_branches(proto: onnx.ModelProto) -> bool:
 
 
 def _branches(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, onnx.GraphProto]]:
-    """Yield the branches of every If, those in branches and bodies behind the one they are in."""
+    """Yield the branches of every If; inner branches come behind the graph they are in."""
     for node in graph.node:
         for inner in subgraphs(node):
             if node.op_type == "If":

@@ -1,4 +1,4 @@
-"""What the rest of a model does to the caches before an operator runs.
+"""Caches as the rest of a model leaves them before an operator runs.
 
 Measured alone, again and again, an operator finds its weights in the caches, and a kernel that
 reads four times the weights looks as fast as one that does not; in the model they come from
@@ -96,7 +96,7 @@ class ColdCache:
 
 
 class CacheBallast:
-    """What the rest of a model sends through the caches before a part of it runs.
+    """Data that passes through the caches before a part runs, in place of the rest of a model.
 
     Attributes:
         calls_max: Most calls of a sample, as `pass_through` is due before each of them.

@@ -49,7 +49,7 @@ def try_operators(libraries: Sequence[Path]) -> None:
 def options_with_operators(
     given: ort.SessionOptions | None, libraries: Sequence[Path]
 ) -> ort.SessionOptions | None:
-    """Return options that know the operators of libraries: those given, new ones if need be.
+    """Return session options, the given or new ones, that know the operators of libraries.
 
     Raises:
         OptionError: as `register_operators`.

@@ -1,4 +1,4 @@
-"""Tensors with forbidden pages around them: who reads or writes outside of one dies of it.
+"""Tensors with forbidden pages around them: an access outside of one ends the process.
 
 A kernel that writes too far spoils something of the worker's: an input of the next candidate, what
 it is compared with, a list of free memory. The run would go on with that. So candidates are checked
@@ -74,7 +74,7 @@ class GuardedTensor:
 
 
 class GuardedRuns:
-    """What candidates of one workload are checked on.
+    """Inputs and results that candidates of one workload are checked on.
 
     Attributes:
         feeds: The inputs as candidates see them, by name; nobody may write to them.

@@ -1,4 +1,4 @@
-"""What a model is run on: arrays the user gives in files, else made-up ones."""
+"""Inputs a model is run on: arrays the user gives in files, else made-up ones."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class InputSet:
                 self._check(spec, files[spec.name], files[spec.name].load())
 
     def load(self, specs: Sequence[InputSpec], seed: int) -> dict[str, Array]:
-        """Return an array for each input of a model; `seed` is of those that are made up.
+        """Return an array for each input of a model; `seed` is of the made-up ones.
 
         Raises:
             OptionError: an input is unknown or missing, or an array does not fit.
@@ -111,7 +111,7 @@ class InputSet:
         return feed
 
     def files_of(self, names: Sequence[str]) -> dict[str, ArrayFile]:
-        """Return the files by the input they are for; those for none keep the name they have."""
+        """Return the files by the input they are for; a file for no input keeps its name."""
         found = {_named(name, names) or name: file for name, file in self.files.items()}
         free = [name for name in names if name not in found]
         beyond = [str(file) for file in self.positional[len(free) :]]

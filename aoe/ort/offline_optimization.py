@@ -232,7 +232,7 @@ def _name_tensors(
 
 
 def _name_nodes(graph: onnx.GraphProto, given: set[str]) -> None:
-    """Name the nodes of the main graph, those the original named first, then those inside it."""
+    """Name nodes: of the main graph the ones the original named first, then all others."""
     main, names = len(graph.node), _Names(set())
     others = []
     for at, node in enumerate(_all_nodes(graph)):
@@ -260,7 +260,7 @@ def _all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes of a graph, then those of the graphs inside it."""
+    """Yield the nodes of a graph, then the nodes of the graphs inside it."""
     for found in _all_graphs(graph):
         yield from found.node
 

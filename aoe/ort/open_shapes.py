@@ -29,7 +29,7 @@ from aoe.graph.extents import (
     value_at_ones,
 )
 from aoe.graph.model_graph import TensorInfo, attributes_of
-from aoe.graph.protos import refill
+from aoe.graph.protos import refill, set_attribute
 from aoe.graph.rewrite import drop_unused_initializers, live_nodes
 from aoe.graph.rewrites.open_extents import compute_signals_as_images, sink_transposes
 from aoe.graph.rewrites.preparation import prepared
@@ -201,7 +201,7 @@ def _make_constant(proto: onnx.ModelProto, shapes: Shapes) -> int:
             tensor = numpy_helper.from_array(np.array(said, dtype=np.int64), name)
             proto.graph.initializer.append(tensor)
             node.input[1] = name
-            _drop_attribute(node, "allowzero")
+            set_attribute(node, "allowzero", None)
             count += 1
     return count
 
@@ -304,13 +304,9 @@ def _unfold_products(proto: onnx.ModelProto, shapes: Shapes) -> int:
         if given and made == (*given[:-1], columns) and given[-1] == width:
             node.op_type = "MatMul"
             refill(node.input, [fold.input[0], product.input[1]])
-            _drop_attribute(node, "allowzero")
+            set_attribute(node, "allowzero", None)
             count += 1
     return count
-
-
-def _drop_attribute(node: onnx.NodeProto, name: str) -> None:
-    refill(node.attribute, [one for one in node.attribute if one.name != name])
 
 
 def constant_shape(given: OpenShape | None, made: OpenShape | None) -> list[int] | None:

@@ -202,7 +202,7 @@ def _marked_file(model: Model) -> Optimizations:
 
 
 def broken_at(proto: onnx.ModelProto, opens: Callable[[onnx.ModelProto], bool]) -> str:
-    """Return the first operator with which a model breaks, and those it reads.
+    """Return the first operator with which a model breaks, and the operators it reads.
 
     Args:
         proto: A model that does not open, nodes in topological order.
@@ -246,7 +246,7 @@ def _find(opens: Callable[[Optimizations], bool]) -> Optimizations:
 
 
 def fewest(items: Sequence[T], suffice: Callable[[tuple[T, ...]], bool]) -> tuple[T, ...]:
-    """Return items none of which can be spared: ever smaller groups are, those at the end first.
+    """Return items none of which can be spared; ever smaller groups are tried, the last first.
 
     Args:
         items: They suffice.

@@ -41,7 +41,7 @@ class NodeRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelProfile:
-    """Where the time of a model goes.
+    """Time of a model by node.
 
     Attributes:
         node_us: Median time of each node in microseconds, by node name.

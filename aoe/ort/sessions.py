@@ -285,7 +285,7 @@ def numpy_type(name: str) -> np.dtype[Any] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSpec:
-    """What an input of a model takes.
+    """Name, type and shape an input of a model takes.
 
     Attributes:
         name: Of the input.

@@ -1,4 +1,4 @@
-"""Rules applied to every model before ONNX Runtime optimises it, which makes more of it then.
+"""Rules applied to every model, because ONNX Runtime then optimises more of it.
 
 They are exact to the letter of what they look for, since nobody compares results. What they make
 keeps the names of what it replaces: records, reports and regions lead back to the user's operators.
@@ -28,6 +28,7 @@ from aoe.graph.rewrites.matching import (
     any_shape_of,
     attribute,
     find_pattern,
+    is_elementwise,
     is_op,
     maker,
     nodes_of,
@@ -37,7 +38,7 @@ from aoe.graph.rewrites.matching import (
     value_of,
 )
 from aoe.graph.rewrites.protocol import Finding, RewriteMatch, RewriteRule, RuleUse
-from aoe.operators import OPERATORS, OperatorKind, op_key
+from aoe.operators import op_key
 
 _X, _EPSILON = AnyTensor("x"), AnyNumber("epsilon")
 
@@ -47,19 +48,27 @@ def rewritten(proto: onnx.ModelProto, *rules: RewriteRule) -> onnx.ModelProto:
 
     The model itself, if there is none.
     """
+    graph: ModelGraph | None = None
     for rule in rules:
         if not {node.op_type for node in proto.graph.node}.issuperset(rule.op_types):
-            continue  # spares most networks the inference of shapes
-        graph = ModelGraph(proto, partial(_known_tensors, proto), block=0)
-        for node in graph.nodes:  # exporters write constants as nodes
-            value = attributes_of(node).get("value") if is_op(node, "Constant") else None
-            if isinstance(value, onnx.TensorProto):
-                graph.initializers[node.output[0]] = value
+            continue
+        graph = _with_constants(proto) if graph is None else graph
         matches = [one for one in rule.findings(graph) if isinstance(one, RewriteMatch)]
         chosen = choose_apart(graph, matches)
         if chosen:  # ONNX Runtime leaves out what nobody needs
             proto = apply_edits(proto, [match.edit for match in chosen], tidy=rule is TOKENS_RULE)
+            graph = None
     return proto
+
+
+def _with_constants(proto: onnx.ModelProto) -> ModelGraph:
+    """Return a view of a model in which nodes that make constants are constants."""
+    graph = ModelGraph(proto, partial(_known_tensors, proto), block=0)
+    for node in graph.nodes:
+        value = attributes_of(node).get("value") if is_op(node, "Constant") else None
+        if isinstance(value, onnx.TensorProto):
+            graph.initializers[node.output[0]] = value
+    return graph
 
 
 def _known_tensors(proto: onnx.ModelProto) -> dict[str, TensorInfo]:
@@ -248,7 +257,7 @@ _QUOTIENT = OneOf(
 
 
 def find_roots(graph: ModelGraph) -> Iterator[Finding]:
-    """Yield squares and quotients of float32 normalisations that are in other parts than those.
+    """Yield squares and quotients that ONNX Runtime does not join to a float32 normalisation.
 
     Each is equal to what it becomes by itself.
     """
@@ -574,7 +583,7 @@ def _chain(graph: ModelGraph, tokens: str) -> tuple[tuple[int, ...], int | None]
         others = [name for name in node.input if name and name not in known]
         if is_op(node, "MatMul") and node.input[0] in known and len(others) == 1:
             products.append(at)
-        elif _is_chained(graph, node, tokens) and all(_is_number(graph, one) for one in others):
+        elif _makes_tokens(graph, node, tokens) and all(_is_number(graph, one) for one in others):
             chain.add(at)
             known.add(node.output[0])
             waiting.update(graph.consumers.get(node.output[0], ()))
@@ -583,13 +592,9 @@ def _chain(graph: ModelGraph, tokens: str) -> tuple[tuple[int, ...], int | None]
     return tuple(sorted(chain)), products[0] if len(products) == 1 else None
 
 
-def _is_chained(graph: ModelGraph, node: onnx.NodeProto, tokens: str) -> bool:
-    """True for what computes every element of float32 tokens by itself."""
-    facts = OPERATORS.get(op_key(node))
-    is_known = facts is not None and facts.kind is OperatorKind.ELEMENTWISE
-    if not is_known or facts is None or facts.per_channel or len(node.output) != 1:
-        return False
-    return _tokens_shape(graph, node.output[0]) == _tokens_shape(graph, tokens)
+def _makes_tokens(graph: ModelGraph, node: onnx.NodeProto, tokens: str) -> bool:
+    is_as_large = _tokens_shape(graph, node.output[0]) == _tokens_shape(graph, tokens)
+    return is_elementwise(node) and is_as_large
 
 
 def _is_number(graph: ModelGraph, name: str) -> bool:

@@ -180,7 +180,7 @@ _FORM = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_
 def _enlarged(
     graph: ModelGraph,
 ) -> Iterator[tuple[int, onnx.NodeProto, Shape | str]]:
-    """Yield enlargements to the nearest with their factors, or why those are no whole numbers."""
+    """Yield enlargements to the nearest with their factors, or why no factors are whole numbers."""
     for index, node in nodes_of(graph, "Resize"):
         before, after = shape_of(graph, node.input[0]), shape_of(graph, node.output[0])
         if attribute(node, "mode", "nearest") != "nearest" or before is None or after is None:

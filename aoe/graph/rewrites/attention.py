@@ -112,7 +112,7 @@ def _around(graph: ModelGraph, softmax: int, last: int, shape: Shape) -> Spelled
 
 
 def _product_and_mask(graph: ModelGraph, node: onnx.NodeProto) -> tuple[str, str]:
-    """Return which input of an Add is the product, and the other one; empty if none is."""
+    """Return the input of an Add that is a product, and the other one; empty if none is."""
     for name, other in (node.input, reversed(node.input)):
         found, _ = _unscaled(graph, name, [])
         if is_op(maker(graph, found), "MatMul"):

@@ -441,7 +441,7 @@ def find_shuffles(graph: ModelGraph) -> Iterator[Finding]:
 def _order(
     graph: ModelGraph, source: str, apart: str, result: str, transpose: onnx.NodeProto
 ) -> Array | None:
-    """Return which channel of the source each channel of the result is."""
+    """Return the channel of the source for each channel of the result."""
     shapes = [shape_of(graph, name) for name in (source, apart, result)]
     if shapes[0] is None or shapes[1] is None or shapes[0] != shapes[2]:
         return None

@@ -54,7 +54,7 @@ class KnownConv:
         bias: Array | None,
         output: str = "",
     ) -> str:
-        """Add a Conv with the same attributes, but the groups if those no longer fit."""
+        """Add a Conv with the same attributes and other weights."""
         inputs = [source, rewriting.constant(weight.astype(np.float32), "weight")]
         if bias is not None:
             inputs.append(rewriting.constant(bias.astype(np.float32), "bias"))
@@ -143,7 +143,7 @@ def find_behind(graph: ModelGraph) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Walk:
-    """What lies between a batch normalisation and the convolutions that feed it."""
+    """Nodes between a batch normalisation and the convolutions that feed it."""
 
     graph: ModelGraph
     nodes: list[int]

@@ -217,7 +217,7 @@ def apply_edits(
 
 
 def choose_apart(graph: ModelGraph, matches: Iterable[RewriteMatch]) -> list[RewriteMatch]:
-    """Return the matches that may be applied together with all earlier ones of those returned.
+    """Return matches that may be applied together; of two that may not, the first.
 
     They share no node, and none reads what another one takes away.
     """
@@ -247,7 +247,7 @@ def _gone(graph: ModelGraph, edit: Edit) -> set[str]:
 
 
 def _edited(nodes: list[onnx.NodeProto], edits: Sequence[Edit]) -> list[onnx.NodeProto]:
-    """Return the nodes, those added where the last one they replace was."""
+    """Return the nodes; added ones stand where the last node they replace was."""
     gone = {index for edit in edits for index in edit.removed}
     added: dict[int, list[onnx.NodeProto]] = {}
     for edit in edits:
@@ -274,7 +274,7 @@ def _resolved(aliases: Mapping[str, str]) -> dict[str, str]:
 
 
 def rename_reads(node: onnx.NodeProto, aliases: Mapping[str, str]) -> None:
-    """Let a node, and those in its graphs, read other tensors, in place."""
+    """Let a node, and the nodes in its graphs, read other tensors, in place."""
     node.input[:] = [aliases.get(name, name) for name in node.input]
     for graph in subgraphs(node):
         own = own_names(graph)

@@ -1,4 +1,4 @@
-"""Where data lies: Transposes, padding, and signals computed as images."""
+"""Layouts: Transposes, padding, and signals computed as images."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from aoe.graph.model_graph import ModelGraph, attributes_of, subgraphs
-from aoe.graph.protos import copied, refill
+from aoe.graph.protos import copied, set_attribute
 from aoe.graph.rewrites.editing import Rewriting, refuse
 from aoe.graph.rewrites.matching import (
     UNARY,
@@ -201,8 +200,8 @@ def find_zeros(graph: ModelGraph) -> Iterator[Finding]:
             own = attribute(conv, "pads", (0,) * (len(before) - 2) * 2)
             total = [one + other for one, other in zip(own, before[2:] + behind[2:], strict=True)]
             wide = copied(conv)
-            kept = [item for item in conv.attribute if item.name not in ("pads", "auto_pad")]
-            refill(wide.attribute, [*kept, helper.make_attribute("pads", total)])
+            set_attribute(wide, "auto_pad", None)
+            set_attribute(wide, "pads", total)
             rewriting = Rewriting(graph, _INTO_WINDOW, [index, reader])
             rewriting.copy(wide, [node.input[0], *conv.input[1:]], conv.output[0])
             yield rewriting.finish()
@@ -363,7 +362,7 @@ class _Lifting:
         if is_op(node, *_WINDOWED, *_POOLS):
             self._widen_window(wide)
         if is_op(node, "Concat") and attribute(node, "axis", 0) == 2:
-            _set(wide, "axis", 3)
+            set_attribute(wide, "axis", 3)
         inputs = [self._read(node, at) for at in range(len(node.input))]
         made = self._rewriting.copy(wide, inputs)
         name = node.output[0]
@@ -396,10 +395,10 @@ class _Lifting:
         given = attributes_of(wide)
         for name, neutral in _PER_AXIS.items():
             if name in given:
-                _set(wide, name, [neutral, *given[name]])
+                set_attribute(wide, name, [neutral, *given[name]])
         if "pads" in given:
             before, behind = given["pads"]
-            _set(wide, "pads", [0, before, 0, behind])
+            set_attribute(wide, "pads", [0, before, 0, behind])
 
 
 def _is_parameter(node: onnx.NodeProto, at: int) -> bool:
@@ -409,11 +408,6 @@ def _is_parameter(node: onnx.NodeProto, at: int) -> bool:
     """
     is_bias = at == 2 and is_op(node, *_WINDOWED)
     return is_bias or is_op(node, *_PER_CHANNEL, "Clip")
-
-
-def _set(node: onnx.NodeProto, name: str, value: int | list[int]) -> None:
-    kept = [attribute for attribute in node.attribute if attribute.name != name]
-    refill(node.attribute, [*kept, helper.make_attribute(name, value)])
 
 
 LIFT_RULE = RewriteRule(

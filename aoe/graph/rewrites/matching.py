@@ -12,6 +12,7 @@ import onnx
 
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.weights import array_of
+from aoe.operators import OPERATORS, OperatorKind, op_key
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -29,6 +30,13 @@ UNARY = frozenset(
 def is_op(node: onnx.NodeProto | None, *op_types: str) -> bool:
     """Return True for a node of ONNX's own domain with one of the types."""
     return node is not None and node.domain in STANDARD and node.op_type in op_types
+
+
+def is_elementwise(node: onnx.NodeProto) -> bool:
+    """Return True for a node that computes each element by itself, whatever its channel."""
+    facts = OPERATORS.get(op_key(node))
+    is_known = facts is not None and facts.kind is OperatorKind.ELEMENTWISE
+    return is_known and facts is not None and not facts.per_channel and len(node.output) == 1
 
 
 def nodes_of(graph: ModelGraph, *op_types: str) -> Iterator[tuple[int, onnx.NodeProto]]:
@@ -173,7 +181,7 @@ Pattern = AnyTensor | ThatNumber | AnyNumber | Applied | OneOf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """Where a pattern is.
+    """Nodes and tensors of a graph that a pattern matches.
 
     Attributes:
         names: Tensors by the name they have in the pattern.

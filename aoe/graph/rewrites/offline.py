@@ -1,4 +1,4 @@
-"""What an offline optimiser for transformers makes of a graph, as one rule.
+"""One rule: edits an offline optimiser for transformers makes.
 
 The optimiser is a foreign program that knows how exporters write many kinds of transformers. It
 sees one subgraph, and each region it has changed becomes a match of its own. It may be wrong about
@@ -212,7 +212,7 @@ def _unfit(graph: ModelGraph, nodes_max: int) -> str:
 
 
 def _with_normalized_results(graph: ModelGraph) -> tuple[onnx.ModelProto, set[str]]:
-    """Return a copy that normalises its results, and what those tensors are called.
+    """Return a copy that normalises its results, and the names of the normalised tensors.
 
     The optimiser looks for attention from the normalisation behind it, where a subgraph has ended.
     """

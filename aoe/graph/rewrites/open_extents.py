@@ -11,8 +11,9 @@ from onnx import helper, numpy_helper
 
 from aoe.graph.extents import OpenShape
 from aoe.graph.model_graph import attributes_of, names_read
-from aoe.graph.protos import copied, refill, rename_tensors
-from aoe.operators import OPERATORS, OperatorKind, op_key
+from aoe.graph.protos import copied, refill, rename_tensors, set_attribute
+from aoe.graph.rewrites.matching import is_elementwise
+from aoe.operators import op_key
 from aoe.operators.extents import Extent
 
 # ---- Rotary embeddings of heads, computed in front of the Transpose of heads and length ----
@@ -310,9 +311,8 @@ class _Signals:
         if node.op_type == "Split" and _is_swap(makers[0]):
             if attributes_of(node).get("axis", 0) not in (1, -2):
                 return []
-            kept = [one for one in node.attribute if one.name != "axis"]
-            refill(inner.attribute, [*kept, helper.make_attribute("axis", 2)])
-        elif not _is_chained(node) or not all(map(self._is_single, others)):
+            set_attribute(inner, "axis", 2)
+        elif not is_elementwise(node) or not all(map(self._is_single, others)):
             return []
         return [inner, *self._views_like(makers[0], inner.output, node.output)]
 
@@ -373,10 +373,3 @@ def _is_swap(node: onnx.NodeProto) -> bool:
     """True for a Transpose of channels and length."""
     is_transpose = op_key(node) == ("", "Transpose")
     return is_transpose and attributes_of(node).get("perm") == _SWAP
-
-
-def _is_chained(node: onnx.NodeProto) -> bool:
-    """True for what computes each element by itself."""
-    facts = OPERATORS.get(op_key(node))
-    is_known = facts is not None and facts.kind is OperatorKind.ELEMENTWISE
-    return is_known and facts is not None and not facts.per_channel and len(node.output) == 1

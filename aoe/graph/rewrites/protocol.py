@@ -1,4 +1,4 @@
-"""What a rewrite rule is: it finds nodes, and says which nodes compute the same."""
+"""Rewrite rules as values: a rule finds nodes and says which nodes take their place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aoe.graph.model_graph import ModelGraph
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """What takes the place of nodes of the imported model.
+    """Nodes and constants that take the place of nodes of the imported model.
 
     Attributes:
         removed: Indices into `graph.nodes`.

@@ -18,7 +18,7 @@ _PLAIN = (bool, int, float, str)
 
 
 def adjacency_of(graph: ModelGraph, region: Region) -> str:
-    """Return a digest of the nodes a place reads from and of those that read it.
+    """Return a digest of the nodes a region reads from and of the nodes that read it.
 
     A node is its operator, its attributes and its shapes: one with another kernel size is another.
     """
@@ -27,7 +27,7 @@ def adjacency_of(graph: ModelGraph, region: Region) -> str:
 
 
 def adjacency_of_segment(graph: ModelGraph, segment: Segment) -> str:
-    """Return a digest of the nodes a subgraph reads from and of those that read its results.
+    """Return a digest of the nodes a subgraph reads from and of the nodes that read its results.
 
     Args:
         graph: The whole it was cut out of.

@@ -1,4 +1,4 @@
-"""What makes two subgraphs one: their operators, attributes, shapes, types and edges, no names.
+"""Identity of subgraphs: operators, attributes, shapes, types and edges, but no names.
 
 Values of weights do not count, for they do not decide how fast a subgraph is. Values that say what
 is computed do: shapes, axes, pads, and scalars. `docs/formats.md` has the text that is hashed.

@@ -1,4 +1,4 @@
-"""Where a model is cut into subgraphs.
+"""Cuts of a model into subgraphs.
 
 Nodes of a model stand in topological order, so a run of neighbours is convex: nothing that leaves
 it comes back. Runs end, in this order of preference,
@@ -74,7 +74,7 @@ class _Places:
         is_open: Callable[[range, int], bool],
         is_enough: Callable[[range, int], bool],
     ) -> list[range]:
-        """Return a run cut at every place that is open, once there is enough in front of it."""
+        """Return a run of nodes cut at every open position with enough nodes in front."""
         runs, start = [], run.start
         for end in range(run.start + 1, run.stop):
             part = range(start, end)

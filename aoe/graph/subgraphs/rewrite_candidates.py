@@ -1,4 +1,4 @@
-"""Another form of a subgraph: what a strategy makes of it."""
+"""Rewritten subgraphs: a strategy's list of rules, applied."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLAIN_TOLERANCE = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundRewrites:
-    """What the rules find in a subgraph.
+    """Matches and refusals of the rules in a subgraph.
 
     Attributes:
         matches: By rule, in the order of the table, and place.

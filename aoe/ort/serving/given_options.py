@@ -1,4 +1,4 @@
-"""What a program gives with `SessionOptions`: for tuned models too, or a reason against them."""
+"""`SessionOptions` of a program: kept for tuned models, or a reason against tuned models."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ class SwappingSession(ort.InferenceSession):  # type: ignore[misc]
         return session
 
     def _takes(self, form: CallForm) -> bool:
-        """True if the extents of a call are those the model declares."""
+        """True if a call has the extents the model declares."""
         shapes = {name: shape for name, _, shape in form}
         return all(spec.name in shapes and spec.takes(shapes[spec.name]) for spec in self._inputs)
 

@@ -10,7 +10,10 @@ from support.contracts.networks import shipped_network
 from support.contracts.rewrites import assert_equal, feed_of, matches_of, run_model, view
 from support.contracts.small_models import SmallModel
 
+from aoe.graph.rewrites.always import ALWAYS, EXTENTS_RULE, TOKENS_RULE
 from aoe.graph.rewrites.editing import apply_edits, choose_apart
+from aoe.graph.rewrites.inexact import INEXACT
+from aoe.graph.rewrites.protocol import RuleUse
 from aoe.graph.rewrites.registry import RULES
 
 SIZE = 6
@@ -148,3 +151,11 @@ def test_networks_keep_their_results(name: str) -> None:
     feed = feed_of(model)
     expected = run_model(model, feed, optimize=True)
     assert_equal(expected, run_model(changed, feed, optimize=True), TOLERANCE, str(sorted(applied)))
+
+
+def test_rules_are_flagged_by_when_they_are_applied_and_named_once() -> None:
+    assert {rule.use for rule in RULES.values()} == {RuleUse.MEASURED}
+    assert {rule.use for rule in (*ALWAYS, EXTENTS_RULE, TOKENS_RULE)} == {RuleUse.ALWAYS}
+    assert {rule.use for rule in INEXACT} == {RuleUse.INEXACT}
+    names = [*RULES, *(rule.name for rule in (*ALWAYS, EXTENTS_RULE, TOKENS_RULE, *INEXACT))]
+    assert len(set(names)) == len(names)
