@@ -1,4 +1,4 @@
-"""What becomes of a task, whatever kind it is of."""
+"""A task with its outcome, whatever kind it is of."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def _both_figures(
     times: tuple[ModelProfile, ModelProfile],
     rates: MachineRates | None,
 ) -> tuple[tuple[OperatorProfile, ...], tuple[OperatorProfile, ...]]:
-    """Return the figures of the nodes of the untuned model, and of those of the tuned one."""
+    """Return the figures of the nodes of both models, untuned and tuned."""
     before, after = times
     figures = _figures(tuning, graph, before, rates)
     return figures, (
@@ -252,7 +252,7 @@ class StartGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
-    """What the operators of all graphs of a run are tuned with.
+    """Tools that all graphs of a run share for their operators.
 
     Attributes:
         bank: Where answers come from and go to.

@@ -228,7 +228,7 @@ def fusion_operators(
     lookups: Lookups,
     origins: Origins | None = None,
 ) -> tuple[FoundOperators, tuple[Operator, ...]]:
-    """Return the operators of fusion groups; of subgraphs in the bank, those of their records.
+    """Return the operators of fusion groups; of subgraphs in the bank, the groups of their records.
 
     The first part does not overlap, as far as a model has places that are alike. What else could
     be one kernel computes nodes of these, and is the second part.

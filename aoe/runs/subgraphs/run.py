@@ -1,4 +1,4 @@
-"""Subgraph tuning (SGAT), from a model file to another form of it, a bank and reports.
+"""Subgraph tuning (SGAT), from a model file to a rewritten model, a bank and reports.
 
 import -> cut into subgraphs -> find what rules match -> for each distinct subgraph:
     look it up -> search among forms -> settle -> bank     (the bank is written each time)
