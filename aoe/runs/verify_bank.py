@@ -4,7 +4,7 @@ select (all, a sample, the stale or the worst ones) -> compile -> fresh pairs ag
 -> verdict -> write back what was decided: time, interval, who measured it where and when
 
 What a record of a subgraph is about is in its model: it is measured where that is given. A given
-model is judged whole, too, as by the next `aoe` run (`models.py`).
+model is judged whole, too, as by the next `aoe` run (`verify_models.py`).
 """
 
 from __future__ import annotations

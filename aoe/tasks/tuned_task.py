@@ -29,6 +29,12 @@ class TunedTask:
     proven_speedup: float | None = None
 
     @property
+    def words(self) -> str:
+        """Speed-up, outcome and reason, for the line that reports the task."""
+        speedup = f"{self.speedup:.2f}x, " if self.speedup else ""
+        return f"{speedup}{self.outcome.value}: {self.reason}"
+
+    @property
     def saved_us(self) -> float:
         """Time an answer is sure to save at one place; 0 where that is not known."""
         return (self.before_us or 0.0) * (1 - 1 / (self.proven_speedup or 1.0))

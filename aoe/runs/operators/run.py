@@ -160,12 +160,11 @@ def operator_teller(
     results: dict[str, OperatorResult] = {}
 
     def tell(tuned: TunedOperator) -> None:
-        speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
-        name, text = tuned.operator.op_name, f"{speedup}{tuned.outcome.value}: {tuned.reason}"
+        name = tuned.operator.op_name
         if tuned.operator.key in results:
-            progress.detail(f"{name}: {text}, after more trials")
+            progress.detail(f"{name}: {tuned.words}, after more trials")
         else:
-            progress.operator(name, text)
+            progress.operator(name, tuned.words)
         results[tuned.operator.key] = operator_result(tuned)
         report.update(tasks=tuple(results.values()))
 

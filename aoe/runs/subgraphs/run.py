@@ -3,7 +3,7 @@
 import -> cut into subgraphs -> find what rules match -> for each distinct subgraph:
     look it up -> search among forms -> settle -> bank     (the bank is written each time)
 -> put the forms that won into the model -> judge the whole model
--> in ONNX Runtime's graph of that: which nodes become one kernel (`groups/run.py`)
+-> in ONNX Runtime's graph of that: which nodes become one kernel (`fusion_groups.py`)
 -> write it and the reports
 
 The page to read first: `_tune_model` is the chart. If operator tuning follows in the run, it makes
@@ -377,12 +377,8 @@ def _tuned(
     def tell(tuned: TunedSubgraph) -> None:
         done.append(tuned)
         report.update(tasks=(*report.value.tasks, subgraph_result(tuned)))
-        speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
-        subgraph = tuned.subgraph
-        tuning.progress.operator(
-            f"{subgraph.op_name} (x{len(subgraph.places)})",
-            f"{speedup}{tuned.outcome.value}: {tuned.reason}",
-        )
+        name = f"{tuned.subgraph.op_name} (x{len(tuned.subgraph.places)})"
+        tuning.progress.operator(name, tuned.words)
 
     with open_measure_pool(tuning) as pool:
         budget = RewriteBudget(

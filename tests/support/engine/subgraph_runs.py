@@ -61,14 +61,14 @@ class Run:
         return self.runs.engine
 
     def _runner(self, device: Any, target: Any, *_: object) -> ScriptedRunner:
-        runner = ScriptedRunner(
-            model=self.script,
-            candidate=self.candidate,
-            device=device,
-            target=target,
-        )
-        self.runners.append(runner)
+        self.runners.append(self.make_runner(device, target))
         return self.runners[-1]
+
+    def make_runner(self, device: Any, target: Any) -> ScriptedRunner:
+        """Return the runner of one run, by the script."""
+        return ScriptedRunner(
+            model=self.script, candidate=self.candidate, device=device, target=target
+        )
 
     def tune(self, env: dict[str, str] | None = None, **settings: Any) -> SgatResult:
         """Tune once more."""
