@@ -18,10 +18,9 @@ import numpy as np
 import onnx
 import pytest
 from support.contracts.kernels import block_size
-from support.engine.fakes import RecordingProgress, ScriptedRunner, make_target
+from support.engine.fakes import RecordingProgress
 from support.engine.models import conv_net
-from support.engine.scripted_runs import ScriptedCpu
-from support.engine.subgraph_runs import Run as SubgraphRun
+from support.engine.subgraph_runs import FusionRun
 from support.engine.subgraphs import by_kernels, chains_network
 from support.engine.tuning import make_tuned
 from support.tiers import few_every_day
@@ -57,32 +56,11 @@ def _network() -> onnx.ModelProto:
 _by_kernels = by_kernels(1.1)
 
 
-class Run(SubgraphRun):
-    """A model, a bank, and a machine that measures kernels as scripted; nothing is rewritten."""
+class Run(FusionRun):
+    """Runs on two chains, with the bank of subgraphs at hand."""
 
     def __init__(self, place: Path) -> None:
-        super().__init__(place, rules={}, fuses=True, plain_layouts=True)
-        self.script, self.candidate = _by_kernels, lambda schedule: 2.0
-        onnx.save(_network(), place / "net.onnx")
-
-    def make_runner(self, device: Any, target: Any) -> ScriptedRunner:
-        return ScriptedRunner(
-            candidate=lambda schedule: self.candidate(schedule),
-            model=lambda baseline, tuned: self.script(baseline, tuned),
-            target=make_target(),
-            device=ScriptedCpu(),
-            jitter=0.0005,
-            drift=0.0,
-        )
-
-    @property
-    def runner(self) -> ScriptedRunner:
-        """The runner of the last run."""
-        return self.runners[-1]
-
-    def tune(self, env: dict[str, str] | None = None, **settings: Any) -> SgatResult:
-        """Tune once more, with two trials for each kernel."""
-        return super().tune(env, **{"trials": 2, **settings})
+        super().__init__(place, _network())
 
     @property
     def measured(self) -> int:
