@@ -17,7 +17,7 @@ from aoebank import find_cann_program
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CannRun:
-    """What became of a job that was handed over.
+    """Result of a job that was handed over.
 
     Attributes:
         program: CANN's `aoe` or `atc`.

@@ -77,7 +77,7 @@ class SplitRun:
 
 
 def split_cases(context: ModeContext) -> SplitRun:
-    """Check a run for several shapes before the first of them begins.
+    """Check a run for several shapes before the first shape begins.
 
     Raises:
         OptionError: the model is one of several, or of a kind that cannot be read with open

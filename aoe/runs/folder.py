@@ -33,7 +33,7 @@ OpenProgress = Callable[[], AbstractContextManager[Progress]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOfFolder:
-    """What became of one model of a directory.
+    """Result of one model of a directory.
 
     Attributes:
         path: Its file, or its own directory.

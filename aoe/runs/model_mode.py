@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTuning(Generic[P]):
-    """What a mode made of a model file; each has more of its own.
+    """Result of a mode on a model file; each mode has more of its own.
 
     Attributes:
         model: Name, path and sha256 of the model that was tuned.

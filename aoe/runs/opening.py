@@ -55,7 +55,7 @@ _RATES_TIMEOUT_S = 60.0
 
 
 def open_bank(tuning: TuneContext, base: EarlierResult | None) -> OperatorBank:
-    """Return the bank of a run, with those that are looked up behind it."""
+    """Return the bank of a run, with the built-in bank and the earlier result behind it."""
     return OperatorBank(
         tuning.banks.journal,
         core_num=tuning.machine.runner.target.core_num,

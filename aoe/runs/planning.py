@@ -1,4 +1,4 @@
-"""What a run would do with a model, kind by kind, without doing it."""
+"""Plan of a run: what it would do with a model, kind by kind, without doing it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aoe.tuner.tune_context import TuneContext, open_tune_context
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindPlan:
-    """What a run would do with the tasks of one kind.
+    """Plan for the tasks of one kind.
 
     Attributes:
         reuse: What would become of each task.
@@ -73,7 +73,7 @@ class ProgramPlanner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningPlan:
-    """What a run would do.
+    """Plan of a run.
 
     Attributes:
         model: Name of the model.
@@ -94,7 +94,7 @@ class TuningPlan:
 
     @property
     def reuse(self) -> ReuseSummary:
-        """What would become of every task, and what it is compared with."""
+        """Planned reuse of every task, and the earlier result it is compared with."""
         plans = self.kinds.values()
         base = next(plan.reuse.base for plan in plans if plan.reuse.base)
         return ReuseSummary(base=base, parts=tuple(one for p in plans for one in p.reuse.parts))

@@ -55,7 +55,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedCase:
-    """What a run did for one of several shapes.
+    """Result of a run for one of several shapes.
 
     Attributes:
         shapes: As `--input_shape` says them.
@@ -72,7 +72,7 @@ class TunedCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneResult:
-    """What a run did and where it left it.
+    """Result of a run, and its files.
 
     Attributes:
         modes: What each mode gave, in the order they ran; see `OpatResult`, `TunedGradients`. Of
@@ -424,7 +424,7 @@ def _subject(
 def _input_sets(
     given: GivenInputs | None, scratch: ExitStack, what: str = "inputs"
 ) -> tuple[InputSet, ...]:
-    """Return the sets of input arrays; those in memory become files."""
+    """Return the sets of input arrays; arrays in memory become files."""
     if given is None:
         return ()
     from aoe.ort.inputs import read_input_sets, save_input_sets

@@ -4,7 +4,7 @@ select (all, a sample, the stale or the worst ones) -> compile -> fresh pairs ag
 -> verdict -> write back what was decided: time, interval, who measured it where and when
 
 What a record of a subgraph is about is in its model: it is measured where that is given. A given
-model is judged whole, too, as by the next `aoe` run (`models.py`).
+model is judged whole, too, as by the next `aoe` run (`verify_models.py`).
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _how(
     seed: int,
     **given: Any,
 ) -> TuneSettings:
-    """Return how models are run, with what the arguments of `verify` say of it.
+    """Return the settings models are run with, changed as the arguments of `verify` say.
 
     Raises:
         OptionError: models are not judged in such modes.
@@ -264,7 +264,7 @@ def _journal(root: Path, target: Target, versions: Mapping[str, str]) -> BankJou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """What is measured of a bank.
+    """Records and undecided operators of a bank that are measured.
 
     Attributes:
         chosen: Records, in the order they are measured.

@@ -41,7 +41,7 @@ from aoebank import Drift, Event, Provenance, Record, RecordError
 
 
 class Holding(StrEnum):
-    """What has become of a recorded gain."""
+    """Verdict on a recorded gain."""
 
     HOLDS = "holds"
     WEAKER = "weaker"
@@ -51,7 +51,7 @@ class Holding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedGain:
-    """What a bank says a record is worth.
+    """Gain of a record, as a bank has it.
 
     Attributes:
         speedup: Over the default, as it was last measured.
@@ -178,7 +178,7 @@ class DecidedOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyContext:
-    """What records are measured again with.
+    """Bank, machine, models and policy to measure records again with.
 
     Attributes:
         journal: The bank.
@@ -360,7 +360,7 @@ class VerifiedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedBank:
-    """What was found out about a bank.
+    """Result of measuring a bank again.
 
     Attributes:
         root: Of the bank.

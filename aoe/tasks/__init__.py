@@ -1,1 +1,1 @@
-"""What can be tuned: kinds of tasks, each with what it tries and how it is measured."""
+"""Kinds of tasks: their search spaces, their look-up, and how candidates are measured."""

@@ -1,4 +1,4 @@
-"""What becomes of a task, whatever kind it is of."""
+"""A task with its outcome, whatever kind it is of."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ class TunedTask:
     after_us: float | None = None
     speedup: float | None = None
     proven_speedup: float | None = None
+
+    @property
+    def words(self) -> str:
+        """Speed-up, outcome and reason, for the line that reports the task."""
+        speedup = f"{self.speedup:.2f}x, " if self.speedup else ""
+        return f"{speedup}{self.outcome.value}: {self.reason}"
 
     @property
     def saved_us(self) -> float:

@@ -1,4 +1,4 @@
-"""The graph a mode has chosen for those that follow it in a run."""
+"""The graph a mode has chosen for the modes that follow in a run."""
 
 from __future__ import annotations
 

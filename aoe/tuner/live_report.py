@@ -13,7 +13,7 @@ R = TypeVar("R", bound=Any)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopwatch:
-    """How long a run takes, and whether it may go on searching.
+    """Time of a run, and whether its limit is reached.
 
     Attributes:
         clock: Monotonic seconds.
@@ -50,7 +50,7 @@ def start_stopwatch(clock: Callable[[], float], limit_s: float | None) -> Stopwa
 
 
 class Phase(StrEnum):
-    """What a mode does, in its order; one with several parts goes through them again."""
+    """Phases of a mode in their order; a mode with several parts goes through them again."""
 
     START = "start"
     PROFILE = "profile"
@@ -60,7 +60,7 @@ class Phase(StrEnum):
 
 
 class PhaseTimes:
-    """What a run took its time for.
+    """Time of a run by phase.
 
     Args:
         stopwatch: Of the run, which begins with `Phase.START`.
@@ -78,7 +78,7 @@ class PhaseTimes:
         self._phase, self._began_s = phase, now_s
 
     def seconds(self) -> dict[str, float]:
-        """Return the seconds of each phase until now; together they are those of the run."""
+        """Return the seconds of each phase until now; their sum is the time of the run."""
         self.begin(self._phase)
         return {phase.value: round(seconds, 2) for phase, seconds in self._seconds.items()}
 

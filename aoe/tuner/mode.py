@@ -1,4 +1,4 @@
-"""What a mode of tuning is: what it is given, what it gives back."""
+"""Modes of tuning: settings and surroundings of a run, protocols of modes and their results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CacheMode(StrEnum):
-    """What becomes of compiled kernels. Source: CANN's `ACL_OP_COMPILER_CACHE_MODE`."""
+    """Use of the cache of compiled kernels. Source: CANN's `ACL_OP_COMPILER_CACHE_MODE`."""
 
     ENABLE = "enable"
     """Taken from earlier runs and kept for later ones."""
@@ -50,7 +50,7 @@ def parse_cache_mode(text: str, where: str = "cache_mode") -> CacheMode:
 
 
 class OptimizationLevel(StrEnum):
-    """How far subgraph tuning goes. Source: AOE's `--tune_optimization_level`."""
+    """Reach of subgraph tuning. Source: AOE's `--tune_optimization_level`."""
 
     O1 = "O1"
     """Without the limits of AOE's classes of fusions, and with every rewrite rule."""
@@ -76,7 +76,7 @@ def parse_optimization_level(text: str) -> OptimizationLevel:
 
 
 class JobType(str):
-    """What is tuned, by its name; `aoe.tuner.registry` has a row for each.
+    """Kind of tuning, by its name; `aoe.tuner.registry` has a row for each.
 
     Source: AOE's `--job_type`.
 
@@ -103,7 +103,7 @@ class JobType(str):
 
     @property
     def look_up_words(self) -> str:
-        """What the mode does where nothing is tuned."""
+        """Words for a run that looks up and tunes nothing."""
         return f"looking up {self.subject}s ({self.upper()})"
 
 
@@ -113,7 +113,7 @@ JobType.GDAT = JobType("gdat", 4, "gradient")
 
 
 class TargetMetric(StrEnum):
-    """What is made better. Source: AOE, `target_metric` of `sgat_config.json`."""
+    """Figure that tuning improves. Source: AOE, `target_metric` of `sgat_config.json`."""
 
     LATENCY = "latency"
     """Time of one run that has every core."""
@@ -263,7 +263,7 @@ class OneOfMany:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeContext:
-    """What every mode is given.
+    """Settings and surroundings of a run, given to every mode.
 
     Attributes:
         settings: Options of the run.
@@ -296,7 +296,7 @@ class ModeContext:
 
 
 class ModeResult(Protocol):
-    """What every mode gives back, each with more of its own."""
+    """Result of a mode; each mode has more of its own."""
 
     @property
     def job(self) -> JobType:
@@ -325,7 +325,7 @@ class ModeResult(Protocol):
 
     @property
     def metric(self) -> TargetMetric:
-        """What that is a speed-up of."""
+        """Figure of which `speedup` is the gain."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Which operators are tuned: AOE's `tune_ops_file`, by the user's names, by types, or by both.
+"""The user's choice of operators to tune (AOE's `tune_ops_file`), by names, types, or both.
 
 {"tune_ops_name": ["/layer1/Conv", "/head/*"], "tune_ops_type": ["MatMul"]}
 

@@ -85,7 +85,7 @@ def library_versions() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineParts:
-    """What a run works with; each part is the real one unless the caller gives another.
+    """Replaceable parts of a run; each is the real one unless the caller gives another.
 
     Attributes:
         resolve_target: Gives device and target of `--soc_version` and `--aicore_num`.

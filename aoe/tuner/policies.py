@@ -1,4 +1,4 @@
-"""How much measuring a decision needs."""
+"""Measuring policies: the pairs each decision needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run tells its user while it works."""
+"""Callbacks of a run: what it tells its user while it works."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ContinuedProgress:
         self.inner.detail(text)
 
     def plan(self, operators: int) -> None:
-        """Say how many operators there are with those of the parts before, and told by now."""
+        """Report the number of operators, with the operators of the parts before."""
         self._planned = max(self._before + operators, self._told)
         self.inner.plan(self._planned)
 
@@ -109,7 +109,7 @@ def continued(progress: Progress) -> ContinuedProgress:
 
 
 class ProgressKind(StrEnum):
-    """What an event is about; see the methods of `Progress`."""
+    """Kind of an event; see the methods of `Progress`."""
 
     STEP = "step"
     DETAIL = "detail"
@@ -121,7 +121,7 @@ class ProgressKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressEvent:
-    """What a run tells, as a value.
+    """One call of a method of `Progress`, as a value.
 
     Attributes:
         kind: What it is about.
@@ -155,7 +155,7 @@ class CallbackProgress:
         self._tell(ProgressEvent(kind=ProgressKind.STEP, text=text))
 
     def detail(self, text: str) -> None:
-        """Tell a detail, for those who ask for all."""
+        """Report a detail, for users who ask for everything."""
         self._tell(ProgressEvent(kind=ProgressKind.DETAIL, text=text))
 
     def plan(self, operators: int) -> None:

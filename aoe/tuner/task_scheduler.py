@@ -41,7 +41,7 @@ BankT = TypeVar("BankT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTools(Generic[BankT]):
-    """What the tasks of one kind are tuned with; a kind may have more of its own.
+    """Tools that tune the tasks of one kind; a kind may have more of its own.
 
     Attributes:
         settings: Options of the run, with the search algorithm, its seed and the trials of a task.
@@ -92,7 +92,7 @@ class Tasks(Protocol[TaskT, ResultT]):
     """The tasks of one kind in a run."""
 
     def waiting(self) -> Sequence[TaskT]:
-        """Return the tasks that may get a slice of the budget; those that run may be among them."""
+        """Return the tasks that may get a slice of the budget; running tasks may be among them."""
         ...
 
     def next_slice(self, tasks: Sequence[TaskT], trials_left: float) -> BudgetSlice[TaskT]:
@@ -110,7 +110,7 @@ class Tasks(Protocol[TaskT, ResultT]):
         ...
 
     def trials_left(self) -> float:
-        """The number of candidates the run may still measure, those of running slices too."""
+        """The number of candidates the run may still measure, with candidates of running slices."""
         ...
 
 

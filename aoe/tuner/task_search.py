@@ -34,7 +34,7 @@ _TRIAL_S, _LEAST_TRIAL_S = 2.0, 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """How a task is searched.
+    """Method, budget and policies of the search of a task.
 
     Attributes:
         method: Name in the search registry.
@@ -106,7 +106,7 @@ class SearchResult(Generic[AnswerT]):
 
     @property
     def measured(self) -> int:
-        """Number of candidates something is known of: the clock has ended none of them."""
+        """Number of candidates with a measurement: a candidate the clock has ended has none."""
         return sum(trial.measurement.outcome is not Outcome.TIMEOUT for trial in self.trials)
 
 
@@ -115,7 +115,7 @@ class SearchTask(Protocol[AnswerT]):
 
     @property
     def settings(self) -> SearchSettings:
-        """How it is searched."""
+        """Method, budget and policies of its search."""
         ...
 
     def space(self) -> Space | None:
@@ -147,7 +147,7 @@ class SearchTask(Protocol[AnswerT]):
         ...
 
     def chosen(self, good: Sequence[TrialRecord]) -> TrialRecord:
-        """Return the trial of the candidate to use, of those that computed the right result."""
+        """Return the trial of the candidate to use; all of them computed the right result."""
         ...
 
     def is_hopeless(self, trials: Sequence[TrialRecord]) -> bool:

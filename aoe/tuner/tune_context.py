@@ -1,4 +1,4 @@
-"""What modes that tune a model file work with: everything is checked before it is opened."""
+"""The context of a run on a model file: everything is checked before it is opened."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _OTHER_FILES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultPlaces:
-    """Where a run on a model file leaves its results.
+    """Files of a run on a model file.
 
     Attributes:
         tuning_name: Name of the run, `<model>_<timestamp>`.
@@ -104,7 +104,7 @@ class ModelToTune:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuringMachine:
-    """Where candidates are compiled and measured.
+    """Machine and workers that compile and measure candidates.
 
     Attributes:
         runner: The measuring process of this machine; its target is tuned for.
@@ -121,7 +121,7 @@ class MeasuringMachine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBanks:
-    """Where answers are looked up and stored.
+    """Banks in which answers are looked up and stored.
 
     Attributes:
         journal: Of the custom bank.
@@ -148,7 +148,7 @@ class RunTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneContext:
-    """What one mode tunes a model with.
+    """Context of one mode that tunes a model.
 
     Attributes:
         settings: Options of the run.
@@ -174,7 +174,7 @@ class TuneContext:
 
     @property
     def threads_validated(self) -> int:
-        """Threads the whole model is validated with, those of all streams."""
+        """Threads of all streams together, with which the whole model is validated."""
         return self.subject.streams * self.machine.runner.target.core_num
 
     def with_chosen(self, chosen: ChosenGraph | None, scratch: Path | None = None) -> Self:

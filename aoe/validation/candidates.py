@@ -32,12 +32,12 @@ class ValidatedPart(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in messages; no two of a model are called alike."""
+        """Name in messages, unique in a model."""
         ...
 
     @property
     def kind(self) -> str:
-        """What parts have in common that lose for one reason."""
+        """Group of parts that tend to lose for the same reason."""
         ...
 
     @property

@@ -184,7 +184,7 @@ class ModelComparer(Generic[P]):
         return (LEAST_PROCESSES + 1) * self._comparison_s(self._costs.hurried(self._final))
 
     def unmeasured(self, kept: Sequence[P]) -> ModelGain:
-        """Write the model with `kept` and return what is known of it without a comparison."""
+        """Write the model with `kept` and return its comparison without measuring."""
         self._assembly.write_model(kept)
         alone = (self._costs.run_s * 1e6,)
         return ModelGain(
@@ -197,7 +197,7 @@ class ModelComparer(Generic[P]):
         )
 
     def agrees(self, kernels: Sequence[P]) -> bool:
-        """True if the model runs with these kernels and computes what it did before.
+        """True if the model runs with these kernels and computes the same results.
 
         Raises:
             TimeIsUpError: before that was known; so with all comparisons.

@@ -152,7 +152,7 @@ class GroupTests(Generic[P]):
         self._examine(members, Saving.of(estimate_speedup(found)))
 
     def _in_order(self) -> list[P]:
-        """Return all kernels so that those which lose for one reason, a family's, are together."""
+        """Return all kernels, with kernels that lose for one reason (a family's) side by side."""
         return sorted(self.kept, key=lambda k: (k.name in self._proven, k.kind, k.gain_us))
 
     def _examine(self, group: Sequence[P], saving: Saving | None) -> None:

@@ -177,7 +177,7 @@ class ProcessGain:
 
     @property
     def scatter(self) -> Scatter | None:
-        """How far they lie apart, with what was known of that; None where they cannot tell."""
+        """Scatter of the ratios, with what earlier runs know of it; None where they cannot tell."""
         if self.in_turns:
             return None
         if self.known is not None and len(self.processes) < PROCESSES:
@@ -199,7 +199,7 @@ class ProcessGain:
 
     @property
     def _spread(self) -> float:
-        """Standard deviation of a process: those alike by chance hide nothing of their pairs."""
+        """Standard deviation of a process, at least that of its pairs: few may agree by chance."""
         by_pairs = fmean(process.calm_variance for process in self.processes)
         return max(stdev(self._logs), math.sqrt(by_pairs))
 

@@ -104,7 +104,7 @@ class Assembly:
 
     @property
     def untuned(self) -> ModelPart:
-        """The model without kernels: the imported one, or what an earlier mode made of it."""
+        """The model without kernels: the imported one, or the graph an earlier mode has chosen."""
         return self._plain(self._start)
 
     def build(self, kernels: Sequence[ChosenKernel], *, left_s: float = math.inf) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Kernels in the whole model: which of those that won alone stay, and with what gain.
+"""Kernels in the whole model: kernels that won alone are kept or dropped by the model's gain.
 
 kernels that won alone -> one library -> accuracy of the model -> without those that slow it down
 -> proof of the gain over the untuned model -> notes for later runs
@@ -86,7 +86,7 @@ def validate_kernels(
     *,
     is_proven_anew: bool = False,
 ) -> tuple[ValidationResult[ChosenKernel], Verdicts]:
-    """Return the kernels that stay in the run's graph; the library of just these is built.
+    """Return the kernels that stay in the run's graph; a library of the staying kernels is built.
 
     What cannot be judged within the time limit is not used, and a later run judges it. What an
     earlier run settled is believed; where all of it is, nothing is chosen again. What the model of

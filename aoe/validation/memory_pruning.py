@@ -96,7 +96,7 @@ def fitting(
     kept_bytes: Callable[[P], float],
     excess_of: Callable[[Sequence[P]], float],
 ) -> Sequence[P]:
-    """Return the parts whose model takes no more memory than it may, all of them if it does not.
+    """Return the parts whose model stays within its memory bound, all parts if they do.
 
     What a session takes less without a part differs from what that part keeps, as ONNX Runtime's
     buffers change too. So what the parts keep says where to look first, then the number that has to

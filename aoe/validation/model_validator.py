@@ -123,7 +123,7 @@ class ValidationResult(Generic[P]):
 
     @property
     def promise(self) -> float | None:
-        """What the kernels that stay had proven alone to save, as a share of the time with them."""
+        """Saving of the kernels that stay, as proven alone, as a share of the time with them."""
         with_us = self.comparison.measurement.latency_us
         return sum(kernel.gain_us for kernel in self.kept) / with_us if with_us > 0 else None
 
@@ -134,7 +134,7 @@ class ValidationResult(Generic[P]):
 
     @property
     def memory(self) -> ModelMemory | None:
-        """What sessions take, None if not known; that of a model without kernels is as it was."""
+        """Memory of the sessions, None if unknown; a model without kernels takes what it took."""
         found = self.comparison.memory
         if found is None or self.is_changed:
             return found
@@ -347,7 +347,7 @@ class ModelValidator(Generic[P]):
         return self._concluded(right, compare, demand_gain=False)
 
     def take(self, kernels: Sequence[P]) -> ValidationResult[P]:
-        """Return the model with all of these kernels that compute rightly in it; none is timed.
+        """Return the model with all kernels that compute the right result in it, untimed.
 
         Args:
             kernels: Kernels in the library.
@@ -555,7 +555,7 @@ def decide_candidates(
     progress: Progress,
     measures_none: bool = True,
 ) -> tuple[ValidationResult[P], list[P]]:
-    """Return which candidates stay in the model, and those of which that is news for the bank.
+    """Return the candidates that stay in the model, and the candidates the bank needs a note on.
 
     What this very model has kept before is believed; where all of it is, nothing is chosen again.
 

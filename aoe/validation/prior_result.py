@@ -21,7 +21,7 @@ that costs the model 1 % may stay then where the others keep what is usual, one 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorResult:
-    """What earlier validations decided about the kernels of a model.
+    """Decisions of earlier validations about the kernels of a model.
 
     Attributes:
         proven: Names of parts a model like this one has kept: half of what they promise will do.

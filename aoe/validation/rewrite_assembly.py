@@ -43,7 +43,7 @@ class ChosenRewrite:
 
     @property
     def kind(self) -> str:
-        """What is done: the same done to others loses for the same reason."""
+        """The strategy in words: the same strategy elsewhere loses for the same reason."""
         return str(self.strategy)
 
 

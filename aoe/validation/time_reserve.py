@@ -119,7 +119,7 @@ class ModelCosts:
 
     @property
     def finishing_s(self) -> float:
-        """What follows in any case: parts are hashed, packed and synced, reports written."""
+        """Time of the steps that always follow: hashing, packing and syncing parts, reports."""
         return 0.5 + _FINISHING_WRITES * self.write_s
 
     def profiling_s(self, runs: int) -> float:

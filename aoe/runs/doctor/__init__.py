@@ -1,1 +1,1 @@
-"""Whether a run would go well here, and what to do if not."""
+"""Check-up before a run: what may go wrong on this machine, and what helps."""

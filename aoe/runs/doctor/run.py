@@ -27,7 +27,7 @@ INSTALL_ENGINE = "python -m pip install 'aoebank[engine]'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """What was found.
+    """Findings of a check-up.
 
     Attributes:
         settings: Every setting with its value, in the order of the table.

@@ -1,4 +1,4 @@
-"""What gradient tuning would do with a training, without tuning it.
+"""Plan of gradient tuning: what it would do with a training, without tuning it.
 
 The training runs: its modelhash, its step and its all-reduce are known nowhere else. A few steps
 tell whether what the bank has holds in this cluster, and how long a search would take.

@@ -1,4 +1,4 @@
-"""What gradient tuning gives back."""
+"""Results of gradient tuning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aoebank import AoebankError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GdatResult:
-    """What gradient tuning did.
+    """Result of gradient tuning, the same in every process.
 
     Attributes:
         outcome: What became of the record.
@@ -56,7 +56,7 @@ class GdatResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedGradients:
-    """What tuning the gradients of a training did and where it left it.
+    """Result of tuning the gradients of a training, and its files.
 
     Attributes:
         result: Outcome, grouping, speed-up, report; the same in every process.

@@ -91,7 +91,7 @@ class GradientAnswer:
         return self.measurement
 
     def timed(self, record: Record, latency_us: float) -> Record:
-        """Return the record: its times are those of backward, not of a step."""
+        """Return the record unchanged: it has times of backward, not of a step."""
         return record
 
     def facts(self, recorded: RecordedGain | None) -> Mapping[str, Any]:
@@ -269,7 +269,7 @@ def _record(
 
 
 def _verdict(training: Training, recorded: RecordedGain | None, found: _Measured) -> Verified:
-    """Return the verdict on a grouping; where times are not those of the record, there is none."""
+    """Return the verdict on a grouping; undecided where the times differ from the record's."""
     if found.misfit is None:
         default = f"{training.default_name}'s own buckets"
         return verdict_on(recorded, found.measurement, estimate=found.estimate, default=default)

@@ -1,4 +1,4 @@
-"""What operator tuning would tune, without tuning: the model is looked at, and the banks."""
+"""Plan of operator tuning: the operators of a model are looked up, and none is tuned."""
 
 from __future__ import annotations
 

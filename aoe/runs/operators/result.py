@@ -55,7 +55,7 @@ _LONGEST_NAME = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointGain:
-    """What the whole model gains at one shape of the range it is tuned for.
+    """Gain of the whole model at one shape of the range it is tuned for.
 
     Attributes:
         shapes: The shape, as `--input_shape` says it.
@@ -75,7 +75,7 @@ class PointGain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpatResult(ModelTuning[ChosenKernel]):
-    """What a run of operator tuning gave.
+    """Result of a run of operator tuning.
 
     Attributes:
         operators: Every operator looked at, largest share of time first.

@@ -160,12 +160,11 @@ def operator_teller(
     results: dict[str, OperatorResult] = {}
 
     def tell(tuned: TunedOperator) -> None:
-        speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
-        name, text = tuned.operator.op_name, f"{speedup}{tuned.outcome.value}: {tuned.reason}"
+        name = tuned.operator.op_name
         if tuned.operator.key in results:
-            progress.detail(f"{name}: {text}, after more trials")
+            progress.detail(f"{name}: {tuned.words}, after more trials")
         else:
-            progress.operator(name, text)
+            progress.operator(name, tuned.words)
         results[tuned.operator.key] = operator_result(tuned)
         report.update(tasks=tuple(results.values()))
 
@@ -180,7 +179,7 @@ def _both_figures(
     times: tuple[ModelProfile, ModelProfile],
     rates: MachineRates | None,
 ) -> tuple[tuple[OperatorProfile, ...], tuple[OperatorProfile, ...]]:
-    """Return the figures of the nodes of the untuned model, and of those of the tuned one."""
+    """Return the figures of the nodes of both models, untuned and tuned."""
     before, after = times
     figures = _figures(tuning, graph, before, rates)
     return figures, (
@@ -252,7 +251,7 @@ class StartGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
-    """What the operators of all graphs of a run are tuned with.
+    """Tools that all graphs of a run share for their operators.
 
     Attributes:
         bank: Where answers come from and go to.

@@ -36,7 +36,7 @@ def validate_points(
     points: Sequence[ShapePoint],
     costs: ModelCosts,
 ) -> tuple[ValidationResult[ChosenKernel], tuple[PointGain, ...]]:
-    """Return the kernels that stay, and the gains with them; the library of just these is built.
+    """Return the kernels that stay, and their gains; a library of the staying kernels is built.
 
     Kernels are judged as those of fixed shapes are, at all points in the same processes. They stay
     if the geometric mean of the gains is proven, no result is wrong and no point surely loses.

@@ -1,4 +1,4 @@
-"""Tuning for a range of shapes: one tuned model whose kernels hold for every shape of it.
+"""Tuning for a range of shapes: one tuned model whose kernels hold for every shape in the range.
 
 import with open dimensions -> optimise offline -> profile in the middle of the range
 -> operators whose rows are open -> blocks of some numbers of rows, each tuned like any operator
@@ -160,7 +160,7 @@ def run(context: ModeContext) -> OpatResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeOperators:
-    """What there is to tune in a model for a range of shapes.
+    """Operators to tune in a model for a range of shapes.
 
     Attributes:
         tuning: The run, whose model is run in the middle of the range.
@@ -328,7 +328,7 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
 def _points(
     tuning: TuneContext, open_shapes: OpenModelShapes
 ) -> tuple[tuple[ShapePoint, ...], tuple[ShapePoint, ...]]:
-    """Return the shapes operators are measured at, and those the model is judged at.
+    """Return the shapes operators are measured at, and the shapes the model is judged at.
 
     Both are those of the log of calls if there is one.
     """
@@ -347,7 +347,7 @@ def _points(
 def _judging(
     tuning: TuneContext, there: RangeOperators, costs: ModelCosts
 ) -> tuple[tuple[ShapePoint, ...], ModelCosts]:
-    """Return the points at which the whole model is judged, and the costs of that.
+    """Return the points at which the whole model is judged, and the costs of the comparison.
 
     More points are worth less than time to tune: they may take a fifth of that.
     """
@@ -444,7 +444,7 @@ def _with_fixed(
     tuned: TunedOperators,
     tune: Callable[[Sequence[Operator]], TunedOperators],
 ) -> TunedOperators:
-    """Return operators with those of frequent image sizes, which are tuned.
+    """Return the tuned operators with further operators of frequent image sizes, tuned too.
 
     A size is looked up where images of any size have won, and searched if there is time.
     """

@@ -173,12 +173,12 @@ def kernel_teller(progress: Progress) -> Callable[[TunedOperator], None]:
     told: set[str] = set()
 
     def tell(tuned: TunedOperator) -> None:
-        speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
-        text = f"{tuned.outcome.value}: {tuned.reason}"
+        name = tuned.operator.op_name
         if tuned.operator.key in told:
-            progress.detail(f"{tuned.operator.op_name}: {text}, after more trials")
+            outcome = f"{tuned.outcome.value}: {tuned.reason}"
+            progress.detail(f"{name}: {outcome}, after more trials")
         else:
-            progress.operator(tuned.operator.op_name, f"kernel by itself, {speedup}{text}")
+            progress.operator(name, f"kernel by itself, {tuned.words}")
         told.add(tuned.operator.key)
 
     return tell
@@ -228,7 +228,7 @@ def fusion_operators(
     lookups: Lookups,
     origins: Origins | None = None,
 ) -> tuple[FoundOperators, tuple[Operator, ...]]:
-    """Return the operators of fusion groups; of subgraphs in the bank, those of their records.
+    """Return the operators of fusion groups; of subgraphs in the bank, the groups of their records.
 
     The first part does not overlap, as far as a model has places that are alike. What else could
     be one kernel computes nodes of these, and is the second part.

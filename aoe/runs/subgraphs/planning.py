@@ -1,4 +1,4 @@
-"""What subgraph tuning would tune, without tuning, and the graph it would leave as it is."""
+"""Plan of subgraph tuning, and the graph that the records of the bank would leave."""
 
 from __future__ import annotations
 

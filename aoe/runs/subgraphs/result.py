@@ -1,4 +1,4 @@
-"""What a run of subgraph tuning gives, and the files that say it."""
+"""Result of a run of subgraph tuning, and its files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from aoe.validation.rewrite_assembly import ChosenRewrite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SgatResult(ModelTuning[ValidatedPart]):
-    """What a run of subgraph tuning gave.
+    """Result of a run of subgraph tuning.
 
     Attributes:
         bank_file: The bank's file of subgraphs for this target.

@@ -1,4 +1,4 @@
-"""Subgraph tuning (SGAT), from a model file to another form of it, a bank and reports.
+"""Subgraph tuning (SGAT), from a model file to a rewritten model, a bank and reports.
 
 import -> cut into subgraphs -> find what rules match -> for each distinct subgraph:
     look it up -> search among forms -> settle -> bank     (the bank is written each time)
@@ -377,12 +377,8 @@ def _tuned(
     def tell(tuned: TunedSubgraph) -> None:
         done.append(tuned)
         report.update(tasks=(*report.value.tasks, subgraph_result(tuned)))
-        speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
-        subgraph = tuned.subgraph
-        tuning.progress.operator(
-            f"{subgraph.op_name} (x{len(subgraph.places)})",
-            f"{speedup}{tuned.outcome.value}: {tuned.reason}",
-        )
+        name = f"{tuned.subgraph.op_name} (x{len(tuned.subgraph.places)})"
+        tuning.progress.operator(name, tuned.words)
 
     with open_measure_pool(tuning) as pool:
         budget = RewriteBudget(

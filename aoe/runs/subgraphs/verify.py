@@ -58,7 +58,7 @@ class GivenModel:
 
     @cached_property
     def infer(self) -> InferTensors:
-        """What tells the shapes of a graph."""
+        """Shape inference of a graph."""
         return lambda proto: infer_tensors(proto, self.context.device.open_session)
 
     @cached_property
@@ -69,7 +69,7 @@ class GivenModel:
 
     @cached_property
     def optimized(self) -> ModelGraph:
-        """ONNX Runtime's own graph of it."""
+        """ONNX Runtime's optimised graph of the model."""
         context = self.context
         return optimized_graph(
             self.model.proto, context.device, context.scratch, threads=context.target.core_num
@@ -168,7 +168,7 @@ class PlacedSubgraph:
 
     @property
     def bytes_around(self) -> int:
-        """What one inference of the model reads and writes."""
+        """Bytes one inference of the model reads and writes."""
         graph = self.given.optimized if self.subgraph.groups else self.given.imported
         return graph.bytes_touched()
 

@@ -44,7 +44,7 @@ class WonKernels:
         self._won = {key: one for key, one in tuned.items() if one.schedule is not None}
 
     def chosen(self) -> list[ChosenKernel]:
-        """Return all of them, to be compiled."""
+        """Return the kernels that won, to be compiled."""
         return [
             ChosenKernel(
                 source=source_of(one),

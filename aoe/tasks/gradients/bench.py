@@ -121,7 +121,7 @@ class TrainingBench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlaces:
-    """Where a run on a training keeps things, as its first process sees it.
+    """Files of a run on a training, as its first process sees them.
 
     Attributes:
         tuning_name: Name of the run, `<model>_<timestamp>`.

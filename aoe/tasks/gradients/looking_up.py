@@ -30,7 +30,7 @@ CHECK_STEPS = 5
 
 
 class FitCheck:
-    """Compares this cluster with those in the bank; what differs is looked at a second time.
+    """Compares this cluster with the bank's; a time that differs is measured a second time.
 
     Args:
         training: The run; every process makes the same calls.
@@ -91,7 +91,7 @@ def _difference(time_us: Callable[[int], float], then_us: float) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownGradients:
-    """What is known of a training before anything is searched.
+    """Answer of the bank for a training, before anything is searched.
 
     Attributes:
         why: In words, why it is used or not.

@@ -20,7 +20,7 @@ from aoe.tasks.gradients.racing import Verdict, race_and_confirm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GdatSearch:
-    """What measuring the candidates brought.
+    """Result of measuring the candidates.
 
     Attributes:
         verdict: Of the race; its candidates count from 1.

@@ -1,4 +1,4 @@
-"""Which of several groupings is in use at the end: a race, then fresh pairs for the best.
+"""The race of groupings: rounds until one is left, then fresh pairs of the winner.
 
 Nothing here knows of training: it is what `benchmarks/gdat_judgement.py` runs thousands of times
 on simulated machines.
@@ -41,7 +41,7 @@ _KEPT_OF_PROMISE = 0.75
 
 
 class RaceTrack(Protocol):
-    """Where the candidates run: takes samples, counts time, agrees with other processes."""
+    """The training as candidates race in it: samples, time, agreement with other processes."""
 
     def sample_us(self, runner: int, steps: int) -> float:
         """Return the time of a step of a candidate (0 is the default), over `steps` steps."""
@@ -60,13 +60,13 @@ class RaceTrack(Protocol):
         ...
 
     def on_confirmed(self, runner: int, estimate: SpeedupEstimate) -> None:
-        """Hear what came of it."""
+        """Take the result of the confirmation."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What was found out about all candidates.
+    """Result of a race of candidates.
 
     Attributes:
         race: The rounds.

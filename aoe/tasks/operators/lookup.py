@@ -1,4 +1,4 @@
-"""When a workload is tuned, and what becomes of its record (`OUTCOMES`).
+"""Look-up of a workload: whether it is tuned, and the outcome for its record (`OUTCOMES`).
 
 Where a fixed shape is a miss, a record of a range of shapes may hold it: a search tries its knobs
 first, and a run that only looks up, or has no time left, uses its schedule as that of a hit.
@@ -30,7 +30,7 @@ has left open whether it does: final comparisons of models tell half a percent a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorLookup(Lookup[StoredAnswer]):
-    """What the banks say of an operator.
+    """Answer of the banks for an operator.
 
     Attributes:
         undecided: The earlier search, where noise or a busy machine has left its best candidate
@@ -43,12 +43,12 @@ class OperatorLookup(Lookup[StoredAnswer]):
 
     @property
     def answer(self) -> StoredAnswer | None:
-        """What is used where nothing is searched."""
+        """Answer to use where nothing is searched."""
         return self.stored or self.covering
 
     @property
     def unsearched(self) -> str:
-        """Where the answer is from if nothing is searched, or why there is none."""
+        """Origin of the answer if nothing is searched, or why there is no answer."""
         if self.stored is not None or self.covering is None:
             return self.reason
         return self.covering.range_words

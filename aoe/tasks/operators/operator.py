@@ -73,7 +73,7 @@ _WON = (RepoOutcome.ADD, RepoOutcome.UPDATE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedOperator(TunedTask):
-    """What became of an operator.
+    """Operator with the outcome of its tuning.
 
     Attributes:
         operator: The workload and its places in the model.
@@ -392,7 +392,7 @@ class OperatorSearch:
 
     @property
     def _known(self) -> StoredAnswer | None:
-        """What is used where nothing was found out."""
+        """Answer to use where the search decides nothing."""
         return self.stored or self.covering
 
     def _not_tried(self, tools: OperatorTools) -> TunedOperator:
@@ -401,7 +401,7 @@ class OperatorSearch:
 
 
 def look_up_operator(operator: Operator, tools: OperatorTools) -> TunedOperator | OperatorLookup:
-    """Return the record of an operator, or what the banks say of it where a search is due.
+    """Return the operator with its record, or the look-up where a search is due.
 
     Raises:
         BankFormatError: the bank file is corrupt.

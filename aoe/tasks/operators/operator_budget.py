@@ -1,4 +1,4 @@
-"""Which operator is tuned next: the one expected to save most of the model's time per second.
+"""The budget of operators: the next one is expected to save most of the model's time per second.
 
 What tuning can save follows from the time an operator takes and the least it could take, by the
 roofline. How much of that is ever reached is learnt while the run goes on: where three pointwise
@@ -163,7 +163,7 @@ class OperatorBudget:
             self._least_us.clear()
 
     def is_hurried(self, operators: Sequence[Operator]) -> bool:
-        """Return True if the time left is too short for all these operators are worth."""
+        """True if the time left is too short for the trials these operators are worth."""
         return self.left_s() < sum(self._plan(operator).seconds for operator in operators)
 
     def screenings(self, operators: Sequence[Operator]) -> list[Operator]:

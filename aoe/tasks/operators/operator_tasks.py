@@ -35,7 +35,7 @@ from 0.2 to 2 s, and the last one is waited for."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedOperators:
-    """What became of the operators of a model.
+    """Operators of a model with the outcomes of their tuning.
 
     Attributes:
         operators: By falling share of its time.
@@ -216,7 +216,7 @@ class OperatorTasks:
     # ---- what the scheduler asks: see `Tasks` ----
 
     def waiting(self) -> list[Operator]:
-        """Return the operators left to tune in the time; screened ones need no more of it."""
+        """Return the operators left to tune; without time, only operators that have not begun."""
         if self.is_screening or self.tools.left_s() <= 0:
             return self.untouched()
         return [one for one in self.all() if one.key not in self.done or one.key in self.open]

@@ -1,4 +1,4 @@
-"""What there is to tune in a model: distinct workloads, their places, their share of time."""
+"""Operators to tune in a model: distinct workloads, their places, their share of time."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundOperators:
-    """What there is to tune, and what is left to ONNX Runtime.
+    """Operators to tune, and nodes left to ONNX Runtime.
 
     Attributes:
         fused: Sums of products and moves with the chain behind them, and normalisations with what
@@ -176,7 +176,7 @@ def _variants(graph: ModelGraph, parts: Partition, plan: PrecisionPlan | None) -
 def group_regions(
     graph: ModelGraph, profile: ModelProfile, parts: Partition, origins: Origins | None = None
 ) -> FoundOperators:
-    """Return equal regions as one operator each, those worth tuning, most of the time first."""
+    """Return equal regions as one operator each, without small ones, most of the time first."""
     grouped: dict[str, list[Region]] = {}
     for region in parts.regions:
         grouped.setdefault(key_of(region.workload), []).append(region)
@@ -227,7 +227,7 @@ def _model_nodes(graph: ModelGraph, region: Region, origins: Origins) -> tuple[M
 
 
 class ChosenOperators:
-    """Which operators of a model are chosen to be tuned.
+    """The choice of a model's operators to tune.
 
     Args:
         choice: What the user names.
@@ -256,7 +256,7 @@ class ChosenOperators:
         return self._choice.strangers(*_names_and_types(nodes))
 
     def _at(self, index: int) -> tuple[onnx.NodeProto, ...]:
-        """Return a node of the optimised graph and those it was made from."""
+        """Return a node of the optimised graph and the imported nodes it was made from."""
         node = self._graph.nodes[index]
         return (node, *self._origins.fused(node))
 

@@ -1,4 +1,4 @@
-"""What the side-car has of the blocks of a kernel, so that later runs measure none of them.
+"""Notes on the blocks of a kernel in the side-car, so that later runs measure none of them.
 
 Facts are about all blocks of an operator together, and stand with the record of each. They hold
 until one of the records is replaced.

@@ -1,4 +1,4 @@
-"""Which block of a kernel for open extents serves which numbers of rows.
+"""The blocks of a kernel for open extents, and the numbers of rows each of them serves.
 
 A block is searched at its own number of rows. The kernel calls one block for all rows of a call, so
 what counts is how fast each is at the rows and keys that come. Blocks are measured at the points of
@@ -130,7 +130,7 @@ def _elements(workload: Workload) -> int:
 
 
 def _text(region: OpenRegion, rows: int, extents: Mapping[str, int]) -> str:
-    """Return extents in words: rows need not be those of the dimensions of the model."""
+    """Return extents in words: a number of rows need not be a product of the model's dimensions."""
     others = {name: extent for name, extent in extents.items() if name != region.rows_extent}
     return ", ".join(f"{name}={extent}" for name, extent in {"rows": rows, **others}.items())
 

@@ -29,7 +29,7 @@ _LEAST_GAIN = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hope:
-    """What a block of so many rows of an operator may save in all calls, microseconds."""
+    """Time a block of so many rows of an operator may save in all calls, microseconds."""
 
     saved_us: float
     operator: int

@@ -1,4 +1,4 @@
-"""Which schedules a kernel for images of any size has, from their speed at the points of a range.
+"""The schedules of a kernel for images of any size, by their speed at the points of a range.
 
 A pure function of a table: schedules by points, each the speed-up over ONNX Runtime's default.
 """

@@ -74,7 +74,7 @@ class ImagePoint:
 
     @property
     def weight(self) -> PointWeight:
-        """What the choice wants to know."""
+        """Elements and calls of the point, by which it weighs in the choice of schedules."""
         return PointWeight(elements=self.workload.output.size, count=self.count)
 
 
@@ -97,7 +97,7 @@ class ImageRange:
 
     @property
     def workload(self) -> Workload:
-        """What is searched, and compiled for all points."""
+        """Workload that is searched, and compiled for all points."""
         return self.operator.workload
 
     def fixed_operators(self) -> Iterator[Operator]:
@@ -163,7 +163,7 @@ def frequent_points(points: Sequence[ShapePoint]) -> tuple[ShapePoint, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointTools:
-    """What operators are measured at the points with.
+    """Tools that measure operators at the points of a range.
 
     Attributes:
         bank: Has the winners of the search, and gets what is chosen.

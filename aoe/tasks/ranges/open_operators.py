@@ -230,7 +230,7 @@ class TimedRows(Protocol):
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """Number of rows."""
         ...
 
     @property
@@ -277,7 +277,7 @@ def interpolated_us(times: Mapping[int, float], rows: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageOperators:
-    """What is found in a model.
+    """Operators of images in a model.
 
     Attributes:
         operators: Those whose images have any size, by falling share of time.

@@ -1,4 +1,4 @@
-"""What the measurements of a bank tell about strategies that were not measured yet.
+"""Predicted gains of strategies that were not measured yet, by the measurements of a bank.
 
 A ridge regression of log speed-ups on what was done: how often each rule, another layout, pieces of
 the batch. It orders what is tried and never decides: every strategy is measured as before.
@@ -28,7 +28,7 @@ PIECES, PLAIN_LAYOUT = _CHUNKED.strip(), "plain layout"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experience:
-    """What each word of a strategy is expected to bring.
+    """Expected gain of each word of a strategy.
 
     Attributes:
         effects: Natural logarithm of the speed-up by word; a word that is not here brings nothing.

@@ -1,4 +1,4 @@
-"""What the banks say of a subgraph before it is tuned, and what becomes of one."""
+"""Look-up of a subgraph before it is tuned, and its outcome."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class StrategyTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedSubgraph(TunedTask):
-    """What became of a subgraph.
+    """Subgraph with the outcome of its tuning.
 
     Attributes:
         subgraph: The subgraph.

@@ -23,7 +23,7 @@ _OFF, _ON = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategySpace:
-    """What may be chosen for a subgraph.
+    """Search space of a subgraph.
 
     Attributes:
         space: The choices.
@@ -78,7 +78,7 @@ class StrategySpace:
         return values if is_new else None
 
     def seeded(self, strategies: Iterable[SubgraphStrategy]) -> tuple[StrategySpace, bool]:
-        """Return the same space where what was best for the likes of it is tried first.
+        """Return the space with the best strategies of similar subgraphs as first guesses.
 
         The flag is True if there was anything to begin with.
         """

@@ -1,4 +1,4 @@
-"""What there is to tune in a model: its distinct subgraphs, and what could be done with each."""
+"""Subgraphs to tune in a model: the distinct ones, and the rewrites and kernels of each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GEOMETRY = ("kernel_shape", "strides", "dilations")
 
 
 def rules_of(engine: EngineParts) -> Mapping[str, RewriteRule]:
-    """Return the rules forms are made by in a run: all of them unless it is given others."""
+    """Return the rewrite rules of a run: all rules unless the run is given others."""
     return RULES if engine.rules is None else engine.rules
 
 
@@ -117,12 +117,12 @@ class Subgraph:
 
     @property
     def allowed_fusion_groups(self) -> tuple[FusionGroup, ...]:
-        """What AOE's classes allow to become one kernel."""
+        """Fusion groups that AOE's classes allow."""
         return tuple(group for group, found in self.groups.items() if not found.ruling.why)
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What could be done, in words: a search among others proves nothing about them."""
+        """Options in words: a search among other options proves nothing about them."""
         words = [f"{applied} {list(applied.nodes)}" for applied in self.matches]
         words += ["+".join(map(str, chunks)) for chunks in self.chunkings]
         words += [f"{group.family} {list(group.nodes)}" for group in self.allowed_fusion_groups]

@@ -239,7 +239,7 @@ Evaluate = Callable[[frozenset[str]], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trade:
-    """What holding a constraint came to.
+    """Result of putting operators back until a constraint holds.
 
     Attributes:
         lowered: Operators that stay in the lower precision.

@@ -58,7 +58,7 @@ _REMOVED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixLists:
-    """Which operators may be computed in a lower precision.
+    """Operators that may be computed in a lower precision.
 
     Attributes:
         listings: By operator type, node name, or pattern of node names (`*`, `?`, `[...]`).
@@ -146,7 +146,7 @@ MODE_OPTION, LISTS_OPTION, STRICT_OPTION = "--precision_mode", "--modify_mixlist
 
 
 class PrecisionMode(StrEnum):
-    """How far the tuner may go below float32. Source: CANN's `--precision_mode`."""
+    """Precisions below float32 the tuner may use. Source: CANN's `--precision_mode`."""
 
     KEEP = "must_keep_origin_dtype"
     BFLOAT16 = "allow_fp32_to_bf16"
@@ -179,7 +179,7 @@ class PrecisionMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrecisionSettings:
-    """What precision a run may use.
+    """Precisions a run may use.
 
     Attributes:
         mode: How far it may go.
@@ -206,7 +206,7 @@ class PrecisionSettings:
 
     @property
     def constraint(self) -> AccuracyConstraint | None:
-        """What holds for the whole model: below float32 there is a default."""
+        """Constraint on the whole model: below float32 there is a default."""
         if self.accuracy is None and self.mode.lowest.is_lower:
             from aoe.tuner.precision.constraint import DEFAULT
 

@@ -1,1 +1,1 @@
-"""What a run takes from an earlier one, and what it says about that."""
+"""Reuse of an earlier run: its answers, and the report on what was taken from it."""

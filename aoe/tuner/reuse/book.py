@@ -1,4 +1,4 @@
-"""What becomes of the tasks of a run, noted as they are looked up."""
+"""Reuse of the tasks of a run, noted as they are looked up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Bank = TypeVar("Bank", bound=TaskBank[Any])
 
 
 class ReuseBook(Generic[Task, Found, Bank]):
-    """What becomes of the tasks of a run, as far as they have been looked up.
+    """Reuse of the tasks of a run, as far as they have been looked up.
 
     Args:
         base: The earlier result; without one nothing is noted.
@@ -74,7 +74,7 @@ def kind_of(
 def reuse_summary(
     base: EarlierResult, job: JobType, parts: Sequence[Reuse], *, maybe: Iterable[str] = ()
 ) -> ReuseSummary:
-    """Return the reuse of all tasks of a kind, those the model no longer has included.
+    """Return the reuse of all tasks of a kind, with tasks the model no longer has.
 
     Args:
         base: The earlier result.

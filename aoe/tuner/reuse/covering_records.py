@@ -227,7 +227,7 @@ def _is_plain_gemm(operation: Operation) -> bool:
 
 
 def _fits(record: Workload, workload: Workload) -> bool:
-    """True if the extents of a workload are those of a record along all axes it has not open."""
+    """True if a workload has the extents of a record along all axes the record has not open."""
     if not record.is_open:  # its template has said it
         return True
     specs = zip((*record.inputs, record.output), (*workload.inputs, workload.output), strict=True)

@@ -1,4 +1,4 @@
-"""What an earlier run has left, for a run that tunes only what changed: `--base_result`.
+"""Results of an earlier run, for a run that tunes only what changed: `--base_result`.
 
 It is a bank, or becomes one in a scratch folder: of a directory of results that is its bank, and
 what its folders of details remember besides; of a tuned model alone it is the records in it. Each
@@ -27,7 +27,7 @@ _SUMMARY = "summary.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierTarget:
-    """What an earlier run tuned for.
+    """Target of an earlier run.
 
     Attributes:
         soc_version: Target, empty if unknown.
@@ -82,13 +82,13 @@ class EarlierTasks(Protocol):
         ...
 
     def tasks_of_model(self, manifest: Manifest, target: EarlierTarget) -> Iterable[EarlierTask]:
-        """Return the tasks in a tuned model; those that are not valid are left out."""
+        """Return the tasks in a tuned model, without invalid ones."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierResult:
-    """What an earlier run has left.
+    """Bank, tasks and target of an earlier run.
 
     Attributes:
         name: How a person wrote where it is.

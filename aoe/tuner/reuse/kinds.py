@@ -1,4 +1,4 @@
-"""What becomes of each part of a model that was tuned before: reused, retuned, new, dropped."""
+"""Reuse of each part of a model that was tuned before: reused, retuned, new, dropped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aoe.workload import TensorSpec, Workload, shape_text
 
 
 class ReuseKind(StrEnum):
-    """What becomes of it."""
+    """Reuse of a part of a model."""
 
     REUSED = "reused"
     """Taken as it was found then: its strategy, or that the default was best."""
@@ -25,7 +25,7 @@ class ReuseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reuse:
-    """A part of a model, and what became of it.
+    """A part of a model and its reuse.
 
     Attributes:
         key: Record key or identity of the subgraph.
@@ -44,7 +44,7 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReuseSummary:
-    """What became of the parts of a model.
+    """Reuse of all parts of a model.
 
     Attributes:
         base: The earlier result, as a person wrote it.

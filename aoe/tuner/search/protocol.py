@@ -1,4 +1,4 @@
-"""What a search is asked and told."""
+"""Protocol of search algorithms: `ask` and `tell`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aoe.schedule import Configuration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What a search learns of a measured configuration.
+    """Measured configuration, as a search is told.
 
     Attributes:
         outcome: How the trial ended.

@@ -18,9 +18,9 @@ from aoe.schedule import Schedule
 from aoe.tuner.mode import JobType, TuneSettings
 from aoe.tuner.parts import EngineParts
 from support.engine.environments import run_environment
-from support.engine.fakes import RecordingProgress, ScriptedRunner
-from support.engine.scripted_runs import ScriptedRuns
-from support.engine.subgraphs import by_splits, c2f_network
+from support.engine.fakes import RecordingProgress, ScriptedRunner, make_target
+from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns
+from support.engine.subgraphs import by_kernels, by_splits, c2f_network
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 _RULES = ("convolution-split", "mean-to-global-pool")
@@ -61,14 +61,14 @@ class Run:
         return self.runs.engine
 
     def _runner(self, device: Any, target: Any, *_: object) -> ScriptedRunner:
-        runner = ScriptedRunner(
-            model=self.script,
-            candidate=self.candidate,
-            device=device,
-            target=target,
-        )
-        self.runners.append(runner)
+        self.runners.append(self.make_runner(device, target))
         return self.runners[-1]
+
+    def make_runner(self, device: Any, target: Any) -> ScriptedRunner:
+        """Return the runner of one run, by the script."""
+        return ScriptedRunner(
+            model=self.script, candidate=self.candidate, device=device, target=target
+        )
 
     def tune(self, env: dict[str, str] | None = None, **settings: Any) -> SgatResult:
         """Tune once more."""
@@ -100,3 +100,37 @@ class Run:
         (file,) = (self.place / "out").glob("aoe_result_sgat_*.json")
         found: dict[str, Any] = json.loads(file.read_text())[1]["SGAT"]
         return found
+
+
+class FusionRun(Run):
+    """A model, a bank, and a machine that measures kernels as scripted; nothing is rewritten.
+
+    Args:
+        place: Folder.
+        network: The model.
+    """
+
+    def __init__(self, place: Path, network: onnx.ModelProto) -> None:
+        super().__init__(place, rules={}, fuses=True, plain_layouts=True)
+        self.script, self.candidate = by_kernels(1.1), lambda schedule: 2.0
+        onnx.save(network, place / "net.onnx")
+
+    def make_runner(self, device: Any, target: Any) -> ScriptedRunner:
+        """Return a runner of a machine without noise, for which nothing is linked."""
+        return ScriptedRunner(
+            candidate=lambda schedule: self.candidate(schedule),
+            model=lambda baseline, tuned: self.script(baseline, tuned),
+            target=make_target(),
+            device=ScriptedCpu(),
+            jitter=0.0005,
+            drift=0.0,
+        )
+
+    @property
+    def runner(self) -> ScriptedRunner:
+        """The runner of the last run."""
+        return self.runners[-1]
+
+    def tune(self, env: dict[str, str] | None = None, **settings: Any) -> SgatResult:
+        """Tune once more, with two trials for each kernel."""
+        return super().tune(env, **{"trials": 2, **settings})

@@ -38,7 +38,7 @@ def opened(workers: SimulatedProcesses) -> OpenedPools:
 
 @pytest.fixture
 def runs(opened: OpenedPools) -> ScriptedRuns:
-    found = ScriptedRuns(parts={"rules": {}, "open_farm": opened.open})
+    found = ScriptedRuns(parts={"rules": {}, "open_remote_pool": opened.open})
     found.candidate, found.model = speed_of, by_kernels(1.1)
     return found
 

@@ -18,10 +18,9 @@ import numpy as np
 import onnx
 import pytest
 from support.contracts.kernels import block_size
-from support.engine.environments import run_environment
-from support.engine.fakes import RecordingProgress, ScriptedRunner, make_target
+from support.engine.fakes import RecordingProgress
 from support.engine.models import conv_net
-from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns
+from support.engine.subgraph_runs import FusionRun
 from support.engine.subgraphs import by_kernels, chains_network
 from support.engine.tuning import make_tuned
 from support.tiers import few_every_day
@@ -34,13 +33,12 @@ from aoe.om.file import read_manifest
 from aoe.ort.sessions import session_options
 from aoe.report.tuning import report_of
 from aoe.results.files import RepoOutcome
-from aoe.runs.run import tune_with
 from aoe.runs.subgraphs.fusion_groups import kernel_teller
 from aoe.runs.subgraphs.result import SgatResult
 from aoe.schedule import schedule_from_json
 from aoe.target import InstructionSet
 from aoe.tuner.live_report import Stopwatch
-from aoe.tuner.mode import JobType, OptimizationLevel, TuneSettings
+from aoe.tuner.mode import JobType, OptimizationLevel
 from aoe.tuner.precision.settings import PrecisionMode, PrecisionSettings, parse_precision
 from aoe.workload import workload_from_json
 from aoebank import emit, plural, validate
@@ -58,49 +56,11 @@ def _network() -> onnx.ModelProto:
 _by_kernels = by_kernels(1.1)
 
 
-class Run:
-    """A model, a bank, and a machine that measures as scripted."""
+class Run(FusionRun):
+    """Runs on two chains, with the bank of subgraphs at hand."""
 
     def __init__(self, place: Path) -> None:
-        self.place = place
-        self.kernel: Callable[[Any], Any] = lambda schedule: 2.0
-        self.script: Callable[[ModelPart, ModelPart], Any] = _by_kernels
-        self.runner = ScriptedRunner()
-        self.progress = RecordingProgress()
-        onnx.save(_network(), place / "net.onnx")
-        (place / "bank").mkdir()
-        self.runs = ScriptedRuns(parts={"open_runner": self._made, "rules": {}})
-
-    def _made(self, *_: object) -> ScriptedRunner:
-        self.runner = ScriptedRunner(
-            candidate=lambda schedule: self.kernel(schedule),
-            model=lambda baseline, tuned: self.script(baseline, tuned),
-            target=make_target(),
-            device=ScriptedCpu(),
-            jitter=0.0005,
-            drift=0.0,
-        )
-        return self.runner
-
-    def tune(self, **settings: Any) -> SgatResult:
-        """Tune once more."""
-        facts: dict[str, Any] = {
-            "model": self.place / "net.onnx",
-            "output": self.place / "out",
-            "job_types": (JobType.SGAT,),
-            "trials": 2,
-            "search": "random",
-        }
-        self.progress = RecordingProgress()
-        result = tune_with(
-            TuneSettings(**(facts | settings)),
-            env=run_environment(self.place / "bank"),
-            cwd=self.place,
-            progress=self.progress,
-            now=_NOW,
-            engine=self.runs.engine,
-        )
-        return result.get(SgatResult)
+        super().__init__(place, _network())
 
     @property
     def measured(self) -> int:
@@ -268,7 +228,7 @@ def test_when_no_subgraph_can_be_run_nothing_is_believed(run: Run) -> None:
 
 @pytest.mark.slow
 def test_without_a_faster_kernel_the_model_stays_as_it_is(run: Run) -> None:
-    run.kernel = lambda schedule: 0.5
+    run.candidate = lambda schedule: 0.5
     result = run.tune()
     assert result.speedup == 1.0
     assert {one.reason for one in result.subgraphs} == {"not in the bank; nothing to try"}

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,11 @@ import onnx
 import pytest
 from onnx import helper
 from support.commands import aoe_exit_code
-from support.engine.environments import run_environment
-from support.engine.fakes import RecordingProgress, ScriptedRunner, make_target
+from support.engine.fakes import RecordingProgress, ScriptedRunner
 from support.engine.models import make_model
-from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns, evenly_profiled
-from support.engine.subgraph_runs import Run
-from support.engine.subgraphs import by_splits, c2f_network
+from support.engine.scripted_runs import ScriptedRuns, evenly_profiled
+from support.engine.subgraph_runs import FusionRun, Run
+from support.engine.subgraphs import by_kernels, by_splits, c2f_network
 from support.version_banks import keep_out
 
 import aoe
@@ -29,14 +27,11 @@ from aoe.errors import ModelImportError, WorkerDiedError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import Outcome
 from aoe.report.verify import VerifiedBankReport
-from aoe.runs.run import tune_with
-from aoe.runs.subgraphs.result import SgatResult
 from aoe.runs.subgraphs.verify import NO_MODEL, NOT_THERE, PlacedSubgraph
 from aoe.runs.verify_bank import verify
 from aoe.runs.verify_records import Holding
 from aoe.tuner.mode import JobType, TuneSettings
 from aoe.tuner.parts import EngineParts
-from aoe.workload import KERNEL_DOMAIN
 from aoebank import Bank, Event, Provenance, emit, validate
 from aoebank.formats.provenance import provenance_path
 from aoebank.model.quarantine import QuarantineEntry
@@ -365,11 +360,6 @@ def test_dry_run_knows_the_rewrites_that_lie_beside_the_root_of_a_bank(forms: Wo
 _CHAIN = ("Exp", "Neg", "Abs", "Sqrt", "Tanh")
 
 
-def _kernels(file: Path) -> int:
-    nodes = onnx.load(file, load_external_data=False).graph.node
-    return sum(node.domain == KERNEL_DOMAIN for node in nodes)
-
-
 @pytest.fixture
 def kernels(tmp_path: Path) -> World:
     """A bank with a subgraph some of whose nodes became one kernel."""
@@ -378,35 +368,12 @@ def kernels(tmp_path: Path) -> World:
         helper.make_node(op_type, [before], [name], name)
         for op_type, before, name in zip(_CHAIN, ["x", *names], names, strict=False)
     ]
-    onnx.save(make_model(nodes, {"x": (1, 256, 64)}, [names[-1]]), tmp_path / "net.onnx")
-    (tmp_path / "bank").mkdir()
-    target = make_target()
-
-    def by_kernels(baseline: ModelPart, tuned: ModelPart) -> float:
-        return float(1.3 ** (_kernels(tuned.model) - _kernels(baseline.model)))
-
-    def runner(*_: object) -> ScriptedRunner:
-        script = {"candidate": lambda schedule: 2.0, "model": by_kernels}
-        device = ScriptedCpu()
-        return ScriptedRunner(**script, device=device, target=target, jitter=0.0005, drift=0.0)
-
-    runs = ScriptedRuns(parts={"open_runner": runner})
-    result = tune_with(
-        TuneSettings(
-            model=tmp_path / "net.onnx",
-            output=tmp_path / "out",
-            job_types=(JobType.SGAT,),
-            trials=2,
-        ),
-        env=run_environment(tmp_path / "bank"),
-        cwd=tmp_path,
-        progress=RecordingProgress(),
-        now=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
-        engine=runs.engine,
-    ).get(SgatResult)
+    run = FusionRun(tmp_path, make_model(nodes, {"x": (1, 256, 64)}, [names[-1]]))
+    run.script = by_kernels(1.3)
+    result = run.tune(search="bayesian")
     assert result.used_ids
     world = World(tmp_path, profile_model=evenly_profiled)
-    world.script = by_kernels
+    world.script = run.script
     return world
 
 

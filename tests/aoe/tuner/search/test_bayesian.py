@@ -14,14 +14,16 @@ from support.contracts.synthetic_space import synthetic_recording
 from aoe.measurement import Outcome
 from aoe.schedule import Choice, Configuration, Knob, Space
 from aoe.tuner.search import Trial
-from aoe.tuner.search.bayesian import SEEDS, BayesianSearch, Candidates
-from aoe.tuner.search.random_search import RandomSearch
-from aoe.tuner.search.surrogate import (
+from aoe.tuner.search.bayesian import (
+    SEEDS,
+    BayesianSearch,
+    Candidates,
     GaussianProcess,
     RandomForest,
     expected_improvement,
     single_threaded,
 )
+from aoe.tuner.search.random_search import RandomSearch
 
 
 def grid(side: int = 16, **changes: object) -> Space:
