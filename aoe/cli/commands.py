@@ -7,9 +7,10 @@ any other has its help beside it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from aoe.cli.command_options import COMMAND_OPTIONS
+from aoe.cli.command_options import COMMAND_OPTIONS, OPTIONS
+from aoe.runs.configuration.option import Option
 
 _OF_RESULTS, _BEFORE = "Commands that use results", "Before tuning"
 _OF_PROFILES = (
@@ -17,6 +18,12 @@ _OF_PROFILES = (
     *("input_files", "input_sets", "aicore_num"),
 )
 _OF_PRECISION = ("precision_mode", "modify_mixlist", "accuracy", "calibration", "strict_fp32")
+
+JUDGING = (
+    *("shapes_from", "input_files", "input_sets", "out_nodes", "custom_ops_library"),
+    *(*_OF_PRECISION, "kernel_memory", "config", "output"),
+)
+"""Options of `aoe verify` that say how a whole model is judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +34,8 @@ class Command:
     """What it is for; the first line of its help."""
     function: str
     """`module:name` below `aoe.cli`. It returns a report, or the exit code once it has written."""
-    options: tuple[str, ...] = ()
-    """Names of the options that its parameter `options` has the values of."""
+    options: tuple[str | Option, ...] = ()
+    """Options that its parameter `options` has the values of: names, or rows with other words."""
     section: str = _OF_RESULTS
     """Heading in the list of commands."""
     examples: tuple[str, ...]
@@ -69,10 +76,7 @@ COMMANDS: Mapping[str, Command] = {
     "verify": Command(
         summary="Measure records of a bank again on this machine: do they still hold?",
         function="verify:verify_bank",
-        options=(
-            *("shapes_from", "input_files", "input_sets", "out_nodes", "custom_ops_library"),
-            *(*_OF_PRECISION, "kernel_memory", "config", "output"),
-        ),
+        options=JUDGING,
         examples=(
             "aoe verify --sample 10",
             "aoe verify bank --stale-only --json",
@@ -85,6 +89,23 @@ COMMANDS: Mapping[str, Command] = {
     "plan": Command(
         summary="Show what tuning a model would reuse, tune again, tune anew and drop.",
         function="plan:plan",
+        options=(
+            "base_result",
+            replace(
+                OPTIONS["job_type"],
+                help="1 (or sgat) = subgraphs, 2 (or opat) = operators, or both: sgat,opat; "
+                "4 (or gdat) = gradients of a training.",
+            ),
+            *("framework", "weight"),
+            replace(
+                OPTIONS["input_shape"],
+                help='Shapes of inputs the model leaves open: "name:1,3,224,224;other:1,16"; with '
+                "LEAST~LARGEST for a range.",
+            ),
+            *("shapes_from", "custom_ops_library", "soc_version"),
+            replace(OPTIONS["aicore_num"], unset="all usable ones"),
+            *("trials", "script", "script_argument", "loss_name", "world"),
+        ),
         section=_BEFORE,
         examples=(
             "aoe plan net.onnx --base_result=out          # what has changed since?",

@@ -15,7 +15,7 @@ import typer
 
 from aoe.child_python import AOE, python_command
 from aoe.cli.command_options import COMMAND_OPTIONS
-from aoe.cli.options import finish, given_precision
+from aoe.cli.options import finish, read_calibration
 from aoe.cli.progress import LineProgress, QuietProgress
 from aoe.errors import AoeError, EngineNotInstalledError, OptionError
 from aoe.gradients.compression import parse_compression
@@ -75,13 +75,9 @@ def refuse_inference_options(options: Mapping[str, Any]) -> None:
                 got=value[0] if isinstance(value, list) else value,
                 hint="leave it out; what the bank has is used in any case",
             )
-    precision = given_precision(
-        options["precision_mode"],
-        options["modify_mixlist"],
-        strict=options["strict_fp32"],
-        accuracy=options["accuracy"],
-        calibration=options["calibration"],
-    )
+    from aoe.runs.configuration.resolving import precision_of
+
+    precision = precision_of(options, read_calibration(options["calibration"]))
     if precision != KEEP_FLOAT32:
         raise OptionError(
             "--precision_mode",
@@ -122,19 +118,11 @@ def tune_gradients(
 
 
 def observed_program(
+    options: Mapping[str, Any],
     job_types: Sequence[JobType] = (JobType.GDAT,),
     *,
-    script: Path | None,
-    arguments: Sequence[str],
-    model: Path | None,
-    loss_name: str | None = None,
-    framework: int = 5,
-    weight: Path | None = None,
-    input_shape: str | None = None,
-    world: int | None = None,
     bank: Path | None = None,
     as_recorded: bool = False,
-    seed: int = 0,
     tell: Callable[[str], object],
 ) -> TrainingProgram:
     """Return a training that runs until enough is known of it, in a process of its group.
@@ -143,27 +131,21 @@ def observed_program(
     script with the threads the bank's records were measured with, or with one, as `torchrun` does.
 
     Args:
+        options: Values of the command line, by name in the table of options; `input_shape` is the
+            text of one shape.
         job_types: Modes that are asked for.
-        script: Training script; else a model file with a loss is trained.
-        arguments: Its command line.
-        model: The model file.
-        loss_name: Its output that is the loss; None for the only one.
-        framework: AOE's framework number.
-        weight: Second file of the model.
-        input_shape: Shapes of its inputs.
-        world: Processes that are started; None for 2.
         bank: Folder of the gradient bank; None for what `TUNE_BANK_PATH` says.
         as_recorded: True for as many processes as the bank's records were measured with, where
             `world` says nothing.
-        seed: Of made-up data.
         tell: Is told what the model was taken for.
 
     Raises:
-        OptionError: there is neither, or both.
+        OptionError: there is neither a script nor a model file, or both.
         AoebankError: the bank cannot be read.
         EngineNotInstalledError: there is no PyTorch.
         typer.Exit: with the exit code of the processes, in the one that has started them.
     """
+    script, model, world = options["script"], options["model"], options["world"]
     if tuple(job_types) != (JobType.GDAT,):
         raise OptionError(
             "--job_type",
@@ -193,17 +175,23 @@ def observed_program(
     if script is not None:
         from aoe.torch.ddp.script_run import TrainingScript
 
-        return TrainingScript(path=script, arguments=tuple(arguments), goes_on=False)
+        arguments = tuple(options["script_argument"] or ())
+        return TrainingScript(path=script, arguments=arguments, goes_on=False)
+    return _training_model(options, tell, env)
+
+
+def _training_model(
+    options: Mapping[str, Any], tell: Callable[[str], object], env: Mapping[str, str]
+) -> TrainingProgram:
     from aoe.torch.model_files.model_run import TrainingModel
 
-    assert model is not None
     return TrainingModel(
-        path=model,
-        loss_name=loss_name,
-        framework=framework,
-        weight=weight,
-        input_shape=input_shape,
-        seed=seed,
+        path=options["model"],
+        loss_name=options["loss_name"],
+        framework=options.get("framework", 5),
+        weight=options.get("weight"),
+        input_shape=options["input_shape"],
+        seed=options.get("seed", 0),
         tell=tell,
         env=env,
     )
@@ -248,18 +236,8 @@ def _model_program(
     if "RANK" not in env:
         raise typer.Exit(_run_group(world, env))
     _check_world(world, env)
-    from aoe.torch.model_files.model_run import TrainingModel
-
-    return TrainingModel(
-        path=options["model"],
-        loss_name=options["loss_name"],
-        framework=options["framework"],
-        weight=options["weight"],
-        input_shape=shapes[0] if shapes else None,
-        seed=options["seed"],
-        tell=progress.step,
-        env=env,
-    )
+    asked = {**options, "input_shape": shapes[0] if shapes else None}
+    return _training_model(asked, progress.step, env)
 
 
 def _check_world(world: int | None, env: Mapping[str, str]) -> None:

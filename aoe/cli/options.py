@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from importlib import import_module
 from inspect import Parameter, Signature, signature
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from aoe.cli.command_options import COMMAND_OPTIONS, OPTIONS
-from aoe.cli.commands import COMMANDS, Command
+from aoe.cli.commands import COMMANDS
 from aoe.errors import OptionError
 from aoe.runs.configuration.option import Option
 from aoe.runs.configuration.options import SETTINGS
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
     from aoe.profiling.run import ProfileSettings
     from aoe.runs.configuration.resolving import RunConfiguration
-    from aoe.tuner.precision.settings import PrecisionSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,14 +55,20 @@ def load_command(name: str) -> Callable[..., int]:
     module, _, member = row.function.partition(":")
     function = getattr(import_module(f"aoe.cli.{module}"), member)
     has = signature(function).parameters
+    rows = [OPTIONS[one] if isinstance(one, str) else one for one in row.options]
+    group = [*map(_parameter, rows)]
     declared = [*command_parameters(function, {**OPTIONS, "options": Option()})]
     parameters = [
-        *(one for own in declared for one in (_group(row) if own.name == "options" else (own,))),
+        *(one for own in declared for one in (group if own.name == "options" else (own,))),
         *(() if "as_json" in has else (_parameter(OPTIONS["as_json"]),)),
     ]
 
     def command(context: typer.Context, **given: Any) -> int:
-        values = {**given, "context": context, "options": {one: given[one] for one in row.options}}
+        values = {
+            **given,
+            "context": context,
+            "options": {one.name: given[one.name] for one in rows},
+        }
         made = function(**{one: value for one, value in values.items() if one in has})
         return made if isinstance(made, int) else finish(made, as_json=given["as_json"])
 
@@ -71,10 +76,6 @@ def load_command(name: str) -> Callable[..., int]:
     command.__signature__ = Signature([context, *map(as_option, parameters)])  # type: ignore[attr-defined]
     command.__doc__ = f"{row.help or row.summary}\n\n{row.details}".strip()
     return command
-
-
-def _group(row: Command) -> Iterator[Parameter]:
-    yield from (_parameter(OPTIONS[name]) for name in row.options)
 
 
 _LOG_LEVELS = ("debug", "info", "warning", "error", "null")
@@ -118,30 +119,6 @@ def given_configuration(context: typer.Context, config: Path | None) -> RunConfi
 
     given = {name: context.params[name] for name in SETTINGS if is_given(context, name)}
     return configure(given, env=environment(), cwd=Path.cwd(), config=config)
-
-
-def given_precision(
-    mode: str | None,
-    lists: Path | None,
-    *,
-    strict: bool,
-    accuracy: str | None,
-    calibration: Path | None,
-) -> PrecisionSettings:
-    """Return the precision settings of the options.
-
-    Raises:
-        OptionError: one cannot be meant, or they contradict each other.
-    """
-    from aoe.tuner.precision.settings import parse_precision
-
-    return parse_precision(
-        mode,
-        lists,
-        strict=strict,
-        accuracy=accuracy,
-        calibration=read_calibration(calibration),
-    )
 
 
 def read_calibration(directory: Path | None) -> tuple[InputSet, ...]:

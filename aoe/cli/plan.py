@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aoe.cli.command_options import OPTIONS
 from aoe.cli.errors import engine_of
 from aoe.cli.options import Work, given_configuration, refuse_unused
 from aoe.errors import OptionError
@@ -30,36 +30,7 @@ def plan(
         Option(is_argument=True, metavar="[MODEL]", help="Model file; none with --script."),
     ] = None,
     *,
-    base_result: Path | None,
-    job_type: Annotated[
-        str,
-        replace(
-            OPTIONS["job_type"],
-            help="1 (or sgat) = subgraphs, 2 (or opat) = operators, or both: sgat,opat; "
-            "4 (or gdat) = gradients of a training.",
-        ),
-    ],
-    framework: int,
-    weight: Path | None,
-    input_shape: Annotated[
-        list[str] | None,
-        replace(
-            OPTIONS["input_shape"],
-            help='Shapes of inputs the model leaves open: "name:1,3,224,224;other:1,16"; with '
-            "LEAST~LARGEST for a range.",
-        ),
-    ] = None,
-    shapes_from: Path | None,
-    custom_ops_library: list[Path] | None,
-    soc_version: str | None,
-    aicore_num: Annotated[
-        int | None, replace(OPTIONS["aicore_num"], unset="all usable ones")
-    ] = None,
-    trials: int,
-    script: Path | None,
-    script_argument: list[str] | None,
-    loss_name: str | None,
-    world: int | None,
+    options: Mapping[str, Any],
     quiet: bool,
     as_json: bool,
 ) -> Report | int:
@@ -81,11 +52,10 @@ def plan(
     from aoe.runs.configuration.resolving import configure_call, settings_of
     from aoe.tuner.registry import parse_job_types
 
-    jobs, shown = parse_job_types(job_type), not quiet and not as_json
-    is_training = script is not None or JobType.GDAT in jobs
-    work = Work.SCRIPT if script is not None else Work.MODEL if is_training else Work.ALONE
-    refuse_unused(context, work)
-    options = dict(context.params)
+    jobs, shown = parse_job_types(options["job_type"]), not quiet and not as_json
+    is_training = options["script"] is not None or JobType.GDAT in jobs
+    work = Work.MODEL if is_training else Work.ALONE
+    refuse_unused(context, Work.SCRIPT if options["script"] is not None else work)
     found = given_configuration(context, None) if is_training else configure_call(options)
     settings = settings_of(model or Path(), options, found)
     if settings.shape_cases:
@@ -94,18 +64,8 @@ def plan(
         )
     if is_training:
         progress = gradient_progress(shown=shown)
-        program = observed_program(
-            jobs,
-            script=script,
-            arguments=script_argument or (),
-            model=model,
-            loss_name=loss_name,
-            framework=framework,
-            weight=weight,
-            input_shape=settings.input_shape,
-            world=world,
-            tell=progress.step,
-        )
+        trained = {**options, "model": model, "input_shape": settings.input_shape}
+        program = observed_program(trained, jobs, tell=progress.step)
         with answering_alone(as_json=as_json):
             settings = replace(settings, model=program, job_types=jobs)
             planned = _planned(settings, progress, context)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aoe.cli.command_options import COMMAND_OPTIONS, OPTIONS
-from aoe.cli.commands import COMMANDS
+from aoe.cli.commands import JUDGING
 from aoe.cli.errors import engine_of
 from aoe.cli.options import (
     Work,
@@ -113,19 +113,18 @@ def verify_bank(
             "no such bank", path=bank, hint="aoebank resolve --explain shows where banks are"
         )
     if work is not Work.ALONE:
-        return _verified_gradients(
-            bank,
-            script=script,
-            arguments=script_argument or (),
-            models=model or (),
-            loss_name=loss_name,
-            input_shape=_one_shape(input_shape),
-            world=world,
-            dry_run=dry_run,
-            seed=seed,
-            shown=not quiet,
-            as_json=as_json,
-        )
+        if model is not None and len(model) > 1:
+            raise OptionError("--model", "one model is trained at a time", got=model[1])
+        trained = {
+            "script": script,
+            "script_argument": script_argument,
+            "model": next(iter(model or ()), None),
+            "loss_name": loss_name,
+            "input_shape": _one_shape(input_shape),
+            "world": world,
+            "seed": seed,
+        }
+        return _verified_gradients(bank, trained, quiet=quiet, as_json=as_json, dry_run=dry_run)
     from aoe.cli.progress import shown_progress
     from aoe.report.verify import VerifiedBankReport
     from aoe.runs.verify_bank import verify
@@ -170,7 +169,7 @@ def _refuse_without_model(context: typer.Context, models: Sequence[Path] | None)
     Raises:
         OptionError: one is.
     """
-    for name in () if models else ("job_type", *COMMANDS["verify"].options):
+    for name in () if models else ("job_type", *JUDGING):
         if is_given(context, name):
             option = COMMAND_OPTIONS[name].option
             raise OptionError(
@@ -190,39 +189,15 @@ def _one_shape(texts: Sequence[str] | None) -> str | None:
 
 
 def _verified_gradients(
-    bank: Path | None,
-    *,
-    script: Path | None,
-    arguments: Sequence[str],
-    models: Sequence[Path],
-    loss_name: str | None,
-    input_shape: str | None,
-    world: int | None,
-    dry_run: bool,
-    seed: int,
-    shown: bool,
-    as_json: bool,
+    bank: Path | None, options: Mapping[str, Any], *, quiet: bool, as_json: bool, dry_run: bool
 ) -> Report | int:
     """Measure what a bank has of a training again; the first process of its group prints."""
     from aoe.cli.gdat_command import answering_alone, gradient_progress, observed_program
     from aoe.report.verify import VerifiedBankReport
     from aoe.runs.gradients.verify import verify_program
 
-    if len(models) > 1:
-        raise OptionError("--model", "one model is trained at a time", got=models[1])
-    progress = gradient_progress(shown=shown and not as_json)
-    program = observed_program(
-        script=script,
-        arguments=arguments,
-        model=next(iter(models), None),
-        loss_name=loss_name,
-        input_shape=input_shape,
-        world=world,
-        bank=bank,
-        as_recorded=True,
-        seed=seed,
-        tell=progress.step,
-    )
+    progress = gradient_progress(shown=not quiet and not as_json)
+    program = observed_program(options, bank=bank, as_recorded=True, tell=progress.step)
     with answering_alone(as_json=as_json):
         result = verify_program(program, bank, dry_run=dry_run, progress=progress)
     return 0 if result is None else VerifiedBankReport(result=result)

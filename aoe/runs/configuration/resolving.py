@@ -17,6 +17,7 @@ from aoe.tuner.mode import JobType, TuneSettings
 if TYPE_CHECKING:
     from aoe.gradients.training import TrainingProgram
     from aoe.ort.inputs import InputSet
+    from aoe.tuner.precision.settings import PrecisionSettings
 
 T = TypeVar("T")
 _MEMBERS = {member.name for member in fields(TuneSettings)}
@@ -156,7 +157,6 @@ def settings_of(
         OptionError: a value cannot be meant.
     """
     from aoe.runs.cases.given import given_cases
-    from aoe.tuner.precision.settings import parse_precision
 
     found.check()
 
@@ -177,13 +177,7 @@ def settings_of(
         dims=options.get("dynamic_dims"),
         log=_path(options.get("shapes_from")),
     )
-    own["precision"] = parse_precision(
-        options.get("precision_mode"),
-        _path(options.get("modify_mixlist")),
-        strict=options.get("strict_fp32", False),
-        accuracy=options.get("accuracy"),
-        calibration=calibration,
-    )
+    own["precision"] = precision_of(options, calibration)
     stages, work_path = found.get("stage", tuple), found.settings["work_path"]
     if work_path.source is SettingSource.FILE:  # the variable is read where results are placed
         own["work_path"] = Path(str(work_path.value))
@@ -195,6 +189,25 @@ def settings_of(
         **own | {"model": model, "inputs": inputs},
         job_types=found.job_types,
         stage_limits_s=tuple(limit_s for _, limit_s in stages),
+    )
+
+
+def precision_of(
+    options: Mapping[str, Any], calibration: tuple[InputSet, ...] = ()
+) -> PrecisionSettings:
+    """Return what options say of precision, by name in the table.
+
+    Raises:
+        OptionError: one cannot be meant, or they contradict each other.
+    """
+    from aoe.tuner.precision.settings import parse_precision
+
+    return parse_precision(
+        options.get("precision_mode"),
+        _path(options.get("modify_mixlist")),
+        strict=options.get("strict_fp32", False),
+        accuracy=options.get("accuracy"),
+        calibration=calibration,
     )
 
 

@@ -23,7 +23,7 @@ from aoe.execute.accuracy import compare_model_results
 from aoe.folders.scratch import ScratchFolder
 from aoe.ort.inputs import read_input_sets, save_input_sets
 from aoe.runs.configuration.options import SETTINGS, present_name
-from aoe.runs.configuration.resolving import configure, settings_of
+from aoe.runs.configuration.resolving import configure, precision_of, settings_of
 from aoe.settings import environment, with_bank
 from aoe.torch.modules.calls import CallConvention, FlatCall, TensorForm
 from aoe.torch.modules.compiled import OptimizedModule
@@ -39,7 +39,7 @@ from aoe.torch.modules.open_shapes import OpenDims
 from aoe.torch.modules.served import ServedModel
 from aoe.torch.process_options import with_process_options
 from aoe.tuner.mode import CacheMode, JobType, TuneSettings, parse_cache_mode
-from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings, parse_precision
+from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings
 from aoe.tuner.progress import Progress, SilentProgress
 from aoe.tuner.registry import parse_job_types
 from aoe.workload import shapes_text
@@ -181,7 +181,9 @@ def make_options(given: Mapping[str, Any]) -> OptimizeOptions:
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
         raise OptionError("dynamic_max", "no extent", got=most, expected="a positive integer")
     parse_cache_mode(str(tune.get("op_compiler_cache_mode", CacheMode.ENABLE)))
-    precision = _precision(tune)  # found wrong before anything is exported
+    sets = tune.get("calibration")
+    calibration = () if sets is None else read_input_sets(Path(sets), "calibration")
+    precision = precision_of(tune, calibration)  # found wrong before anything is exported
     job_type = tune.get("job_type", 2)
     if parse_job_types(str(job_type)) != (JobType.OPAT,):
         raise OptionError(
@@ -192,22 +194,6 @@ def make_options(given: Mapping[str, Any]) -> OptimizeOptions:
             hint="for gradients: aoe.torch.tune_gradients",
         )
     return OptimizeOptions(tune=tune, precision=precision, **options)
-
-
-def _precision(options: Mapping[str, Any]) -> PrecisionSettings:
-    """Return what options of `aoe.tune` say of precision.
-
-    Raises:
-        OptionError: one cannot be meant, or they contradict each other.
-    """
-    lists, given = options.get("modify_mixlist"), options.get("calibration")
-    return parse_precision(
-        options.get("precision_mode"),
-        Path(lists) if lists is not None else None,
-        strict=options.get("strict_fp32", False),
-        accuracy=options.get("accuracy"),
-        calibration=read_input_sets(Path(given), "calibration") if given is not None else (),
-    )
 
 
 def optimize_call(
