@@ -11,10 +11,16 @@ from typing import Any, ClassVar
 
 import typer
 
-from aoe.cli.cann import ascend_target, hand_over, hand_over_to_atc
+from aoe.cli.cann import (
+    ascend_target,
+    hand_over,
+    hand_over_to_atc,
+    warnings_of,
+    without_atc_only,
+    without_elsewhere,
+)
 from aoe.cli.command_options import COMMAND_OPTIONS
 from aoe.cli.commands import COMMANDS, EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
-from aoe.cli.elsewhere import warnings_of, without_atc_only, without_elsewhere
 from aoe.cli.errors import engine_of, run_app
 from aoe.cli.gdat_command import refuse_inference_options, split_script, tune_gradients
 from aoe.cli.options import (

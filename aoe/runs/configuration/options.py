@@ -599,6 +599,19 @@ def present_name(name: str) -> str:
     return _ALIASES.get(name, name)
 
 
+def read_option(name: str, value: object) -> Any:
+    """Return a value of an option as its row reads it; None stays None.
+
+    Args:
+        name: Of the option, or its alias: the place an error names.
+
+    Raises:
+        OptionError: it cannot be meant.
+    """
+    row = TUNE_OPTIONS[present_name(name)]
+    return value if value is None or row.parse is None else row.parse(name, value)
+
+
 def with_former_names(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function that takes options under their aliases, too.
 

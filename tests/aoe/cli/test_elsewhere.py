@@ -9,7 +9,7 @@ from platform import machine
 import pytest
 
 from aoe.cli.app import app
-from aoe.cli.elsewhere import OPTIONS, VARIABLES, warnings_of, without_elsewhere
+from aoe.cli.cann import OPTIONS, VARIABLES, warnings_of, without_elsewhere
 from aoe.cli.errors import run_app
 from aoe.errors import OptionError
 
