@@ -27,12 +27,11 @@ from aoe.cli.options import (
     check_tuned_model,
     finish,
     given_configuration,
-    given_inputs,
     is_given,
     load_command,
-    read_calibration,
     refuse_empty_paths,
     refuse_gradients,
+    run_settings,
     tells_all,
     warn_of_subgraph_options,
     with_parameters,
@@ -145,18 +144,11 @@ def tune(context: typer.Context, **options: Any) -> None:
             "aoe", "no model given", hint="aoe --model=M.onnx --output=DIR, or --help"
         )
     from aoe.cli.tune_command import run_folder, run_tuning
-    from aoe.runs.configuration.resolving import settings_of
     from aoe.tuner.registry import other_mode
 
     if options["model"] is None:
         options["framework"] = None
-    settings = settings_of(
-        chosen,
-        options,
-        found,
-        inputs=given_inputs(options["input_files"], options["input_sets"]),
-        calibration=read_calibration(options["calibration"]),
-    )
+    settings = run_settings(chosen, options, found)
     if is_given(context, "job_type"):
         settings = replace(settings, job_note=other_mode(options["job_type"]))
     run = run_tuning if options["model_path"] is None else run_folder

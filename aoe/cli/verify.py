@@ -15,14 +15,12 @@ from aoe.cli.errors import engine_of
 from aoe.cli.options import (
     Work,
     given_configuration,
-    given_inputs,
     is_given,
-    read_calibration,
     refuse_unused,
+    run_settings,
 )
 from aoe.errors import OptionError
 from aoe.runs.configuration.option import Option
-from aoe.tuner.mode import TuneSettings
 from aoebank import BankNotFoundError
 
 if TYPE_CHECKING:
@@ -129,7 +127,8 @@ def verify_bank(
     from aoe.report.verify import VerifiedBankReport
     from aoe.runs.verify_bank import verify
 
-    how = _how(context, {"input_shape": input_shape, **options})
+    found = given_configuration(context, options["config"]).check()
+    how = run_settings(Path(), {"input_shape": input_shape, **options}, found)
     with shown_progress(shown=not quiet and not as_json) as progress:
         result = verify(
             bank,
@@ -148,19 +147,6 @@ def verify_bank(
             engine=engine_of(context),
         )
     return VerifiedBankReport(result=result)
-
-
-def _how(context: typer.Context, options: Mapping[str, Any]) -> TuneSettings:
-    """Return the settings models are run with: those of a tuning with the same options."""
-    from aoe.runs.configuration.resolving import settings_of
-
-    return settings_of(
-        Path(),
-        options,
-        given_configuration(context, options["config"]).check(),
-        inputs=given_inputs(options["input_files"], options["input_sets"]),
-        calibration=read_calibration(options["calibration"]),
-    )
 
 
 def _refuse_without_model(context: typer.Context, models: Sequence[Path] | None) -> None:
