@@ -25,19 +25,16 @@ _ANY = frozenset({"*"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotHere:
-    """An option or a variable of AOE.
-
-    Attributes:
-        why: Why there is no such thing here.
-        instead: What to do.
-        harmless: Values that can be passed over, `*` for all; others are refused.
-        is_flag: True if it has no value, or need not have one.
-    """
+    """An option or a variable of AOE."""
 
     why: str
+    """Why there is no such thing here."""
     instead: str = ""
+    """What to do."""
     harmless: frozenset[str] = frozenset()
+    """Values that can be passed over, `*` for all; others are refused."""
     is_flag: bool = False
+    """True if it has no value, or need not have one."""
 
 
 def _ignored(why: str, instead: str = "", *, is_flag: bool = False) -> NotHere:
