@@ -11,22 +11,27 @@ from typing import Any, ClassVar
 
 import typer
 
-from aoe.cli.cann import ascend_target, hand_over, hand_over_to_atc
+from aoe.cli.cann import (
+    ascend_target,
+    hand_over,
+    hand_over_to_atc,
+    warnings_of,
+    without_atc_only,
+    without_elsewhere,
+)
 from aoe.cli.command_options import COMMAND_OPTIONS
 from aoe.cli.commands import COMMANDS, EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
-from aoe.cli.elsewhere import warnings_of, without_atc_only, without_elsewhere
 from aoe.cli.errors import engine_of, run_app
 from aoe.cli.gdat_command import refuse_inference_options, split_script, tune_gradients
 from aoe.cli.options import (
     check_tuned_model,
     finish,
     given_configuration,
-    given_inputs,
     is_given,
     load_command,
-    read_calibration,
     refuse_empty_paths,
     refuse_gradients,
+    run_settings,
     tells_all,
     warn_of_subgraph_options,
     with_parameters,
@@ -139,18 +144,11 @@ def tune(context: typer.Context, **options: Any) -> None:
             "aoe", "no model given", hint="aoe --model=M.onnx --output=DIR, or --help"
         )
     from aoe.cli.tune_command import run_folder, run_tuning
-    from aoe.runs.configuration.resolving import settings_of
     from aoe.tuner.registry import other_mode
 
     if options["model"] is None:
         options["framework"] = None
-    settings = settings_of(
-        chosen,
-        options,
-        found,
-        inputs=given_inputs(options["input_files"], options["input_sets"]),
-        calibration=read_calibration(options["calibration"]),
-    )
+    settings = run_settings(chosen, options, found)
     if is_given(context, "job_type"):
         settings = replace(settings, job_note=other_mode(options["job_type"]))
     run = run_tuning if options["model_path"] is None else run_folder

@@ -12,7 +12,7 @@ import typer
 
 from aoe.cli.command_options import OPTIONS
 from aoe.cli.errors import engine_of
-from aoe.cli.options import given_inputs, read_calibration
+from aoe.cli.options import run_settings
 from aoe.errors import OptionError
 from aoe.folders.scratch import ScratchFolder
 from aoe.results.files import BANK_FOLDER, bank_of_results
@@ -80,7 +80,7 @@ def compile_model(
         AoebankError: the bank cannot be used.
     """
     from aoe.cli.tune_command import run_tuning
-    from aoe.runs.configuration.resolving import configure_call, settings_of
+    from aoe.runs.configuration.resolving import configure_call
 
     engine = engine_of(context)
     if aoe_mode is None:  # tuning makes a bank that is missing
@@ -103,13 +103,7 @@ def compile_model(
             "op_compiler_cache_mode": op_compiler_cache_mode,
             "op_compiler_cache_dir": op_compiler_cache_dir,
         }
-        settings = settings_of(
-            model,
-            {**options, **cache},
-            configure_call(options),
-            inputs=given_inputs(options["input_files"], options["input_sets"]),
-            calibration=read_calibration(options["calibration"]),
-        )
+        settings = run_settings(model, {**options, **cache}, configure_call(options))
         settings = replace(
             settings,
             job_types=_looked_up(env, settings, engine)

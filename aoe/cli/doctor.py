@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from aoe.cli.elsewhere import warnings_of
+from aoe.cli.cann import warnings_of
 from aoe.cli.options import given_configuration
 from aoe.settings import environment
 

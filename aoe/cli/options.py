@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
     from aoe.profiling.run import ProfileSettings
     from aoe.runs.configuration.resolving import RunConfiguration
+    from aoe.tuner.mode import TuneSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -251,6 +252,23 @@ def given_inputs(files: list[str] | None, directory: Path | None) -> tuple[Input
     if files:
         raise OptionError("--inputs", "given together with --input", got=files[0])
     return read_input_sets(directory)
+
+
+def run_settings(model: Path, options: Mapping[str, Any], found: RunConfiguration) -> TuneSettings:
+    """Return the settings of a run from the options of a command, by name in the table.
+
+    Raises:
+        OptionError: one cannot be meant.
+    """
+    from aoe.runs.configuration.resolving import settings_of
+
+    return settings_of(
+        model,
+        options,
+        found,
+        inputs=given_inputs(options["input_files"], options["input_sets"]),
+        calibration=read_calibration(options["calibration"]),
+    )
 
 
 def profile_settings(model: Path, options: Mapping[str, Any], **of_command: Any) -> ProfileSettings:

@@ -15,14 +15,12 @@ from aoe.cli.errors import engine_of
 from aoe.cli.options import (
     Work,
     given_configuration,
-    given_inputs,
     is_given,
-    read_calibration,
     refuse_unused,
+    run_settings,
 )
 from aoe.errors import OptionError
 from aoe.runs.configuration.option import Option
-from aoe.tuner.mode import TuneSettings
 from aoebank import BankNotFoundError
 
 if TYPE_CHECKING:
@@ -116,16 +114,21 @@ def verify_bank(
         if model is not None and len(model) > 1:
             raise OptionError("--model", "one model is trained at a time", got=model[1])
         trained = {
-            **context.params,
+            "script": script,
+            "script_argument": script_argument,
             "model": next(iter(model or ()), None),
+            "loss_name": loss_name,
             "input_shape": _one_shape(input_shape),
+            "world": world,
+            "seed": seed,
         }
-        return _verified_gradients(trained, shown=not quiet and not as_json, as_json=as_json)
+        return _verified_gradients(bank, trained, quiet=quiet, as_json=as_json, dry_run=dry_run)
     from aoe.cli.progress import shown_progress
     from aoe.report.verify import VerifiedBankReport
     from aoe.runs.verify_bank import verify
 
-    how = _how(context, {"input_shape": input_shape, **options})
+    found = given_configuration(context, options["config"]).check()
+    how = run_settings(Path(), {"input_shape": input_shape, **options}, found)
     with shown_progress(shown=not quiet and not as_json) as progress:
         result = verify(
             bank,
@@ -144,19 +147,6 @@ def verify_bank(
             engine=engine_of(context),
         )
     return VerifiedBankReport(result=result)
-
-
-def _how(context: typer.Context, options: Mapping[str, Any]) -> TuneSettings:
-    """Return the settings models are run with: those of a tuning with the same options."""
-    from aoe.runs.configuration.resolving import settings_of
-
-    return settings_of(
-        Path(),
-        options,
-        given_configuration(context, options["config"]).check(),
-        inputs=given_inputs(options["input_files"], options["input_sets"]),
-        calibration=read_calibration(options["calibration"]),
-    )
 
 
 def _refuse_without_model(context: typer.Context, models: Sequence[Path] | None) -> None:
@@ -184,14 +174,16 @@ def _one_shape(texts: Sequence[str] | None) -> str | None:
     return next(iter(texts or ()), None)
 
 
-def _verified_gradients(options: Mapping[str, Any], *, shown: bool, as_json: bool) -> Report | int:
+def _verified_gradients(
+    bank: Path | None, options: Mapping[str, Any], *, quiet: bool, as_json: bool, dry_run: bool
+) -> Report | int:
     """Measure what a bank has of a training again; the first process of its group prints."""
     from aoe.cli.gdat_command import answering_alone, gradient_progress, observed_program
     from aoe.report.verify import VerifiedBankReport
     from aoe.runs.gradients.verify import verify_program
 
-    bank, progress = options["bank"], gradient_progress(shown=shown)
+    progress = gradient_progress(shown=not quiet and not as_json)
     program = observed_program(options, bank=bank, as_recorded=True, tell=progress.step)
     with answering_alone(as_json=as_json):
-        result = verify_program(program, bank, dry_run=options["dry_run"], progress=progress)
+        result = verify_program(program, bank, dry_run=dry_run, progress=progress)
     return 0 if result is None else VerifiedBankReport(result=result)

@@ -21,24 +21,22 @@ from aoe.settings import engine_python, environment, with_bank
 class FolderTuning:
     """Options with which a directory of graphs is tuned.
 
-    Attributes:
-        job_type: AOE's number of the mode.
-        output: Directory for the results; None for the workspace.
-        bank: Root of the bank, made if it is missing; None for what the variables say.
-        tuning_time_limit: Seconds; None for no limit.
-        trials: Most candidates for one operator; None for the default.
-        nonhomo_split: True if subgraph tuning may cut batches unevenly.
-
     Raises:
         OptionError: a limit that is no number of seconds, or no number of trials.
     """
 
     job_type: int = 2
+    """AOE's number of the mode."""
     output: str | Path | None = None
+    """Directory for the results; None for the workspace."""
     bank: str | Path | None = None
+    """Root of the bank, made if it is missing; None for what the variables say."""
     tuning_time_limit: float | None = None
+    """Seconds; None for no limit."""
     trials: int | None = None
+    """Most candidates for one operator; None for the default."""
     nonhomo_split: bool = False
+    """True if subgraph tuning may cut batches unevenly."""
 
     def __post_init__(self) -> None:
         """Refuse what the command would refuse after the script has run."""

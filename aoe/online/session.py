@@ -37,7 +37,8 @@ from aoe.ort.custom_operators import options_with_operators
 from aoe.ort.serving.given_options import adjusting, reason_against_tuned_models
 from aoe.ort.serving.swapping import CallForm, Substitutes, SwappingSession, plain_session
 from aoe.ort.sessions import InputSpec
-from aoe.settings import cache_limit, cache_path, environment, parse_seconds, parse_whole, with_bank
+from aoe.runs.configuration.options import read_option
+from aoe.settings import cache_limit, cache_path, environment, parse_whole, with_bank
 from aoe.tuner.parts import library_versions
 
 if TYPE_CHECKING:
@@ -366,12 +367,10 @@ def _limits_of(
     Raises:
         OptionError: one is no number, or out of range.
     """
-    if tuning_time_limit_s is not None:
-        tuning_time_limit_s = parse_seconds("tuning_time_limit_s", tuning_time_limit_s)
-    if trials is not None:
-        trials = parse_whole("trials", trials, least=1)
     return TuningLimits(
-        tuning_time_limit_s=tuning_time_limit_s, trials=trials, accept_busy=accept_busy
+        tuning_time_limit_s=read_option("tuning_time_limit_s", tuning_time_limit_s),
+        trials=read_option("trials", trials),
+        accept_busy=accept_busy,
     )
 
 

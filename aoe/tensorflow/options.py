@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from aoe.errors import OptionError
+from aoe.tuner.mode import parse_optimization_level
 from aoe.tuner.operator_choice import NAMES, TYPES, OperatorChoice, operator_choice
 
 MODES = {"1": "subgraph", "2": "operator"}
 _DEFAULT_MODE = "2"
 _LEVEL, _FEATURE = "tune_optimization_level", "feature"
-_LEVELS = ("O1", "O2")
 _UNEVEN = "nonhomo_split"
 _FEATURES = {"deeper_opat": 2, _UNEVEN: 1}
 """By name, the mode it is for."""
@@ -26,17 +26,12 @@ _KEYS = (NAMES, TYPES, _LEVEL, _FEATURE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptOptions:
-    """How the graphs of a script are tuned.
-
-    Attributes:
-        job_type: AOE's number of the mode.
-        work_path: Directory for the results; it exists.
-        tune_ops: The operators that are tuned; None for all.
-        nonhomo_split: True if subgraph tuning may cut batches unevenly.
-    """
+    """How the graphs of a script are tuned: options of `aoe` by their names in `TuneSettings`."""
 
     job_type: int
+    """AOE's number of the mode."""
     work_path: Path
+    """Directory for the results; it exists."""
     tune_ops: OperatorChoice | None = None
     nonhomo_split: bool = False
 
@@ -113,11 +108,8 @@ def _following(file: Path, options: ScriptOptions, warn: Callable[[str], None]) 
 
 
 def _check_level(where: str, level: Any, warn: Callable[[str], None]) -> None:
-    if level not in (None, *_LEVELS):
-        raise OptionError(
-            f"{where}, {_LEVEL}", "no level", got=repr(level), expected=" or ".join(_LEVELS)
-        )
     if level is not None:
+        parse_optimization_level(level, f"{where}, {_LEVEL}")
         warn(f"{where}: {_LEVEL} is passed over: time goes where gains are expected")
 
 

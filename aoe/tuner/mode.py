@@ -58,7 +58,9 @@ class OptimizationLevel(StrEnum):
     """Within them, and with the rewrite rules that have won."""
 
 
-def parse_optimization_level(text: str) -> OptimizationLevel:
+def parse_optimization_level(
+    text: str, where: str = "tune_optimization_level"
+) -> OptimizationLevel:
     """Return the level a text names.
 
     Raises:
@@ -68,7 +70,7 @@ def parse_optimization_level(text: str) -> OptimizationLevel:
         return OptimizationLevel(text)
     except ValueError as error:
         raise OptionError(
-            "tune_optimization_level",
+            where,
             "no level",
             got=repr(text),
             expected=" or ".join(OptimizationLevel),
@@ -125,78 +127,39 @@ class TargetMetric(StrEnum):
 class TuneSettings:
     """One tuning run.
 
-    Attributes:
-        model: Model file or a directory of several graphs, or the program whose gradients are
-            tuned.
-        framework: AOE's framework number; None for a directory or a tuned model, which say
-            themselves what they are.
-        weight: Second file, for frameworks that keep the weights apart.
-        job_types: Modes, in order.
-        job_note: Said where tuning begins: which other mode a lone number may have meant.
-        stage_limits_s: Seconds for each of them, None for no limit; empty where they share
-            `tuning_time_limit_s`.
-        input_shape: Text of `--input_shape`, or None.
-        shape_cases: Several such texts, for a model that is tuned for each of them; else none.
-        shape_log: How often the model was asked for which shapes, None where nothing says so.
-        shape_range: Text of `--input_shape` where it names a range the model is tuned for.
-        out_nodes: Results the model is cut off at, as `node:0` or by their names; none for the
-            outputs it has.
-        operators: Libraries of operators ONNX Runtime does not have.
-        inputs: Arrays the model is run on; none for made-up ones.
-        output: Directory or `.om` file for the results; None for the workspace.
-        reports: Directory of the reports and of AOE's result file; None for that of `output`.
-        reports_stay: False if their directory goes with the run.
-        bank_made_of: Results whose reports the bank was made of, for the run alone; else None.
-        soc_version: Requested target, or None for this machine.
-        core_num: Threads, or None for every usable core.
-        repeat_tune: True to tune what the bank already has (`REPEAT_TUNE`).
-        accept_busy: True to believe figures taken on a busy machine (`AOE_ACCEPT_BUSY`).
-        trials: Most candidates measured for one workload.
-        max_tuning_count: Most candidates measured in the whole run; None for no limit.
-        kernel_memory_mib: Most MiB that kernels keep of transformed weights; None for what keeps
-            a session within `PEAK_RATIO` of the untuned model's peak, or `FREE_BYTES` above.
-        search: Name of the search algorithm.
-        seed: Of inputs and of the search.
-        tuning_time_limit_s: Seconds for searching and judging; None for no limit.
-        precision: What the model may be computed in, and how accurate it has to stay.
-        nonhomo_split: True if subgraph tuning may cut batches into pieces of different size.
-        tune_optimization_level: Whether subgraph tuning keeps to AOE's limits of fusions.
-        anonymous: True to leave the name of the model out of records of subgraphs.
-        device_id: NUMA node the run is pinned to; None for the whole machine.
-        device_place: Option or variable that names the node.
-        compile_processes: Processes that compile candidates; None for one a core, at most 8.
-        batch: Candidates that are proposed and compiled at once.
-        run_loop: Least runs that figures stand on; None for what the policies say.
-        work_path: Where results go that have no other place; None for the working directory.
-        lookup_only: True to take what the bank has, and try and measure nothing.
-        cache_mode: What becomes of compiled kernels.
-        cache_dir: Where they are; None for the cache of the user.
-        workers: A number of worker processes, or the address of a Dask scheduler, operators and
-            subgraphs are tuned on; None for this process alone.
-        base_result: An earlier result; only what changed since is tuned. None without one.
-        allow_compression: What gradients may be summed in, for gradient tuning; None for all bits.
-        tune_ops: The operators that are tuned, the others are looked up; None for all.
-        target_metric: What is made better.
-        proves_settled: True to prove the gain of a settled model again, in several processes.
+    A member has what the option of its name says, or that whose `alias` it is, read and checked:
+    `TuneOptions` in `aoe/runs/configuration/options.py` has the meaning. Others have it here.
     """
 
     model: Path | TrainingProgram
+    """Model file or a directory of several graphs, or the program whose gradients are tuned."""
     framework: int | None = 5
     weight: Path | None = None
     job_types: tuple[JobType, ...] = (JobType.OPAT,)
+    """Modes, in order."""
     job_note: str = ""
+    """Said where tuning begins: which other mode a lone number may have meant."""
     stage_limits_s: tuple[float | None, ...] = ()
+    """Seconds for each mode, None for no limit; empty where they share `tuning_time_limit_s`."""
     input_shape: str | None = None
+    """Text of one shape, or None."""
     shape_cases: tuple[str, ...] = ()
+    """Several such texts, for a model that is tuned for each of them; else none."""
     shape_log: ShapeLog | None = None
+    """How often the model was asked for which shapes, None where nothing says so."""
     shape_range: str | None = None
+    """Text of `--input_shape` where it names a range the model is tuned for."""
     out_nodes: tuple[str, ...] = ()
     operators: tuple[Path, ...] = ()
+    """Libraries of operators ONNX Runtime does not have."""
     inputs: tuple[InputSet, ...] = ()
     output: Path | None = None
     reports: Path | None = None
+    """Directory of the reports and of AOE's result file; None for that of `output`."""
     reports_stay: bool = True
+    """False if their directory goes with the run."""
     bank_made_of: Path | None = None
+    """Results whose reports the bank was made of, for the run alone; else None."""
     soc_version: str | None = None
     core_num: int | None = None
     repeat_tune: bool = False
@@ -204,28 +167,35 @@ class TuneSettings:
     trials: int = 24
     max_tuning_count: int | None = None
     kernel_memory_mib: int | None = None
+    """None for what keeps a session within `PEAK_RATIO` of the untuned model's peak, or
+    `FREE_BYTES` above."""
     search: str = "bayesian"
     seed: int = 0
     tuning_time_limit_s: float | None = None
     precision: PrecisionSettings = KEEP_FLOAT32
+    """What the model may be computed in, and how accurate it has to stay."""
     nonhomo_split: bool = False
     tune_optimization_level: OptimizationLevel = OptimizationLevel.O2
     anonymous: bool = False
     device_id: int | None = None
     device_place: str = "--device"
+    """Option or variable that names the node."""
     compile_processes: int | None = None
     batch: int = 4
     run_loop: int | None = None
     work_path: Path | None = None
+    """Where results go that have no other place; None for the working directory."""
     lookup_only: bool = False
     cache_mode: CacheMode = CacheMode.ENABLE
     cache_dir: Path | None = None
     workers: str | None = None
     base_result: Path | None = None
     tune_ops: OperatorChoice | None = None
+    """The operators that are tuned, the others are looked up; None for all."""
     target_metric: TargetMetric = TargetMetric.LATENCY
     allow_compression: Compression | None = None
     proves_settled: bool = False
+    """True to prove the gain of a settled model again, in several processes."""
 
 
 def limits_of_part(

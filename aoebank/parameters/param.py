@@ -1,4 +1,4 @@
-"""Parameters of verbs, from which the options of the commands are made.
+"""Parameters of verbs as the command line takes them: its commands are made from these.
 
 A verb is a public function. A parameter with a `Param` in its annotation is an option or an
 argument of the command of the same name; one without is for callers from Python alone.
@@ -14,34 +14,31 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param:
-    """Parameter of a verb on the command line.
-
-    Attributes:
-        help: Its meaning.
-        kind: Type on the command line: a class, `list[str]` or an enumeration; None for that of
-            the parameter.
-        flags: Of an option; by default `--name`, with dashes.
-        metavar: Stands for the value in the help.
-        is_argument: True for an argument.
-        least: Smallest number.
-        most: Largest number.
-        default: On the command line, where it is another than the function's.
-        is_needed: True if there has to be one, of `*arguments`.
-        expected: What an option has to be given for; empty where it may be left out.
-        hidden: True to leave it out of the help.
-    """
+    """How the command line takes a parameter."""
 
     help: str = ""
+    """Its meaning."""
     kind: Any = bool
+    """Type on the command line: a class, `list[str]` or an enumeration; None for that of the
+    parameter."""
     flags: tuple[str, ...] = ()
+    """Of an option; by default `--name`, with dashes."""
     metavar: str | None = None
+    """Stands for the value in the help."""
     is_argument: bool = False
+    """True for an argument."""
     least: float | None = None
+    """Smallest number."""
     most: float | None = None
+    """Largest number."""
     default: Any = Parameter.empty
+    """On the command line, where it is another than the function's."""
     is_needed: bool = False
+    """True if there has to be one, of `*arguments`."""
     expected: str = ""
+    """What an option has to be given for; empty where it may be left out."""
     hidden: bool = False
+    """True to leave it out of the help."""
 
     @property
     def text(self) -> str:

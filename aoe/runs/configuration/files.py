@@ -29,17 +29,14 @@ _INI_KEYS = {row.ini_key: row.name for row in SETTINGS.values() if row.ini_key}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsFile:
-    """What a file says.
-
-    Attributes:
-        path: The file.
-        values: By name of the setting, as the file has them.
-        keys: By name of the setting, what the file calls it.
-    """
+    """What a file says."""
 
     path: Path
+    """The file."""
     values: Mapping[str, object]
+    """By name of the setting, as the file has them."""
     keys: Mapping[str, str]
+    """By name of the setting, what the file calls it."""
 
 
 def read_config(path: Path) -> SettingsFile:

@@ -35,7 +35,7 @@ class Option(Param):
     member: str = ""
     """Member of `TuneSettings` with its value, where that has a third name."""
     kind: Any = None
-    """Type on the command line; None for a text, beside a parameter for its type."""
+    """Type on the command line, where the type of the parameter does not say it."""
     group: Group | None = None
     """Heading in the help of the command."""
     unset: str = ""

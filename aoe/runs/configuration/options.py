@@ -10,11 +10,13 @@ the code that reads its value.
 # no `from __future__ import annotations`: the rows are read at run time, so types that are
 # expensive to import are texts
 import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial, wraps
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypedDict, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypedDict, TypeVar, get_args
 
 from aoe.errors import OptionError
 from aoe.runs.configuration.option import Group, Option
@@ -56,6 +58,13 @@ _MOST_PROCESSES, _MOST_PARALLEL, _MOST_LOOPS = 32, 64, 2048
 DEVICE_VARIABLE = "ASCEND_DEVICE_ID"
 
 
+_model = partial(Option, group=Group.MODEL)
+_what = partial(Option, group=Group.WHAT)
+_search = partial(Option, group=Group.SEARCH)
+_precision = partial(Option, group=Group.PRECISION)
+_results = partial(Option, group=Group.RESULTS)
+
+
 class TuneOptions(TypedDict, total=False):
     """Options of `aoe.tune`, those of the command `aoe` among them.
 
@@ -65,10 +74,8 @@ class TuneOptions(TypedDict, total=False):
 
     framework: Annotated[
         int | None,
-        Option(
+        _model(
             flags=("--framework", "-f"),
-            kind=int,
-            group=Group.MODEL,
             metavar="N",
             default=5,
             help="Kind of the model: 0 = Caffe, 3 = TensorFlow, 5 = ONNX.",
@@ -78,20 +85,17 @@ class TuneOptions(TypedDict, total=False):
     ]
     weight: Annotated[
         File | None,
-        Option(
+        _model(
             parse=path,
             flags=("--weight", "-w"),
-            kind=Path,
-            group=Group.MODEL,
             metavar="FILE",
             help="Weights of a Caffe model (caffemodel).",
         ),
     ]
     input_shape: Annotated[
         "GivenShapes | None",
-        Option(
+        _model(
             kind=list[str],
-            group=Group.MODEL,
             metavar="SHAPES",
             help='Shapes of inputs the model leaves open: "name:1,3,224,224;other:1,16"; several '
             "times for a tuned model that holds several shapes; with LEAST~LARGEST for a range.",
@@ -103,20 +107,18 @@ class TuneOptions(TypedDict, total=False):
     ]
     out_nodes: Annotated[
         str | None,
-        Option(
+        _model(
             parse=out_nodes,
-            group=Group.MODEL,
             metavar="NODE:N;...",
             help='Cut the model off behind these results of nodes: "conv1:0;relu2:0".',
         ),
     ]
     custom_ops_library: Annotated[
         "OperatorFiles",
-        Option(
+        _model(
             parse=operators,
             member="operators",
             kind=list[Path],
-            group=Group.MODEL,
             metavar="FILE.so",
             help="Library of operators ONNX Runtime does not have; several times for several.",
             doc="The library, or libraries, with operators ONNX Runtime does not have.",
@@ -124,9 +126,7 @@ class TuneOptions(TypedDict, total=False):
     ]
     shapes_from: Annotated[
         File | None,
-        Option(
-            kind=Path,
-            group=Group.MODEL,
+        _model(
             metavar="FILE",
             help='Log of the shapes a model was run with, a line each: "COUNT,name:1,3,224,224"; '
             "the most frequent are taken.",
@@ -142,8 +142,7 @@ class TuneOptions(TypedDict, total=False):
     ]
     soc_version: Annotated[
         str | None,
-        Option(
-            group=Group.MODEL,
+        _model(
             metavar="NAME",
             help="Name of the target.",
             unset="this CPU",
@@ -154,10 +153,8 @@ class TuneOptions(TypedDict, total=False):
     ]
     aicore_num: Annotated[
         int | None,
-        Option(
+        _model(
             alias="core_num",
-            kind=int,
-            group=Group.MODEL,
             metavar="N",
             least=1,
             help="Cores, a thread each.",
@@ -169,9 +166,9 @@ class TuneOptions(TypedDict, total=False):
     ]
     device: Annotated[
         int | None,
-        Option(
+        _model(
+            kind=str,  # the parser names what is wrong
             alias="device_id",
-            group=Group.MODEL,
             metavar="N",
             help="NUMA node to pin the run to; 0 is this CPU where there is one node.",
             parse=whole(0),
@@ -182,9 +179,8 @@ class TuneOptions(TypedDict, total=False):
     ]
     job_type: Annotated[
         int | str | None,
-        Option(
+        _what(
             flags=("--job_type", "-j"),
-            group=Group.WHAT,
             metavar="MODE",
             help="1 (or sgat) = subgraph, 2 (or opat) = operator, 4 (or gdat) = gradient tuning; "
             "a comma list runs them in order.",
@@ -198,10 +194,9 @@ class TuneOptions(TypedDict, total=False):
     ]
     stage: Annotated[
         str | Sequence[str] | None,
-        Option(
+        _what(
             alias="stages",
             kind=list[str],
-            group=Group.WHAT,
             metavar="MODE:SECONDS",
             help="A mode and its own time limit, as in sgat:28800; given once for each mode, in "
             "order, in the place of --job_type and --tuning_time_limit.",
@@ -216,20 +211,17 @@ class TuneOptions(TypedDict, total=False):
     ]
     nonhomo_split: Annotated[
         bool,
-        Option(
+        _what(
             flags=("--Fnonhomo_split",),
-            kind=bool,
-            group=Group.WHAT,
             default=False,
             help="Subgraph tuning may cut batches into uneven pieces, 7 as 4+3.",
         ),
     ]
     tune_optimization_level: Annotated[
         str,
-        Option(
+        _what(
             parse=optimization_level,
             kind=OptimizationLevel,
-            group=Group.WHAT,
             default=OptimizationLevel.O2,
             help="How far subgraph tuning goes: O2 tries the rewrite rules that have won before, "
             "O1 every rule, without AOE's limits on fusions.",
@@ -237,19 +229,16 @@ class TuneOptions(TypedDict, total=False):
     ]
     allow_compression: Annotated[
         str | None,
-        Option(
+        _what(
             parse=compression,
-            group=Group.WHAT,
             metavar="bf16|fp16",
             help="Gradient tuning may sum gradients in 16 bits: results differ in rounding.",
         ),
     ]
     tuning_time_limit: Annotated[
         float | None,
-        Option(
+        _search(
             alias="tuning_time_limit_s",
-            kind=float,
-            group=Group.SEARCH,
             metavar="SECONDS",
             least=0,
             help="Seconds for searching and for comparing the whole model.",
@@ -271,9 +260,7 @@ class TuneOptions(TypedDict, total=False):
     ]
     trials: Annotated[
         int | None,
-        Option(
-            kind=int,
-            group=Group.SEARCH,
+        _search(
             metavar="N",
             least=1,
             help="Most candidates tried for one operator.",
@@ -284,11 +271,9 @@ class TuneOptions(TypedDict, total=False):
     ]
     kernel_memory: Annotated[
         int | None,
-        Option(
+        _search(
             alias="kernel_memory_mib",
             flags=("--memory",),
-            kind=int,
-            group=Group.SEARCH,
             metavar="MIB",
             least=0,
             help="Most MiB of transformed weights that kernels may keep.",
@@ -302,8 +287,7 @@ class TuneOptions(TypedDict, total=False):
     ]
     search: Annotated[
         str | None,
-        Option(
-            group=Group.SEARCH,
+        _search(
             metavar="METHOD",
             help="How candidates are chosen: bayesian, genetic, random or exhaustive.",
             parse=search_name,
@@ -325,9 +309,7 @@ class TuneOptions(TypedDict, total=False):
     ]
     seed: Annotated[
         int | None,
-        Option(
-            kind=int,
-            group=Group.SEARCH,
+        _search(
             metavar="N",
             least=0,
             most=LARGEST_SEED,
@@ -339,10 +321,8 @@ class TuneOptions(TypedDict, total=False):
     ]
     base_result: Annotated[
         File | None,
-        Option(
+        _search(
             parse=path,
-            kind=Path,
-            group=Group.SEARCH,
             metavar="DIR|X.om|BANK",
             help="An earlier --output, tuned model or bank: only what changed since is tuned.",
             doc="Earlier `output`, tuned model or root of a bank: what it knows of this model is "
@@ -351,11 +331,9 @@ class TuneOptions(TypedDict, total=False):
     ]
     tune_ops_file: Annotated[
         File | None,
-        Option(
+        _search(
             parse=operator_choice,
             member="tune_ops",
-            kind=Path,
-            group=Group.SEARCH,
             metavar="FILE",
             help="JSON file of the operators to tune, by name or type, as for AOE; the others "
             "have what the bank has.",
@@ -363,17 +341,14 @@ class TuneOptions(TypedDict, total=False):
     ]
     lookup_only: Annotated[
         bool,
-        Option(
-            kind=bool,
-            group=Group.SEARCH,
+        _search(
             default=False,
             help="Take what the bank has; nothing is tried, measured or remembered.",
         ),
     ]
     workers: Annotated[
         int | str | None,
-        Option(
-            group=Group.SEARCH,
+        _search(
             metavar="N|tcp://HOST:PORT",
             help="Tune on N processes here, or on the workers of a Dask scheduler.",
             parse=worker_pool,
@@ -383,9 +358,7 @@ class TuneOptions(TypedDict, total=False):
     ]
     config: Annotated[
         File | None,
-        Option(
-            kind=Path,
-            group=Group.SEARCH,
+        _search(
             metavar="FILE",
             help="Settings of a run: sgat_config.json, or an aoe.ini.",
             doc="File of settings, `sgat_config.json` or an `aoe.ini`; arguments count more.",
@@ -466,8 +439,7 @@ class TuneOptions(TypedDict, total=False):
     ]
     precision_mode: Annotated[
         str | None,
-        Option(
-            group=Group.PRECISION,
+        _precision(
             metavar="MODE",
             help="must_keep_origin_dtype (default), allow_fp32_to_bf16, allow_mix_precision_bf16, "
             "allow_mix_precision_int8 or allow_mix_precision_int4.",
@@ -475,9 +447,7 @@ class TuneOptions(TypedDict, total=False):
     ]
     modify_mixlist: Annotated[
         File | None,
-        Option(
-            kind=Path,
-            group=Group.PRECISION,
+        _precision(
             metavar="FILE",
             help="JSON file of the operators that are kept in float32 and of those that are not, "
             "in CANN's form.",
@@ -485,8 +455,7 @@ class TuneOptions(TypedDict, total=False):
     ]
     accuracy: Annotated[
         str | None,
-        Option(
-            group=Group.PRECISION,
+        _precision(
             metavar="CONSTRAINT",
             help="What the model must keep: 'cosine>=0.999' (default below float32), "
             "'max_relative<=0.01' or 'FILE.py:FUNCTION>=VALUE'.",
@@ -494,9 +463,8 @@ class TuneOptions(TypedDict, total=False):
     ]
     calibration: Annotated[
         "GivenInputs | None",
-        Option(
+        _precision(
             kind=Path,
-            group=Group.PRECISION,
             metavar="DIR",
             help="Directory of input sets accuracy is checked on.",
             unset="--inputs",
@@ -505,29 +473,23 @@ class TuneOptions(TypedDict, total=False):
     ]
     strict_fp32: Annotated[
         bool,
-        Option(
+        _precision(
             flags=("--strict_fp32", "--deterministic"),
-            kind=bool,
-            group=Group.PRECISION,
             default=False,
             help="No kernels that transform sums, such as Winograd.",
         ),
     ]
     output: Annotated[
         File | None,
-        Option(
+        _results(
             parse=path,
-            kind=Path,
-            group=Group.RESULTS,
             metavar="DIR|FILE.om",
             help="Where the tuned model, the reports and the records it uses go.",
         ),
     ]
     anonymous: Annotated[
         bool,
-        Option(
-            kind=bool,
-            group=Group.RESULTS,
+        _results(
             default=False,
             help="Leave the name of the model out of records of subgraphs.",
         ),
@@ -583,9 +545,21 @@ _VARIABLES = (
 """Settings that no call and no flag can say."""
 
 
-TUNE_OPTIONS: Mapping[str, Option] = {
-    name: hint.__metadata__[0].named(name) for name, hint in TuneOptions.__annotations__.items()
-}
+def _kind(hint: Any) -> Any:
+    """Return the type on the command line of an option of a type; text where there are several."""
+    kinds = [one for one in get_args(hint) if one is not NoneType] or [hint]
+    if os.PathLike[str] in kinds:
+        return Path
+    return kinds[0] if kinds[0] in (bool, int, float) and len(kinds) == 1 else str
+
+
+def _rows(hints: Mapping[str, Any]) -> Iterator[tuple[str, Option]]:
+    for name, hint in hints.items():
+        row: Option = hint.__metadata__[0]
+        yield name, replace(row, kind=row.kind or _kind(hint.__origin__)).named(name)
+
+
+TUNE_OPTIONS: Mapping[str, Option] = dict(_rows(TuneOptions.__annotations__))
 """Rows of `aoe.tune`, by name of the parameter."""
 _ALIASES = {row.alias: row.name for row in TUNE_OPTIONS.values() if row.alias}
 SETTINGS: Mapping[str, Option] = {
@@ -597,6 +571,19 @@ SETTINGS: Mapping[str, Option] = {
 def present_name(name: str) -> str:
     """Return the name of the option that has this one for an alias, else the name itself."""
     return _ALIASES.get(name, name)
+
+
+def read_option(name: str, value: object) -> Any:
+    """Return a value of an option as its row reads it; None stays None.
+
+    Args:
+        name: Of the option, or its alias: the place an error names.
+
+    Raises:
+        OptionError: it cannot be meant.
+    """
+    row = TUNE_OPTIONS[present_name(name)]
+    return value if value is None or row.parse is None else row.parse(name, value)
 
 
 def with_former_names(function: Callable[P, R]) -> Callable[P, R]:

@@ -111,9 +111,9 @@ def cache_mode(where: str, value: Any) -> CacheMode:
     return parse_cache_mode(value, where)
 
 
-def optimization_level(_: str, value: Any) -> OptimizationLevel:
+def optimization_level(where: str, value: Any) -> OptimizationLevel:
     """Return the level a text names."""
-    return parse_optimization_level(value)
+    return parse_optimization_level(value, where)
 
 
 def compression(where: str, value: Any) -> object:

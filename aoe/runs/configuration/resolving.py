@@ -34,21 +34,18 @@ class SettingSource(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedSetting:
-    """A setting and its value.
-
-    Attributes:
-        setting: Its row.
-        value: What was said, parsed; the default where nothing was.
-        source: Where.
-        place: The option, the file and its key, or the variable; empty for the default.
-        error: What is wrong with what was said, None if nothing is.
-    """
+    """A setting and its value."""
 
     setting: Option
+    """Its row."""
     value: object
+    """What was said, parsed; the default where nothing was."""
     source: SettingSource = SettingSource.DEFAULT
+    """Where."""
     place: str = ""
+    """The option, the file and its key, or the variable; empty for the default."""
     error: OptionError | None = None
+    """What is wrong with what was said, None if nothing is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from aoe.errors import AccuracyError, ModelImportError, OptionError, OutputError
 from aoe.execute.accuracy import compare_model_results
 from aoe.folders.scratch import ScratchFolder
 from aoe.ort.inputs import read_input_sets, save_input_sets
-from aoe.runs.configuration.options import SETTINGS, present_name
+from aoe.runs.configuration.options import SETTINGS, present_name, read_option
 from aoe.runs.configuration.resolving import configure, precision_of, settings_of
 from aoe.settings import environment, with_bank
 from aoe.torch.modules.calls import CallConvention, FlatCall, TensorForm
@@ -38,7 +38,7 @@ from aoe.torch.modules.export_errors import module_place
 from aoe.torch.modules.open_shapes import OpenDims
 from aoe.torch.modules.served import ServedModel
 from aoe.torch.process_options import with_process_options
-from aoe.tuner.mode import CacheMode, JobType, TuneSettings, parse_cache_mode
+from aoe.tuner.mode import JobType, TuneSettings
 from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings
 from aoe.tuner.progress import Progress, SilentProgress
 from aoe.tuner.registry import parse_job_types
@@ -180,7 +180,7 @@ def make_options(given: Mapping[str, Any]) -> OptimizeOptions:
     most = options.get("dynamic_max")
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
         raise OptionError("dynamic_max", "no extent", got=most, expected="a positive integer")
-    parse_cache_mode(str(tune.get("op_compiler_cache_mode", CacheMode.ENABLE)))
+    read_option("cache_mode", tune.get("op_compiler_cache_mode"))
     sets = tune.get("calibration")
     calibration = () if sets is None else read_input_sets(Path(sets), "calibration")
     precision = precision_of(tune, calibration)  # found wrong before anything is exported

@@ -1,18 +1,27 @@
-"""Jobs for Ascend processors go to CANN's own `aoe` and `atc`; a script stands in for them."""
+"""What belongs to CANN: jobs go to its own `aoe` and `atc`, options are passed over or refused.
+
+A script stands in for its programs.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
 import sys
-from collections.abc import Callable
+import tomllib
 from pathlib import Path
+from platform import machine
 from typing import Any
 
 import pytest
+from support.commands import aoe_exit_code
 
-from aoe.cli import app
+from aoe.cli.app import app, atc_main
+from aoe.cli.cann import OPTIONS, VARIABLES, warnings_of, without_elsewhere
+from aoe.cli.errors import run_app
+from aoe.errors import OptionError
 
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 SAMPLES = Path(__file__).resolve().parents[3] / "sample_banks" / "ascend" / "Ascend910B2"
 RUNTIME = "Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json"
 UNIFIED = "Ascend910B2_24_AiCore_matmul.json"
@@ -27,8 +36,6 @@ for source, target in {files!r}:
     shutil.copy(source, target)
 sys.exit({exit_code})
 """
-
-Run = Callable[..., int]
 
 
 class Toolkit:
@@ -73,21 +80,14 @@ def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolkit:
     return Toolkit(tmp_path)
 
 
-@pytest.fixture
-def run() -> Run:
-    def run(*arguments: str) -> int:
-        with pytest.raises(SystemExit) as ended:
-            app.main(arguments)
-        assert isinstance(ended.value.code, int)
-        return ended.value.code
-
-    return run
+def run(*arguments: str) -> int:
+    return aoe_exit_code(arguments)
 
 
 SOC = "--soc_version=Ascend910B2"
 
 
-def test_options_are_handed_over_and_the_target_is_not(toolkit: Toolkit, run: Run) -> None:
+def test_options_are_handed_over_and_the_target_is_not(toolkit: Toolkit) -> None:
     code = run(
         *("--model", "net.onnx", "-f", "5", "-j", "1", SOC, "--output=out", "--device=3"),
         *("--dynamic_batch_size=1,2", "--reload", "--Fdeeper_opat", "--input_shape=x:-1,3"),
@@ -102,13 +102,13 @@ def test_options_are_handed_over_and_the_target_is_not(toolkit: Toolkit, run: Ru
     ]
 
 
-def test_several_modes_are_several_calls(toolkit: Toolkit, run: Run) -> None:
+def test_several_modes_are_several_calls(toolkit: Toolkit) -> None:
     assert run("--model=net.onnx", SOC, "--job_type=sgat,2") == 0
     assert [call[-1] for call in toolkit.calls] == ["--job_type=1", "--job_type=2"]
 
 
 def test_options_of_this_engine_stay_here_with_a_warning(
-    toolkit: Toolkit, run: Run, capfd: pytest.CaptureFixture[str]
+    toolkit: Toolkit, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run("--model=net.onnx", SOC, "--trials", "9", "--json") == 0
     assert toolkit.calls == [["--model=net.onnx", "--job_type=2"]]
@@ -120,7 +120,6 @@ def test_options_of_this_engine_stay_here_with_a_warning(
 
 def test_records_in_the_shared_bank_are_found_where_they_are(
     toolkit: Toolkit,
-    run: Run,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -137,7 +136,7 @@ def test_records_in_the_shared_bank_are_found_where_they_are(
 
 
 def test_records_of_the_other_default_place_are_taken_in(
-    toolkit: Toolkit, run: Run, capfd: pytest.CaptureFixture[str]
+    toolkit: Toolkit, capfd: pytest.CaptureFixture[str]
 ) -> None:
     below = Path("Ascend910B2") / "unified_bank" / RUNTIME
     theirs = toolkit.root / "Ascend/cann/data/aoe/custom/op" / below
@@ -151,9 +150,7 @@ def test_records_of_the_other_default_place_are_taken_in(
     assert sorted(kept) == sorted(theirs.read_text().splitlines())
 
 
-def test_broken_bank_is_told_and_stays(
-    toolkit: Toolkit, run: Run, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_bank_is_told_and_stays(toolkit: Toolkit, capfd: pytest.CaptureFixture[str]) -> None:
     broken = toolkit.root / "broken"
     broken.write_text("[")
     below = Path("Ascend910B2") / "unified_bank" / UNIFIED
@@ -163,7 +160,7 @@ def test_broken_bank_is_told_and_stays(
 
 
 def test_failure_of_the_program_is_an_error_after_what_it_left(
-    toolkit: Toolkit, run: Run, capfd: pytest.CaptureFixture[str]
+    toolkit: Toolkit, capfd: pytest.CaptureFixture[str]
 ) -> None:
     toolkit.install(exit_code=7)
     assert run("--model=net.onnx", SOC, "--job_type=1,2") == 3
@@ -175,7 +172,6 @@ def test_failure_of_the_program_is_an_error_after_what_it_left(
 
 def test_without_a_toolkit_one_error_says_where_was_looked(
     toolkit: Toolkit,
-    run: Run,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -196,7 +192,7 @@ def test_atc_is_handed_its_options_and_the_target(
 ) -> None:
     toolkit.install(program_name="atc")
     with pytest.raises(SystemExit) as ended:
-        app.atc_main(
+        atc_main(
             [
                 *("--model=net.onnx", "-framework", "5", "--output", "net", SOC, "--quiet"),
                 *("--insert_op_conf=aipp.cfg", "--op_bank_path=bank", "--accuracy=1e-3"),
@@ -215,7 +211,7 @@ def test_atc_is_handed_its_options_and_the_target(
 
 
 def test_without_atc_the_hint_offers_the_target_of_this_machine(
-    toolkit: Toolkit, run: Run, capfd: pytest.CaptureFixture[str]
+    toolkit: Toolkit, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run("compile", "--model=net.onnx", "--output=net", SOC) == 3
     message = capfd.readouterr().err
@@ -224,7 +220,7 @@ def test_without_atc_the_hint_offers_the_target_of_this_machine(
 
 
 def test_gradients_are_no_job_of_the_program(
-    toolkit: Toolkit, run: Run, capfd: pytest.CaptureFixture[str]
+    toolkit: Toolkit, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run("--model=net.onnx", SOC, "--job_type=4") == 2
     assert "AOE_MODE=4" in capfd.readouterr().err
@@ -232,7 +228,94 @@ def test_gradients_are_no_job_of_the_program(
 
 
 def test_help_stays_the_help_of_this_program(
-    toolkit: Toolkit, run: Run, capfd: pytest.CaptureFixture[str]
+    toolkit: Toolkit, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run(SOC, "--help") == 0
     assert "Tune a model" in capfd.readouterr().out and not toolkit.calls
+
+
+# ---- what is not for this engine ----
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_option_is_passed_over_or_refused_by_name(name: str) -> None:
+    option = OPTIONS[name]
+    words = [name] if option.is_flag else [name, "some"]
+    if "*" in option.harmless:
+        kept, (warning,) = without_elsewhere(["--model=m", *words, "--quiet"])
+        assert kept == ["--model=m", "--quiet"]
+        assert warning.startswith(f"{name} is of CANN's AOE") and option.why in warning
+    else:
+        with pytest.raises(OptionError) as caught:
+            without_elsewhere(["--model=m", *words])
+        assert name in str(caught.value) and option.why in str(caught.value)
+        assert caught.value.hint == option.instead != ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["--virtual_type=0"],
+        ["--virtual_type", "0"],
+        ["--input_format=NCHW"],
+        ["--input_format=NHWC", "--framework=3"],
+        ["-f", "3", "--input_format", "NHWC"],
+        ["-f3", "--input_format=NHWC"],
+        ["--host_env_os=linux"],
+        [f"--host_env_cpu={machine()}"],
+    ],
+)
+def test_value_that_changes_nothing_is_passed_over(line: list[str]) -> None:
+    kept, warnings = without_elsewhere([*line, "--trials=3"])
+    assert kept[-1] == "--trials=3" and len(warnings) == 1
+    assert not set(kept).intersection(OPTIONS)
+
+
+@pytest.mark.parametrize("line", [["--reload"], ["--reload=job"], ["--Fdeeper_opat", "--seed=1"]])
+def test_flags_take_no_word_with_them(line: list[str]) -> None:
+    kept, warnings = without_elsewhere([*line, "--model", "m"])
+    assert kept == [*line[1:], "--model", "m"] and len(warnings) == 1
+
+
+def test_option_without_its_value_at_the_end_is_refused_too() -> None:
+    with pytest.raises(OptionError, match="--singleop"):
+        without_elsewhere(["--singleop"])
+
+
+def test_own_options_are_left_alone() -> None:
+    own = ["--model", "m.onnx", "--output=out", "-j", "2", "--json"]
+    assert without_elsewhere(own) == (own, [])
+    context = app.info.cls
+    assert context is not None and not set(OPTIONS) & {"--model", "--job_type", "--weight"}
+
+
+def test_variables_are_told_once_set() -> None:
+    assert warnings_of({"HOME": "/root", "AOE_MODE": "", "ASCEND_DEVICE_ID": "0"}) == []
+    env = dict.fromkeys(VARIABLES, "0")
+    assert [text.split()[0] for text in warnings_of(env)] == list(VARIABLES)
+
+
+def test_refusal_is_a_usage_error_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(app, ["--singleop=x.json", "--json"]) == 2
+    assert '"code": "AOE001"' in capsys.readouterr().out
+    assert run_app(app, ["--singleop=x.json"]) == 2
+    told = capsys.readouterr().err
+    assert "a model is what is tuned" in told and "hint: make an ONNX model" in told
+
+
+@pytest.mark.parametrize("line", [["--json", "run", "x.om"], ["run", "x.om", "--json"]])
+def test_json_counts_before_a_command_too(
+    line: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_app(app, line) == 3
+    assert capsys.readouterr().out.startswith('{"schema": "aoe.error/1"')
+
+
+def test_options_and_variables_the_program_warns_of_are_in_the_table() -> None:
+    table = tomllib.loads((DOCS / "for-aoe-users.toml").read_text(encoding="utf-8"))
+    words = {
+        kind: " ".join(row["name"] for row in table[kind]).replace(",", " ").split()
+        for kind in ("option", "variable")
+    }
+    assert not [name for name in OPTIONS if name not in words["option"]]
+    assert not [name for name in VARIABLES if name not in words["variable"]]

@@ -7,19 +7,12 @@ from pathlib import Path
 
 import pytest
 import typer
+from support.commands import aoe_exit_code
 from support.engine.stand_in_modes import StandInMode, StandInResult
 
-from aoe.cli import app
 from aoe.errors import ModelImportError
 from aoe.tuner.mode import JobType, ModeContext, TuneSettings
-from aoe.tuner.parts import REAL_ENGINE, EngineParts
-
-
-def _run(*arguments: str, engine: EngineParts = REAL_ENGINE) -> int:
-    with pytest.raises(SystemExit) as ended:
-        app.main(arguments, engine=engine)
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
+from aoe.tuner.parts import EngineParts
 
 
 def test_a_dump_is_what_is_tuned(tmp_path: Path) -> None:
@@ -31,26 +24,26 @@ def test_a_dump_is_what_is_tuned(tmp_path: Path) -> None:
 
     engine = EngineParts(modes={JobType.OPAT: StandInMode(lambda context: None, asked=asked)})
     (tmp_path / "dump.json").write_text("{}")
-    assert _run(f"--model_path={tmp_path}", "--job_type=2", engine=engine) == 0
+    assert aoe_exit_code([f"--model_path={tmp_path}", "--job_type=2"], engine) == 0
     (settings,) = seen
     assert (settings.model, settings.framework) == (tmp_path, None)
 
 
 def test_a_model_and_a_dump_are_too_much(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("--model=a.onnx", "--model_path=dump", "--json") == 2
+    assert aoe_exit_code(["--model=a.onnx", "--model_path=dump", "--json"]) == 2
     assert "together with --model" in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
 def test_a_directory_without_a_model_is_an_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert _run(f"--model_path={tmp_path}", "--json") == 3
+    assert aoe_exit_code([f"--model_path={tmp_path}", "--json"]) == 3
     message = json.loads(capsys.readouterr().out)["error"]["message"]
     assert "no model in it" in message and "*.onnx" in message and "dump.json" in message
 
 
 def test_a_directory_that_is_not_there_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("--model_path=gone", "--json") == 3
+    assert aoe_exit_code(["--model_path=gone", "--json"]) == 3
     assert "no such directory" in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
@@ -79,7 +72,7 @@ _ENGINE = EngineParts(modes={JobType.OPAT: StandInMode(_tuned)})
 def test_a_table_ends_a_run_over_a_directory_and_one_broken_model_makes_exit_code_1(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
-    assert _run(f"--model_path={folder}", "--quiet", engine=_ENGINE) == 1
+    assert aoe_exit_code([f"--model_path={folder}", "--quiet"], _ENGINE) == 1
     shown = capsys.readouterr()
     lines = shown.out.splitlines()
     rows = {line.split()[0]: line for line in lines if line}
@@ -93,7 +86,7 @@ def test_a_table_ends_a_run_over_a_directory_and_one_broken_model_makes_exit_cod
 def test_json_of_a_directory_is_one_document(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
-    assert _run(f"--model_path={folder}", "--json", engine=_ENGINE) == 1
+    assert aoe_exit_code([f"--model_path={folder}", "--json"], _ENGINE) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "aoe.folder/1" and "error" not in document
     bad, first, second = document["models"]
@@ -108,7 +101,7 @@ def test_a_directory_of_broken_models_only_is_an_error(
 ) -> None:
     for name in ("first", "second"):
         (folder / f"{name}.onnx").unlink()
-    assert _run(f"--model_path={folder}", engine=_ENGINE) == 3
+    assert aoe_exit_code([f"--model_path={folder}"], _ENGINE) == 3
     shown = capsys.readouterr()
     assert shown.out.endswith("0 of 1 models tuned\n") and "error: --model=" in shown.err
 
@@ -116,5 +109,5 @@ def test_a_directory_of_broken_models_only_is_an_error(
 def test_a_file_cannot_take_several_tuned_models(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
-    assert _run(f"--model_path={folder}", "--output=all.om", engine=_ENGINE) == 2
+    assert aoe_exit_code([f"--model_path={folder}", "--output=all.om"], _ENGINE) == 2
     assert "one file cannot take several" in capsys.readouterr().err

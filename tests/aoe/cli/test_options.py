@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import typer
 from typer.testing import CliRunner
 
 import aoe
-from aoe.cli.command_options import COMMAND_OPTIONS
+from aoe.cli.command_options import COMMAND_OPTIONS, OPTIONS
+from aoe.cli.commands import COMMANDS
 from aoe.cli.options import with_parameters
 from aoe.runs.configuration.option import Option
 from aoe.runs.configuration.options import SETTINGS, TUNE_OPTIONS
+from aoe.tuner.mode import TuneSettings
 
 
 def _command(*rows: Option) -> tuple[typer.Typer, list[dict[str, Any]]]:
@@ -62,3 +65,18 @@ def test_signature_and_docstring_of_tune_are_those_of_the_table() -> None:
     assert parameters["trials"].default is None  # a file or a variable may say it
     for name in TUNE_OPTIONS:
         assert f"        {name}: " in (aoe.tune.__doc__ or "")
+
+
+def test_every_option_has_a_member_of_the_settings_of_a_run() -> None:
+    members = {member.name for member in fields(TuneSettings)}
+    joined = {
+        *("input_shape", "shapes_from", "job_type", "stage", "config", "bank", "calibration"),
+        *("precision_mode", "modify_mixlist", "accuracy", "strict_fp32"),
+    }
+    assert {row.name for row in TUNE_OPTIONS.values() if row.member not in members} <= joined
+
+
+def test_options_that_commands_only_hand_on_are_rows() -> None:
+    for command in COMMANDS.values():
+        for one in command.options:
+            assert (one if isinstance(one, str) else one.name) in OPTIONS

@@ -6,16 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from support.commands import aoe_exit_code
 
 import aoebank
-from aoe.cli import app
-
-
-def _run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        app.main(arguments)
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
 
 
 @pytest.mark.parametrize(
@@ -44,7 +37,7 @@ def test_wrong_options_get_the_right_reason(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.onnx").write_bytes(b"")
-    assert _run(*arguments) == code
+    assert aoe_exit_code(arguments) == code
     shown = capsys.readouterr().err
     assert says in shown and says_not not in shown
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
@@ -53,7 +46,7 @@ def test_wrong_options_get_the_right_reason(
 def test_json_counts_before_a_command_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run("--json", "run", "gone.om") == 3
+    assert aoe_exit_code(["--json", "run", "gone.om"]) == 3
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "AOE070"
 
 
