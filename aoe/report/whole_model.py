@@ -148,7 +148,8 @@ class ResultReport(Report):
     @property
     def error(self) -> AoebankError | None:
         """Error of a bank that took no more; None if it took all."""
-        return self.result.bank_failure
+        error: AoebankError | None = self.result.bank_failure
+        return error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

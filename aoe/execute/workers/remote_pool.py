@@ -200,6 +200,7 @@ class RemotePool:
         from aoe.execute.workers.service import Errand
 
         files = [file for value in arguments.values() for file in _files_of(value)]
+        # a worker may have evicted files it had: everything is sent the second time
         for known in (slot.known, frozenset[str]()):
             artifacts = pack(files, known)
             errand = Errand(
