@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 
 import onnx
@@ -97,11 +97,6 @@ def _typed(proto: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
 
 
 def _drop_unused_inputs(graph: onnx.GraphProto) -> None:
-    used = set(_names_used(graph))
+    used = {name for node in graph.node for name in names_read(node)}
     kept = [value for value in graph.input if value.name in used]
     refill(graph.input, kept)
-
-
-def _names_used(graph: onnx.GraphProto) -> Iterator[str]:
-    for node in graph.node:
-        yield from names_read(node)

@@ -153,6 +153,7 @@ class CandidateMeasurer:
             if name not in found:
                 found[name] = self._measure_one(baseline, source, library, policy, best_ratio)
                 if found[name].is_correct:
+                    # the next candidates of this call race against it
                     best_ratio = max(best_ratio or 0.0, found[name].speedup)
         return [found[source.name] for source in sources]
 

@@ -110,6 +110,7 @@ class QuietPairs:
         tries, patience_s = 1, self.patience_s
         while not _is_decided(*best) and tries < policy.tries and self._pause(tries):
             tries += 1
+            # the quietest, never the fastest: choosing by speed would choose lucky pairs
             best = max(best, once(), key=lambda taken: taken[1].use.given_share)
         return best[0], replace(best[1], tries=tries, paused_s=patience_s - self.patience_s)
 

@@ -112,4 +112,5 @@ def _shortest_us(
     session = device.open_session(model.SerializeToString(), options)
     run = bound_run(session, {"x": np.full(shape, 0.5, np.float32)})
     sample = device.timer(run, repeats=1)
+    # neighbours lengthen a run, nothing shortens it
     return min(sample() for _ in range(_RUNS))

@@ -76,6 +76,7 @@ def shortest_calls(singles: Sequence[Callable[[], float]]) -> list[float]:
             taken_us = single()
             spent_us += taken_us
             shortest[side] = min(shortest[side], taken_us)
+        # a first call is cold: it counts only where even that lasts as long as two samples
         is_counted = bool(call) or min(shortest) >= _ONE_IS_A_SAMPLE_US
         if is_counted and spent_us >= _CALIBRATION_US:
             break

@@ -471,8 +471,10 @@ def _compare_in_turns(
         for left, right in zip(expected, found, strict=True)
     )
     deviation = reduce(worse_of, deviations)
+    # memory is short beside models of this size
     del expected, found
     baseline, tuned = (turns.timer(side, repeats=_LARGE_CALLS) for side in (0, 1))
+    # whoever is loaded has run once before it is timed
     at_once = replace(policy, warmup=0)
     spins = setup.pool.spins(setup.target.core_num)
     samples, load = pairs.take(baseline, tuned, at_once, spins=spins, lets_in=False)

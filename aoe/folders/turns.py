@@ -24,7 +24,8 @@ from aoe.errors import RunError, TurnTimeoutError
 from aoe.folders.locks import FileLock, open_plain, take_lock
 from aoe.folders.ownership import shared_folder
 
-_SLICE_S = 0.2
+_LOCK_WAIT_S = 0.2
+"""Time one call waits for a lock, before the run looks whether it should stop."""
 SLICE_S = 0.1
 """Least time that a run measures before it gives way in the middle of a measurement."""
 _LONGEST_SLICE_S = 2.0
@@ -322,8 +323,8 @@ class Turns:
     def _wait_for(self, file: Path, core: str, wait: _Wait, *, shared: bool) -> FileLock | None:
         while True:
             with shared_folder(file.parent) as folder:
-                slice_s = min(_SLICE_S, wait.left_s())
-                lock = take_lock(file, shared=shared, wait_s=slice_s, folder=folder)
+                wait_s = min(_LOCK_WAIT_S, wait.left_s())
+                lock = take_lock(file, shared=shared, wait_s=wait_s, folder=folder)
             if lock is not None:
                 return lock
             if wait.joins():

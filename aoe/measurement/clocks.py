@@ -131,6 +131,7 @@ def clocks_disagree(samples: PairedSamples, load: MachineLoad) -> str:
         return ""
     wall, cpu = estimate_speedup(samples.by_wall_time), estimate_speedup(by_cpu_time)
     meet = cpu.low <= wall.high and wall.low <= cpu.high
+    # a gain in CPU time alone may be paid for by waiting, which users see
     waits_more = load.threads > 1 and cpu.low > 1 >= wall.median
     if meet and not waits_more:
         return ""

@@ -64,6 +64,7 @@ def estimate_speedup(
     in_turn = samples.ratios
     ratios = sorted(in_turn)
     rank, coverage = median_interval(len(ratios), confidence, samples.looks)
+    # neighbouring pairs share their disturbances: as many independent ones would prove more
     rank, coverage = widened(rank, coverage, len(ratios), variance_ratio(in_turn))
     return SpeedupEstimate(
         median=median_ratio(ratios),
@@ -91,6 +92,7 @@ def expected_gain(low: float, high: float, threshold: float) -> float:
         threshold: Least speed-up that counts.
     """
     middle, deviation = (low + high) / 2, (high - low) / (2 * _OF_INTERVAL)
+    # an interval without width has no noise to average over
     if deviation <= 0:
         return max(0.0, middle - 1) if middle > threshold else 0.0
     noise = NormalDist(middle, deviation)
@@ -116,6 +118,7 @@ def mean_estimate(
     shares = [weight / sum(weights) for weight in weights]
     pairs = list(zip(shares, estimates, strict=True))
     middle = sum(share * math.log(one.median) for share, one in pairs)
+    # errors of independent estimates add as squares, on each side by itself
     below = math.hypot(*(share * math.log(one.median / one.low) for share, one in pairs))
     above = math.hypot(*(share * math.log(one.high / one.median) for share, one in pairs))
     return SpeedupEstimate(

@@ -92,9 +92,11 @@ def median_interval(
     before = tuple(look for look in looks if 0 < look.pairs <= count)
     if not before:
         return _fixed_interval(count, confidence)
+    # an end that no look has chosen may spend all that is left of the chance of error
     if before[-1].pairs < count:
         before = (*before, Look(count, 1.0))
     walk, spent, rank = _walked(before, confidence)
+    # too few pairs for the coverage asked for: the whole range, and the coverage it has
     if rank == 0:
         rank, spent = 1, spent + walk[0] + walk[-1]
     return rank, max(0.0, 1 - spent)
@@ -124,10 +126,12 @@ def _walked(looks: tuple[Look, ...], confidence: float) -> tuple[tuple[float, ..
     before, spent, _ = _walked(looks[:-1], confidence)
     walk = [*before]
     while len(walk) <= looks[-1].pairs:
+        # one more pair, whose ratio lies below the median with chance 1/2
         walk = [(one + other) / 2 for one, other in pairwise((0.0, *walk, 0.0))]
     rank, most = 0, (1 - confidence) * looks[-1].share + 1e-12
     while 2 * rank + 1 < looks[-1].pairs and spent + walk[rank] + walk[-1 - rank] <= most:
         spent += walk[rank] + walk[-1 - rank]
+        # a walk errs once: what left at this look is not counted at a later one
         walk[rank] = walk[-1 - rank] = 0.0
         rank += 1
     return tuple(walk), spent, rank
@@ -151,6 +155,7 @@ def variance_ratio(ratios: Sequence[float]) -> float:
     if count < _FEWEST_CORRELATED:
         return 1.0
     ordered = sorted(ratios)
+    # twice the mean rank of equal ratios, counted from the middle: whole numbers
     ranks = [bisect_left(ordered, one) + bisect_right(ordered, one) - count for one in ratios]
     squares = sum(rank * rank for rank in ranks)
     if not squares:
@@ -174,6 +179,7 @@ def widened(rank: int, coverage: float, count: int, ratio: float) -> tuple[int, 
     """
     wide = count / 2 - (count / 2 - rank) * math.sqrt(ratio)
     if wide >= 1:
+        # rounded down, to the wider interval
         return int(wide), coverage
     beyond = NormalDist().cdf(-(count - 1) / math.sqrt(count * ratio))
     return 1, min(coverage, 1 - 2 * beyond) if ratio > 1 else coverage

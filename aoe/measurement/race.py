@@ -165,6 +165,7 @@ def _first_round(
         if is_over():
             break
         if not left:
+            # only once a candidate runs: alone it would compare with nothing
             times_us[BASELINE].append(positive_us(sample(BASELINE)))
         times_us[runner].append(positive_us(sample(runner)))
         left.append(runner)

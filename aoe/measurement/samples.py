@@ -36,8 +36,8 @@ class Outcome(StrEnum):
 
 
 OF_THE_MACHINE = frozenset({Outcome.COMPILE, Outcome.RUNTIME, Outcome.TIMEOUT})
-"""Outcomes that a full disk, a killed worker, a broken compiler or the clock may give a candidate:
-where every candidate ends so, nothing is known of any."""
+"""Outcomes that a full disk, a killed worker, a broken compiler or the clock may give any
+candidate: where every candidate ends so, nothing is known of them."""
 
 
 class Clock(StrEnum):

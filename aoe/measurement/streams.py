@@ -73,6 +73,7 @@ class Streams:
         calls = repeats * self._count
 
         def sample() -> float:
+            # one iterator for all streams: whoever is done early takes the next call
             left = repeat(None, calls)
             start = self._clock()
             for stream in [self._threads.submit(_drain, run, left) for _ in range(self._count)]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from aoe.errors import OfflineModelError
-from aoebank import find_signer, sign_data
+from aoebank import find_signer
 
 MOST_MANIFEST_BYTES = 64 << 20
 """A kernel has about 2 KiB in it, so this is enough for some thirty thousand."""
@@ -181,15 +181,6 @@ SIGNATURE = "manifest.json.sig"
 NAMESPACE = "aoe-om"
 """Purpose of a signature, see ssh-keygen(1): one of a pack or a commit is none of a model."""
 MOST_SIGNATURE_BYTES = 1 << 15
-
-
-def sign_manifest(manifest: bytes, key: Path) -> bytes:
-    """Return a signature of the bytes of a manifest.
-
-    Raises:
-        AoebankError: there is no such key, it cannot sign, or there is no ssh-keygen.
-    """
-    return sign_data(manifest, key, NAMESPACE)
 
 
 def check_signature(file: Path, manifest: bytes, signature: bytes | None, trusted: Path) -> str:

@@ -27,6 +27,7 @@ from aoe.folders.whole_files import replaced
 from aoe.om.archive import (
     MOST_MANIFEST_BYTES,
     MOST_SIGNATURE_BYTES,
+    NAMESPACE,
     SIGNATURE,
     UNREADABLE,
     check_layout,
@@ -34,9 +35,9 @@ from aoe.om.archive import (
     new_member,
     open_archive,
     read_member,
-    sign_manifest,
 )
 from aoe.workload import Precision
+from aoebank import sign_data
 
 MANIFEST = "manifest.json"
 MODEL = "model.onnx"
@@ -362,7 +363,7 @@ def sign_offline_model(file: Path, key: Path, output: Path) -> Head:
         AoebankError: the key cannot sign.
     """
     head = read_head(file)
-    signature = sign_manifest(head.data, key)
+    signature = sign_data(head.data, key, NAMESPACE)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with replaced(output) as temporary, zipfile.ZipFile(temporary, "w") as archive:

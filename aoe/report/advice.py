@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoe.advice.causes import LowPerformer
-from aoe.advice.folder import ActionSummary, AdvisedModel, CauseSummary, FolderAdvice
+from aoe.advice.folder import AdvisedModel, FolderAdvice
 from aoe.advice.run import ModelAdvice
 from aoe.advice.trying import TrialVerdict, TriedAction
 from aoe.report.folder import ManyModelsReport
@@ -34,7 +34,6 @@ _VERDICTS = {
     TrialVerdict.FAILED: "does not fit",
     TrialVerdict.BUSY: "machine too busy to tell",
 }
-_DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,8 +193,14 @@ class FolderAdviceReport(ManyModelsReport, ReportWithFiles):
         return {
             "folder": str(self.advice.folder),
             "models": [_model_to_json(model) for model in self.advice.models],
-            "causes": [_cause_to_json(one) for one in self.advice.causes()],
-            "actions": [_action_to_json(one) for one in self.advice.actions()],
+            "causes": [
+                members(one, "cause models operators lost_us=room_us:4")
+                for one in self.advice.causes()
+            ],
+            "actions": [
+                members(one, "action needs_retraining tried gains best:4")
+                for one in self.advice.actions()
+            ],
             "written": self.files,
         }
 
@@ -251,11 +256,3 @@ def _model_to_json(model: AdvisedModel) -> dict[str, object]:
     assert model.error is not None
     error = {"code": model.error.code, "message": str(model.error)}
     return {"file": str(model.path), "error": error}
-
-
-def _cause_to_json(one: CauseSummary) -> dict[str, object]:
-    return members(one, "cause models operators lost_us=room_us:4")
-
-
-def _action_to_json(one: ActionSummary) -> dict[str, object]:
-    return members(one, "action needs_retraining tried gains best:4")

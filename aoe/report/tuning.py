@@ -12,6 +12,7 @@ from aoe.report.timelines import judged_lines
 from aoe.report.whole_model import (
     TIMES,
     ModelTuningReport,
+    ResultReport,
     finished_line,
     first_reason,
     listed,
@@ -167,16 +168,11 @@ class OperatorTuningReport(ModelTuningReport):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GradientTuningReport(Report):
+class GradientTuningReport(ResultReport):
     """Result of gradient tuning of a training."""
 
     result: TunedGradients
     schema: str = "aoe.gdat/1"
-
-    @property
-    def error(self) -> AoebankError | None:
-        """Error of a bank that took no more; None if it took all."""
-        return self.result.bank_failure
 
     @property
     def exit_code(self) -> int:
@@ -231,16 +227,11 @@ class GradientTuningReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModeReport(Report):
+class ModeReport(ResultReport):
     """Result of a mode that has no report of its own."""
 
     result: ModeResult
     schema: str = "aoe.mode/1"
-
-    @property
-    def error(self) -> AoebankError | None:
-        """Error of a bank that took no more; None if it took all."""
-        return self.result.bank_failure
 
     def document(self) -> Mapping[str, object]:
         result = self.result
@@ -296,16 +287,11 @@ class TuningReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CasesReport(Report):
+class CasesReport(ResultReport):
     """Result of tuning a model for several shapes."""
 
     result: TuneResult
     schema: str = "aoe.tune_cases/1"
-
-    @property
-    def error(self) -> AoebankError | None:
-        """Error of a bank that took no more; None if it took all."""
-        return self.result.bank_failure
 
     def document(self) -> Mapping[str, object]:
         return {

@@ -140,16 +140,24 @@ _NAMED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelTuningReport(Report):
-    """Result of a mode on a model file; a mode that tells more has a class of its own."""
+class ResultReport(Report):
+    """Report on a tuning whose records went to a bank."""
 
-    result: ModelTuning[Any]
-    schema: str = "aoe.tasks/1"
+    result: Any
 
     @property
     def error(self) -> AoebankError | None:
         """Error of a bank that took no more; None if it took all."""
-        return self.result.bank_failure
+        error: AoebankError | None = self.result.bank_failure
+        return error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTuningReport(ResultReport):
+    """Result of a mode on a model file; a mode that tells more has a class of its own."""
+
+    result: ModelTuning[Any]
+    schema: str = "aoe.tasks/1"
 
     def document(self) -> Mapping[str, object]:
         """Return the paths of all files, null for reports that did not stay, and the summary."""

@@ -75,6 +75,7 @@ class ArtifactStore:
         for artifact in artifacts:
             file = self._file(artifact.digest)
             if artifact.content is not None and not file.exists():
+                # under its digest only when it is whole: an interrupted write must not pass for it
                 written = file.with_suffix(".part")
                 written.write_bytes(artifact.content)
                 written.replace(file)

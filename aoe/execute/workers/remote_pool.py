@@ -149,7 +149,9 @@ class RemotePool:
         if not isinstance(announced, Announcement):
             reason = str(announced).strip().splitlines() or [type(announced).__name__]
             self._tell(f"worker {address} is refused: {reason[0]}", True)
-            nobody = _nobody(address, self.target)
+            nobody = Announcement(
+                name=address, host=address, pid=0, target=self.target, cores=(), versions={}
+            )
             slot = WorkerSlot(address=address, announced=nobody, part=WorkerPart.REFUSED)
         else:
             part, why = part_of(announced, self.target, self._versions)
@@ -198,6 +200,7 @@ class RemotePool:
         from aoe.execute.workers.service import Errand
 
         files = [file for value in arguments.values() for file in _files_of(value)]
+        # a worker may have evicted files it had: everything is sent the second time
         for known in (slot.known, frozenset[str]()):
             artifacts = pack(files, known)
             errand = Errand(
@@ -437,10 +440,6 @@ def _value(task: str, delivery: Delivery) -> Any:
     if reply.crash:
         raise RunError(task, f"failed in the worker\n{reply.crash}")
     return reply.value
-
-
-def _nobody(address: str, target: Target) -> Announcement:
-    return Announcement(name=address, host=address, pid=0, target=target, cores=(), versions={})
 
 
 MOST_BIAS = 0.03

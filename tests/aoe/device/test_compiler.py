@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,6 +43,21 @@ def _source(workload: Workload, schedule: Schedule | None = None) -> KernelSourc
     return KernelSource.of(workload, chosen)
 
 
+Build = Callable[[KernelSource], Path]
+
+
+@pytest.fixture
+def build(target: Target, toolchain: Toolchain, tmp_path: Path) -> Build:
+    """Return a function that compiles one kernel and links it into a library."""
+
+    def built(source: KernelSource) -> Path:
+        file = tmp_path / "k.so"
+        objects = [compile_kernel(source, target, tmp_path)]
+        return build_library([source], objects, target=target, toolchain=toolchain, file=file)
+
+    return built
+
+
 def _run(workload: Workload, source: KernelSource, library: Path) -> tuple[object, object]:
     baseline = workload_model(workload, seed=0)
     plain = open_session(baseline.SerializeToString(), session_options(threads=2, optimize=False))
@@ -76,12 +92,8 @@ def test_library_of_several_kernels_computes_what_onnxruntime_does(
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_building_leaves_no_table_behind(
-    target: Target, toolchain: Toolchain, tmp_path: Path
-) -> None:
-    source = _source(_EXP)
-    object_ = compile_kernel(source, target, tmp_path)
-    build_library([source], [object_], target=target, toolchain=toolchain, file=tmp_path / "k.so")
+def test_building_leaves_no_table_behind(build: Build, tmp_path: Path) -> None:
+    build(_source(_EXP))
     assert {file.suffix for file in tmp_path.iterdir()} == {".so", ".o"}
 
 
@@ -99,15 +111,9 @@ def test_linking_twice_gives_the_same_bytes(
     assert built[0] == built[1]
 
 
-def test_library_needs_nothing_but_the_c_library(
-    target: Target, toolchain: Toolchain, tmp_path: Path
-) -> None:
+def test_library_needs_nothing_but_the_c_library(build: Build, target: Target) -> None:
     """No Halide runtime, no second thread pool."""
-    source = _source(_EXP, schedules_of(_EXP, target, 1)[0])
-    object_ = compile_kernel(source, target, tmp_path)
-    library = build_library(
-        [source], [object_], target=target, toolchain=toolchain, file=tmp_path / "k.so"
-    )
+    library = build(_source(_EXP, schedules_of(_EXP, target, 1)[0]))
     listed = subprocess.run(
         ["ldd", str(library)], capture_output=True, text=True, check=True
     ).stdout
@@ -178,16 +184,10 @@ def _size_compiled(source: KernelSource, target: Target, directory: Path) -> int
     return compile_kernel(source, target, directory).stat().st_size
 
 
-def test_table_of_a_scalar_kernel_is_valid_c(
-    target: Target, toolchain: Toolchain, tmp_path: Path
-) -> None:
+def test_table_of_a_scalar_kernel_is_valid_c(build: Build) -> None:
     workload = chain_workload(("Exp",), shape=())
     source = _source(workload)
-    object_ = compile_kernel(source, target, tmp_path)
-    library = build_library(
-        [source], [object_], target=target, toolchain=toolchain, file=tmp_path / "k.so"
-    )
-    expected, found = _run(workload, source, library)
+    expected, found = _run(workload, source, build(source))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 

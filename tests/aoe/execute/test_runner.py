@@ -474,11 +474,15 @@ def test_worker_does_not_outlive_a_killed_parent(
     assert _ends(int(orphaned.stdout.splitlines()[-1]))
 
 
-def test_results_are_compared_on_every_input_set(runner: Runner, tmp_path: Path) -> None:
-    relu, magnitude = (
-        save_model(chain_model([op_type], (2,)), tmp_path / f"{op_type}.onnx")
+def _relu_and_abs(folder: Path) -> list[Path]:
+    return [
+        save_model(chain_model([op_type], (2,)), folder / f"{op_type}.onnx")
         for op_type in ("Relu", "Abs")
-    )
+    ]
+
+
+def test_results_are_compared_on_every_input_set(runner: Runner, tmp_path: Path) -> None:
+    relu, magnitude = _relu_and_abs(tmp_path)
     positive, negative = np.array([1, 2], np.float32), np.array([-1, 2], np.float32)
     for last, outcome in ((positive, Outcome.CORRECT), (negative, Outcome.CORRECTNESS)):
         sets = save_input_sets([{"x": positive}, {"x": last}], tmp_path)
@@ -487,10 +491,7 @@ def test_results_are_compared_on_every_input_set(runner: Runner, tmp_path: Path)
 
 
 def test_same_sessions_are_compared_at_further_points(runner: Runner, tmp_path: Path) -> None:
-    relu, magnitude = (
-        save_model(chain_model([op_type], (2,)), tmp_path / f"{op_type}.onnx")
-        for op_type in ("Relu", "Abs")
-    )
+    relu, magnitude = _relu_and_abs(tmp_path)
     positive, negative = np.array([1, 2], np.float32), np.array([-1, 2], np.float32)
     here, *elsewhere = (
         ModelInputs(sets=(one,))
@@ -519,10 +520,7 @@ def test_model_gives_its_results_for_every_input_set(runner: Runner, tmp_path: P
 
 
 def test_below_float32_results_may_differ_by_numbers_only(runner: Runner, tmp_path: Path) -> None:
-    relu, magnitude = (
-        save_model(chain_model([op_type], (2,)), tmp_path / f"{op_type}.onnx")
-        for op_type in ("Relu", "Abs")
-    )
+    relu, magnitude = _relu_and_abs(tmp_path)
     sets = save_input_sets([{"x": np.array([-1, 2], np.float32)}], tmp_path)
     lower = ModelPart(model=magnitude, precision=Precision.BFLOAT16)
     found = _compare(runner, relu, lower, inputs=ModelInputs(sets=sets))

@@ -139,6 +139,7 @@ class Run:
 def _other(folder: Path, kind: str = "measuring", cores: str = "cpu0,cpu1") -> Iterator[Run]:
     run = Run(folder, kind, cores)
     try:
+        assert run.said() == "has it"
         yield run
     finally:
         run.process.kill()
@@ -164,7 +165,6 @@ def test_nobody_measures_beside_another_run_on_the_same_cores(
 ) -> None:
     turns = Turns(tmp_path, ["cpu0", "cpu1"])
     with _other(tmp_path, kind, cores) as run:
-        assert run.said() == "has it"
         assert _is_free(turns) is free
         run.go_on()
         assert run.said() == "gave it back"
@@ -172,17 +172,14 @@ def test_nobody_measures_beside_another_run_on_the_same_cores(
 
 
 def test_compilers_share_the_cores(tmp_path: Path) -> None:
-    with _other(tmp_path, "compiling") as run:
-        assert run.said() == "has it"
-        with Turns(tmp_path, ["cpu0"]).compiling():
-            pass
+    with _other(tmp_path, "compiling"), Turns(tmp_path, ["cpu0"]).compiling():
+        pass
 
 
 def test_owner_is_named_on_the_screen_once(tmp_path: Path) -> None:
     told: list[str] = []
     turns = Turns(tmp_path, ["cpu0"], told.append)
     with _other(tmp_path) as run:
-        assert run.said() == "has it"
         owner = turns.owner()
         assert owner is not None and owner.pid == run.process.pid
         assert not _is_free(turns, 1.5)
@@ -199,7 +196,6 @@ def test_turn_ends_with_its_process_however_that_ends(
 ) -> None:
     turns = Turns(tmp_path, ["cpu0", "cpu1"])
     with _other(tmp_path) as run:
-        assert run.said() == "has it"
         run.process.send_signal(number)
         run.process.wait()
         assert _is_free(turns)
@@ -393,10 +389,8 @@ def test_what_is_tuned_inside_a_turn_does_not_wait_for_it(tmp_path: Path) -> Non
             pass
     with ExitStack() as held:
         join_turn(held)  # as the other processes of a group
-        with _other(tmp_path) as run:
-            assert run.said() == "has it"
-            with Turns(tmp_path, ["cpu0"]).measuring():
-                pass
+        with _other(tmp_path), Turns(tmp_path, ["cpu0"]).measuring():
+            pass
     assert _is_free(outer)
 
 
@@ -428,20 +422,18 @@ def test_two_runs_in_threads_of_one_process_take_turns_too(tmp_path: Path) -> No
 
 
 def test_run_that_is_given_up_stops_waiting(tmp_path: Path) -> None:
-    with _other(tmp_path) as run:
-        assert run.said() == "has it"
-        with (
-            pytest.raises(RunError, match="given up"),
-            Turns(tmp_path, ["cpu0"]).compiling(lambda: True),
-        ):
-            raise AssertionError("it got a turn")
+    with (
+        _other(tmp_path),
+        pytest.raises(RunError, match="given up"),
+        Turns(tmp_path, ["cpu0"]).compiling(lambda: True),
+    ):
+        raise AssertionError("it got a turn")
 
 
 @pytest.mark.parametrize("kind", ["measuring", "compiling"])
 def test_run_waits_no_longer_than_its_time_limit(tmp_path: Path, kind: str) -> None:
     told: list[str] = []
     with _other(tmp_path) as run:
-        assert run.said() == "has it"
         turns = Turns(tmp_path, ["cpu0"], told.append, left_s=lambda: 1.3)
         with (
             pytest.raises(TurnTimeoutError, match="over before the cores were free") as caught,

@@ -34,7 +34,7 @@ from aoe.om.file import (
     unpack_part,
     write_offline_model,
 )
-from aoe.om.loading import open_offline_model, unfit_reason
+from aoe.om.loading import OfflineModel, open_offline_model, unfit_reason
 from aoe.ort.sessions import random_feed, session_options
 
 
@@ -82,14 +82,18 @@ def _left_in(folder: Path) -> list[str]:
     return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
 
 
+def _assert_tuned(model: OfflineModel, expected: Expected) -> None:
+    feed, reference = expected
+    assert model.fallback_reason == ""
+    np.testing.assert_allclose(model.run(None, feed)[0], reference, rtol=1e-4, atol=1e-6)
+
+
 def test_tuned_model_is_loaded_and_computes_the_same(
     tuned_net: Any, cache: Path, expected: Expected
 ) -> None:
     model = aoe.load(tuned_net.file)
-    feed, reference = expected
-    assert model.fallback_reason == ""
     assert model.manifest.kernels
-    np.testing.assert_allclose(model.run(None, feed)[0], reference, rtol=1e-4, atol=1e-6)
+    _assert_tuned(model, expected)
 
 
 def test_model_has_the_shape_of_a_session(tuned_net: Any, cache: Path, expected: Expected) -> None:
@@ -141,8 +145,7 @@ def test_cache_that_lost_a_file_is_not_trusted(
     (home,) = (cache / "aoe" / "om").iterdir()
     (home / WEIGHTS).unlink()
     model = aoe.load(tuned_net.file)
-    assert model.fallback_reason == ""
-    np.testing.assert_allclose(model.run(None, expected[0])[0], expected[1], rtol=1e-4, atol=1e-6)
+    _assert_tuned(model, expected)
     assert _left_in(tmp_path / "scratch") == []
 
 
@@ -288,8 +291,7 @@ def test_full_disk_of_the_cache_is_got_round_by_the_scratch_folder(
 
     steps = PartSteps(unpack=full_in_the_cache)
     model, _ = open_offline_model(tuned_net.file, threads=None, steps=steps)
-    assert model.fallback_reason == ""
-    np.testing.assert_allclose(model.run(None, expected[0])[0], expected[1], rtol=1e-4, atol=1e-6)
+    _assert_tuned(model, expected)
     assert _left_in(cache) + _left_in(tmp_path / "scratch") == []
 
 
@@ -303,8 +305,7 @@ def test_cache_that_others_can_write_to_is_told_of_and_not_used(
     with pytest.warns(UserWarning, match=f"{cache} can be written to by others") as caught:
         model = aoe.load(tuned_net.file)
     assert caught[0].filename == __file__
-    assert model.fallback_reason == ""
-    np.testing.assert_allclose(model.run(None, expected[0])[0], expected[1], rtol=1e-4, atol=1e-6)
+    _assert_tuned(model, expected)
     assert _left_in(tmp_path / "scratch") == []
 
 
