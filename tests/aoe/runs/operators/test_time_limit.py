@@ -31,9 +31,9 @@ from aoe.graph.weights import WeightStore
 from aoe.om.file import MODEL, unpack
 from aoe.ort import profile
 from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_runs
+from aoe.runs import tuned_model
 from aoe.runs.operators import run as opat_run
 from aoe.runs.operators.result import OpatResult
-from aoe.tuner import tuned_model
 from aoe.tuner.mode import ModeContext, TuneSettings
 from aoe.tuner.parts import EngineParts
 from aoe.tuner.precision.settings import parse_precision
