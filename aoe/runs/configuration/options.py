@@ -2,9 +2,12 @@
 
 A row is a member of `TuneOptions`: its name, its type for `aoe.tune`, and an `Option` with the
 rest: flags and help of the command line, key in a configuration file, environment variable,
-default. The command (`aoe/cli/app.py`), `aoe.tune`, the files (`configuration/files.py`), the
-variables, `aoe doctor` and the table in `docs/environment.md` read it. A new option is one row, and
-the code that reads its value.
+default, the other name it has in `TuneSettings` and `aoe.torch.optimize`. The command `aoe`,
+`aoe.tune`, the files (`files.py`), the variables, `aoe doctor` and the table in
+`docs/environment.md` take every row they can. A command of `aoe` takes a row by its name
+(`aoe/cli/commands.py`), `aoe.torch.optimize` those in `_TUNING`. `settings_of` (`resolving.py`)
+puts values into the members of `TuneSettings`, so a new option is one row, its member, and the
+code that reads the value.
 """
 
 # no `from __future__ import annotations`: the rows are read at run time, so types that are
