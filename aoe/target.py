@@ -18,52 +18,34 @@ HOST_INT8 = f"{HOST_PREFIX}int8"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructionSet:
-    """Instructions that only some kernels use.
+    """Instructions that only some kernels use."""
 
-    Attributes:
-        features: Halide target features which make the compiler use them.
-        cpu_features: CPU features such a kernel needs beyond those every kernel needs.
-    """
-
-    features: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()  # Halide target features which make the compiler use them
+    # CPU features such a kernel needs beyond those every kernel needs.
     cpu_features: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A processor and the number of its cores kernels are tuned for.
+    """A processor and the number of its cores kernels are tuned for."""
 
-    Attributes:
-        soc_version: Stable readable name without `_`, for example `x86-64-zen5`.
-        core_num: Threads of the tuned model.
-        architecture: Halide's name of the instruction set, for example `x86-64`.
-        features: Halide target features of every kernel, in Halide's order.
-        cpu_features: CPU features a machine needs to run any kernel.
-        vector_lanes: float32 elements of one vector register.
-        l1_bytes: Data cache of one core.
-        l2_bytes: Second-level cache of one core.
-        cpu_model: Marketing name, for people.
-        doubt: Why `soc_version` is only the best guess, empty if it is certain.
-        bf16_dot: Vectors of bfloat16 pairs multiplied and summed in float32; None without.
-        bf16_tiles: The same for whole matrix tiles; None without.
-        int8_dot: Vectors of four products of 8 bits, summed in 32 (AVX512-VNNI); None without.
-        int8_sums: The same as ONNX Runtime's own operators use it (AVX512-VNNI or AVX-VNNI,
-            whatever the CPU has besides); None without.
-    """
-
-    soc_version: str
-    core_num: int
-    architecture: str
-    features: tuple[str, ...]
-    cpu_features: tuple[str, ...]
-    vector_lanes: int
-    l1_bytes: int
-    l2_bytes: int
-    cpu_model: str
-    doubt: str = ""
+    soc_version: str  # Stable readable name without `_`, for example `x86-64-zen5`
+    core_num: int  # Threads of the tuned model
+    architecture: str  # Halide's name of the instruction set, for example `x86-64`
+    features: tuple[str, ...]  # Halide target features of every kernel, in Halide's order
+    cpu_features: tuple[str, ...]  # CPU features a machine needs to run any kernel
+    vector_lanes: int  # float32 elements of one vector register
+    l1_bytes: int  # Data cache of one core
+    l2_bytes: int  # Second-level cache of one core
+    cpu_model: str  # Marketing name, for people
+    doubt: str = ""  # Why `soc_version` is only the best guess, empty if it is certain
+    # Vectors of bfloat16 pairs multiplied and summed in float32; None without.
     bf16_dot: InstructionSet | None = None
-    bf16_tiles: InstructionSet | None = None
+    bf16_tiles: InstructionSet | None = None  # The same for whole matrix tiles; None without
+    # Vectors of four products of 8 bits, summed in 32 (AVX512-VNNI); None without.
     int8_dot: InstructionSet | None = None
+    # The same as ONNX Runtime's own operators use it (AVX512-VNNI or AVX-VNNI, whatever the CPU has
+    # besides); None without.
     int8_sums: InstructionSet | None = None
 
     @property

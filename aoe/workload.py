@@ -57,23 +57,17 @@ class Precision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """Shape, type and layout of a tensor.
+    """Shape, type and layout of a tensor."""
 
-    Attributes:
-        shape: Extents as ONNX Runtime reports them; for a blocked tensor (N, C, H, W) where C
-            is a multiple of `block`.
-        dtype: Element type, NumPy spelling: float32, or int32 or int64 where it holds indices.
-        layout: Order of the elements in memory.
-        block: Channels per block of a blocked tensor, else 0.
-        constant: True if the tensor is an initializer of the model.
-        open: Axes along which a kernel takes any extent; `shape` says those it is measured at.
-    """
-
+    # Extents as ONNX Runtime reports them; for a blocked tensor (N, C, H, W) where C is a multiple
+    # of `block`.
     shape: tuple[int, ...]
+    # Element type, NumPy spelling: float32, or int32 or int64 where it holds indices.
     dtype: str = "float32"
-    layout: Layout = Layout.PLAIN
-    block: int = 0
-    constant: bool = False
+    layout: Layout = Layout.PLAIN  # Order of the elements in memory
+    block: int = 0  # Channels per block of a blocked tensor, else 0
+    constant: bool = False  # True if the tensor is an initializer of the model
+    # Axes along which a kernel takes any extent; `shape` says those it is measured at.
     open: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -109,23 +103,16 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One ONNX operator inside a workload.
+    """One ONNX operator inside a workload."""
 
-    Attributes:
-        op_type: Operator name, for example `PRelu`.
-        domain: Operator domain, empty for ONNX's own.
-        version: `since_version` of the operator's schema: fixes its meaning for all opsets.
-        inputs: References to workload inputs (`x0`), scalars (`s0`) or results (`t0`); an
-            omitted optional input is the empty string.
-        output: Reference of the single result, `t0`, `t1`, ...
-        attributes: Attributes given in the model; defaults are not filled in.
-    """
-
-    op_type: str
-    domain: str = ""
-    version: int = 1
+    op_type: str  # Operator name, for example `PRelu`
+    domain: str = ""  # Operator domain, empty for ONNX's own
+    version: int = 1  # `since_version` of the operator's schema: fixes its meaning for all opsets
+    # References to workload inputs (`x0`), scalars (`s0`) or results (`t0`); an omitted optional
+    # input is the empty string.
     inputs: tuple[str, ...]
-    output: str
+    output: str  # Reference of the single result, `t0`, `t1`, ..
+    # Attributes given in the model; defaults are not filled in.
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -134,24 +121,19 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A connected computation with one result: the thing that is looked up and tuned.
+    """A connected computation with one result: the thing that is looked up and tuned."""
 
-    Attributes:
-        op_type: Kernel family that computes it; names the bank file, for example `lrn`.
-        inputs: Tensors read, in the order of the kernel's arguments; referred to as `x<i>`.
-        scalars: Constants of one element, known when the kernel is compiled; `s<i>`.
-        operations: The operators in topological order; the last one makes the result.
-        output: The result.
-        precision: How products may be computed. The tuner weighs a workload of lower precision
-            against the same one in float32, so a family offers for either only algorithms of
-            that precision; their names tell, see `aoe.kernels.algorithms`.
-    """
-
-    op_type: str
+    op_type: str  # Kernel family that computes it; names the bank file, for example `lrn`
+    # Tensors read, in the order of the kernel's arguments; referred to as `x<i>`.
     inputs: tuple[TensorSpec, ...]
+    # Constants of one element, known when the kernel is compiled; `s<i>`.
     scalars: tuple[float, ...] = ()
+    # The operators in topological order; the last one makes the result.
     operations: tuple[Operation, ...]
-    output: TensorSpec
+    output: TensorSpec  # The result
+    # How products may be computed. The tuner weighs a workload of lower precision against the same
+    # one in float32, so a family offers for either only algorithms of that precision; their names
+    # tell, see `aoe.kernels.algorithms`.
     precision: Precision = Precision.FLOAT32
 
     def __post_init__(self) -> None:

@@ -39,25 +39,17 @@ def _nothing_known(_: Exception) -> AoebankError | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A command line, and how it tells what went wrong.
-
-    Attributes:
-        schema: Gives the name of the JSON document of a call.
-        indent: Of JSON documents; None for one line.
-        interrupted: What Ctrl-C leaves; empty to say nothing.
-        explain: Gives the error of ours that one of another package means, if it means one.
-        given: What commands find in their context as `obj`.
-        called: Name a user knows the program by, for hints; empty where that is `name`.
-    """
+    """A command line, and how it tells what went wrong."""
 
     name: str
     app: typer.Typer
-    schema: Callable[[Sequence[str]], str]
-    indent: int | None = 2
-    interrupted: str = ""
+    schema: Callable[[Sequence[str]], str]  # Gives the name of the JSON document of a call
+    indent: int | None = 2  # Of JSON documents; None for one line
+    interrupted: str = ""  # What Ctrl-C leaves; empty to say nothing
+    # Gives the error of ours that one of another package means, if it means one.
     explain: Callable[[Exception], AoebankError | None] = _nothing_known
-    given: object = None
-    called: str = ""
+    given: object = None  # What commands find in their context as `obj`
+    called: str = ""  # Name a user knows the program by, for hints; empty where that is `name`
 
 
 def run_program(program: Program, arguments: Sequence[str]) -> int:
@@ -372,22 +364,18 @@ class HelpfulGroup(TyperGroup):
 
 
 class CommandGroup(HelpfulGroup):
-    """Commands that are made when they are called, see `load`.
+    """Commands that are made when they are called, see `load`."""
 
-    Attributes:
-        summaries: First line of the help of each command by name: the list of commands needs
-            no module.
-        sections: Names of commands by heading; those of no section come first.
-        option_sections: Names of options (`--model`) by heading, likewise.
-        examples: Command lines by what they are examples of: the name of a command, of one in a
-            group ("git check"), or the empty string for the program itself.
-        notes: Further sections at the end of the program's help: heading and lines as they are.
-    """
-
+    # First line of the help of each command by name: the list of commands needs no module.
     summaries: ClassVar[Mapping[str, str]]
+    # Names of commands by heading; those of no section come first.
     sections: ClassVar[Mapping[str, Sequence[str]]] = {}
+    # Names of options (`--model`) by heading, likewise.
     option_sections: ClassVar[Mapping[str, Sequence[str]]] = {}
+    # Command lines by what they are examples of: the name of a command, of one in a group ("git
+    # check"), or the empty string for the program itself.
     examples: ClassVar[Mapping[str, Sequence[str]]] = {}
+    # Further sections at the end of the program's help: heading and lines as they are.
     notes: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     def __init__(self, **settings: Any) -> None:

@@ -17,15 +17,11 @@ from aoebank.storage.binary_caches import bank_of_binary_cache
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFilter:
-    """Globs; one of each kind that is given has to match.
-
-    Attributes:
-        key: Also the start of a key.
-    """
+    """Globs; one of each kind that is given has to match."""
 
     soc: tuple[str, ...] = ()
     op: tuple[str, ...] = ()
-    key: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()  # Also the start of a key
 
     def holds_soc(self, *soc_versions: str) -> bool:
         """True if a file for one of these targets is meant."""
@@ -42,15 +38,11 @@ class RecordFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameParts:
-    """What the path of a file below the root of a bank tells.
+    """What the path of a file below the root of a bank tells."""
 
-    Attributes:
-        soc_versions: By the first folder and by the name; those may differ in spelling.
-        op_type: None where the path is silent.
-    """
-
+    # By the first folder and by the name; those may differ in spelling.
     soc_versions: frozenset[str]
-    op_type: str | None
+    op_type: str | None  # None where the path is silent
 
 
 def is_whole(wanted: RecordFilter) -> bool:

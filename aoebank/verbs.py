@@ -15,43 +15,32 @@ from aoebank.parameters.param import Param
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """A command by the function behind it. Places are `module:name` below `aoebank`.
+    """A command by the function behind it. Places are `module:name` below `aoebank`."""
 
-    Attributes:
-        summary: First line of its help.
-        details: A further paragraph of it.
-        function: Place of the public function, whose parameters the options are.
-        calls: Place of a function called instead of it, with the same parameters.
-        report: Place of the class that shows the result; empty where `show` makes the report.
-        member: Member of the report that has the result.
-        options: Further members, with the option each has the value of.
-        constants: Further members with one value.
-        if_json: Parameter of the function that is true for `--json`; empty for none.
-        show: Place of a function that calls and shows where a row cannot say how: it is given the
-            call of the public function, which takes other values by name, and the options, and
-            returns the report, or the exit code once it has written.
-        pages: Places of what writes the report in other formats than text and JSON, by format.
-        format_help: Help of `--format`, which takes the formats; empty: there is no such option.
-        bank: Member of the report that is the root of the bank, told if nobody named it; empty:
-            nothing is told.
-        extra: Options of the command alone.
-        order: Options that come first in the help; the others follow as the function has them.
-    """
-
-    summary: str
-    details: str = ""
-    function: str
-    calls: str = ""
+    summary: str  # First line of its help
+    details: str = ""  # A further paragraph of it
+    function: str  # Place of the public function, whose parameters the options are
+    calls: str = ""  # Place of a function called instead of it, with the same parameters
+    # Place of the class that shows the result; empty where `show` makes the report.
     report: str = ""
-    member: str = "result"
+    member: str = "result"  # Member of the report that has the result
+    # Further members, with the option each has the value of.
     options: Mapping[str, str] = field(default_factory=dict)
-    constants: Mapping[str, Any] = field(default_factory=dict)
-    if_json: str = ""
+    constants: Mapping[str, Any] = field(default_factory=dict)  # Further members with one value
+    if_json: str = ""  # Parameter of the function that is true for `--json`; empty for none
+    # Place of a function that calls and shows where a row cannot say how: it is given the call of
+    # the public function, which takes other values by name, and the options, and returns the
+    # report, or the exit code once it has written.
     show: str = ""
+    # Places of what writes the report in other formats than text and JSON, by format.
     pages: Mapping[str, str] = field(default_factory=dict)
+    # Help of `--format`, which takes the formats; empty: there is no such option.
     format_help: str = ""
+    # Member of the report that is the root of the bank, told if nobody named it; empty: nothing is
+    # told.
     bank: str = ""
-    extra: Mapping[str, Param] = field(default_factory=dict)
+    extra: Mapping[str, Param] = field(default_factory=dict)  # Options of the command alone
+    # Options that come first in the help; the others follow as the function has them.
     order: Sequence[str] = ()
 
 

@@ -72,21 +72,13 @@ Again = Callable[[Path, ModelAdvice, TriedAction], list[float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A model to be advised on.
+    """A model to be advised on."""
 
-    Attributes:
-        which: `planted` or `sound`.
-        name: Of the model.
-        file: The model.
-        most: Actions that are tried at most.
-        actions: Names of those; none for all.
-    """
-
-    which: str
-    name: str
-    file: Path
-    most: int
-    actions: tuple[str, ...] = ()
+    which: str  # `planted` or `sound`
+    name: str  # Of the model
+    file: Path  # The model
+    most: int  # Actions that are tried at most
+    actions: tuple[str, ...] = ()  # Names of those; none for all
 
 
 def advised(job: Job, again: Again, advise: Callable[..., ModelAdvice] = advise_file) -> Record:

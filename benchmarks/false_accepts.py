@@ -61,35 +61,20 @@ _CHANNELS, _SIDE = 32, 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One comparison of a model with itself.
+    """One comparison of a model with itself."""
 
-    Attributes:
-        model: Its name.
-        busy: Processes that kept the machine busy meanwhile.
-        speedup: Printed estimate.
-        low: Lower end of the printed interval.
-        high: Upper end.
-        surely: Lower end of the interval that decides.
-        given_share: CPU time the measurement got of what it asked for.
-        latency_us: Median time of a call.
-        processes: What each process said.
-        left_s: Seconds the comparison had, None for as many as it takes.
-        clock: Which time decided.
-        counts: True unless the machine was too busy for either clock.
-    """
-
-    model: str
-    busy: int
-    speedup: float
-    low: float
-    high: float
-    surely: float
-    given_share: float
-    latency_us: float
-    processes: Sequence[float] = ()
-    left_s: float | None = None
-    clock: str = Clock.WALL.value
-    counts: bool = True
+    model: str  # Its name
+    busy: int  # Processes that kept the machine busy meanwhile
+    speedup: float  # Printed estimate
+    low: float  # Lower end of the printed interval
+    high: float  # Upper end
+    surely: float  # Lower end of the interval that decides
+    given_share: float  # CPU time the measurement got of what it asked for
+    latency_us: float  # Median time of a call
+    processes: Sequence[float] = ()  # What each process said
+    left_s: float | None = None  # Seconds the comparison had, None for as many as it takes
+    clock: str = Clock.WALL.value  # Which time decided
+    counts: bool = True  # True unless the machine was too busy for either clock
 
     @property
     def is_proven(self) -> bool:

@@ -59,17 +59,11 @@ _TUNING_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a scenario runs.
+    """Where a scenario runs."""
 
-    Attributes:
-        folder: For its bank and its rendezvous files.
-        model: Its name.
-        prefixes: What puts a process behind its link, one per process.
-    """
-
-    folder: Path
-    model: str
-    prefixes: Sequence[Sequence[str]]
+    folder: Path  # For its bank and its rendezvous files
+    model: str  # Its name
+    prefixes: Sequence[Sequence[str]]  # What puts a process behind its link, one per process
 
 
 def main() -> int:

@@ -88,21 +88,13 @@ class SimulatedMachine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """One simulated search.
+    """One simulated search."""
 
-    Attributes:
-        chosen: Candidate accepted, from 1; None if the default stayed.
-        has_lost_best: True if the best candidate was dropped within the noise.
-        holds: Whether the winner's interval has its true speed-up; None without a winner.
-        printed: Speed-up printed, 1 if none was.
-        steps: Training steps it took.
-    """
-
-    chosen: int | None
-    has_lost_best: bool
-    holds: bool | None
-    printed: float
-    steps: int
+    chosen: int | None  # Candidate accepted, from 1; None if the default stayed
+    has_lost_best: bool  # True if the best candidate was dropped within the noise
+    holds: bool | None  # Whether the winner's interval has its true speed-up; None without a winner
+    printed: float  # Speed-up printed, 1 if none was
+    steps: int  # Training steps it took
 
 
 def search(recorded: Sequence[float], gains: Sequence[float], rng: random.Random) -> Search:

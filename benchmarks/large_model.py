@@ -66,21 +66,13 @@ _PEAK = re.compile(rb"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Peaks:
-    """Memory of a command.
+    """Memory of a command."""
 
-    Attributes:
-        all_mib: Of all its processes together, at most.
-        own_mib: The part of it that is in no file, at most.
-        one_mib: Of the largest of its processes, files it maps included (`VmHWM`).
-        seconds: It took.
-        exit_code: It ended with.
-    """
-
-    all_mib: int
-    own_mib: int
-    one_mib: int
-    seconds: float
-    exit_code: int
+    all_mib: int  # Of all its processes together, at most
+    own_mib: int  # The part of it that is in no file, at most
+    one_mib: int  # Of the largest of its processes, files it maps included (`VmHWM`)
+    seconds: float  # It took
+    exit_code: int  # It ended with
 
 
 def layers_of(gib: float, width: int = _WIDTH) -> int:

@@ -72,18 +72,13 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Three versions of a bank.
-
-    Attributes:
-        expected: Keys the result must have.
-        contested: Keys both sides changed, in different ways.
-    """
+    """Three versions of a bank."""
 
     base: Bank
     ours: Bank
     theirs: Bank
-    expected: frozenset[str] = field(init=False)
-    contested: frozenset[str] = field(init=False)
+    expected: frozenset[str] = field(init=False)  # Keys the result must have
+    contested: frozenset[str] = field(init=False)  # Keys both sides changed, in different ways
 
     def __post_init__(self) -> None:
         keys = self.base.keys() | self.ours.keys() | self.theirs.keys()

@@ -61,32 +61,25 @@ def write_tables_of_peers(results: Path, docs: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """What a suite compares on which networks, and where its results are.
+    """What a suite compares on which networks, and where its results are."""
 
-    Attributes:
-        about: First lines of its help.
-        networks: Names of those it measures where none is named, and knows.
-        smoke: Networks, rounds, seconds of a turn and of tuning of `--smoke`.
-        peers: What is compared.
-        threads: Numbers of them where none is named; empty for 1, 2 and all cores.
-        budget_s: Seconds of tuning.
-        prepare: Builds a network in a folder.
-        compare: Lets runtimes take turns.
-        open_roof: Measures what the processor can do, with files in a folder.
-        results: Of this machine.
-        write_docs: Writes the tables of results into a folder of pages.
-    """
-
-    about: str = __doc__
+    about: str = __doc__  # First lines of its help
+    # Names of those it measures where none is named, and knows.
     networks: Sequence[str] = tuple(NETWORKS)
+    # Networks, rounds, seconds of a turn and of tuning of `--smoke`.
     smoke: tuple[tuple[str, ...], int, float, float] = (_SMOKE_NETWORKS, 2, 0.02, 2.0)
-    peers: Mapping[str, Peer] = field(default_factory=lambda: PEERS)
+    peers: Mapping[str, Peer] = field(default_factory=lambda: PEERS)  # What is compared
+    # Numbers of them where none is named; empty for 1, 2 and all cores.
     threads: tuple[int, ...] = ()
-    budget_s: float = 300.0
+    budget_s: float = 300.0  # Seconds of tuning
+    # Builds a network in a folder.
     prepare: Callable[[str, Path], PreparedNetwork] = PreparedNetwork.make
+    # Lets runtimes take turns.
     compare: Callable[[Comparison, RoundSettings, Callable[[str], None]], dict[str, Any]] = compare
+    # Measures what the processor can do, with files in a folder.
     open_roof: Callable[[Path], FmaRoof | None] = FmaRoof
-    results: Path = _RESULTS
+    results: Path = _RESULTS  # Of this machine
+    # Writes the tables of results into a folder of pages.
     write_docs: Callable[[Path, Path], None] = write_tables_of_peers
 
 

@@ -20,19 +20,13 @@ from aoe.advice.causes import Cause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlantedModel:
-    """A model and its problem.
+    """A model and its problem."""
 
-    Attributes:
-        build: Makes it.
-        cause: Why an operator of it is slow; None where only an action is looked for.
-        action: What has to be tried; empty where nothing but tuning helps.
-        op_type: Of the operator with the cause; empty for any.
-    """
-
-    build: Callable[[], onnx.ModelProto]
+    build: Callable[[], onnx.ModelProto]  # Makes it
+    # Why an operator of it is slow; None where only an action is looked for.
     cause: Cause | None = None
-    action: str = ""
-    op_type: str = ""
+    action: str = ""  # What has to be tried; empty where nothing but tuning helps
+    op_type: str = ""  # Of the operator with the cause; empty for any
 
 
 def _reorders() -> onnx.ModelProto:

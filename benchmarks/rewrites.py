@@ -66,12 +66,7 @@ _TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """What a rule brought: `speedup` with its 95 % interval, times in us.
-
-    Attributes:
-        kernels: Generated kernels in the block as it is and in the rewritten one, where both were
-            tuned; None where both are ONNX Runtime's alone.
-    """
+    """What a rule brought: `speedup` with its 95 % interval, times in us."""
 
     rule: str
     version: int
@@ -82,6 +77,8 @@ class Figure:
     high: float
     before_us: float
     pairs: int
+    # Generated kernels in the block as it is and in the rewritten one, where both were tuned; None
+    # where both are ONNX Runtime's alone.
     kernels: tuple[int, int] | None = None
 
 

@@ -29,18 +29,12 @@ START = 1_700_000_000
 
 @dataclass(slots=True)
 class History:
-    """A repository as it grows.
-
-    Attributes:
-        stream: What `git fast-import` reads.
-        sources: Paths of files that are no banks.
-        banks: Lines of each bank file by its path.
-    """
+    """A repository as it grows."""
 
     rng: Random
-    stream: list[bytes] = field(default_factory=list)
-    sources: list[str] = field(default_factory=list)
-    banks: dict[str, list[str]] = field(default_factory=dict)
+    stream: list[bytes] = field(default_factory=list)  # What `git fast-import` reads
+    sources: list[str] = field(default_factory=list)  # Paths of files that are no banks
+    banks: dict[str, list[str]] = field(default_factory=dict)  # Lines of each bank file by its path
     commits: int = 0
 
     def begin(self, branch: str, message: str, *parents: str) -> str:

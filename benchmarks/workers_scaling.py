@@ -40,17 +40,11 @@ _REMOTE_POOLS = ((1, 1), (4, 1), (9, 1), (9, 3), (7, 3))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """A model that was tuned alone.
+    """A model that was tuned alone."""
 
-    Attributes:
-        before_s: Importing, optimising and profiling.
-        operators_s: Search of each operator, in the order they were tuned in.
-        after_s: Judging and writing.
-    """
-
-    before_s: float
-    operators_s: tuple[float, ...]
-    after_s: float
+    before_s: float  # Importing, optimising and profiling
+    operators_s: tuple[float, ...]  # Search of each operator, in the order they were tuned in
+    after_s: float  # Judging and writing
 
 
 def tune_alone(model: Path, trials: int) -> MeasuredRun:

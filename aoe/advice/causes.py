@@ -61,31 +61,20 @@ class FoundCause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvChannels:
-    """Channels of a convolution of the user's model.
+    """Channels of a convolution of the user's model."""
 
-    Attributes:
-        read: Of the tensor it reads.
-        made: Of its result.
-        groups: Parts both are in.
-    """
-
-    read: int
-    made: int
-    groups: int = 1
+    read: int  # Of the tensor it reads
+    made: int  # Of its result
+    groups: int = 1  # Parts both are in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowPerformer:
-    """An operator that loses time.
+    """An operator that loses time."""
 
-    Attributes:
-        operator: The operator.
-        room_us: What it loses; its time where there is no roofline.
-        causes: Why, the plainest first; none where nothing known is the reason.
-    """
-
-    operator: OperatorProfile
-    room_us: float
+    operator: OperatorProfile  # The operator
+    room_us: float  # What it loses; its time where there is no roofline
+    # Why, the plainest first; none where nothing known is the reason.
     causes: tuple[FoundCause, ...]
 
     @property

@@ -20,66 +20,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvisedModel:
-    """A model of a directory.
+    """A model of a directory."""
 
-    Attributes:
-        path: Its file.
-        advice: None if there is an error.
-        error: Why it could not be profiled.
-    """
-
-    path: Path
-    advice: ModelAdvice | None = None
-    error: AoeError | None = None
+    path: Path  # Its file
+    advice: ModelAdvice | None = None  # None if there is an error
+    error: AoeError | None = None  # Why it could not be profiled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseSummary:
-    """One cause in all models.
+    """One cause in all models."""
 
-    Attributes:
-        cause: The cause.
-        models: How many have it.
-        operators: Low performers with it.
-        room_us: What these lose; an operator of two causes counts for both.
-    """
-
-    cause: Cause
-    models: int
-    operators: int
-    room_us: float
+    cause: Cause  # The cause
+    models: int  # How many have it
+    operators: int  # Low performers with it
+    room_us: float  # What these lose; an operator of two causes counts for both
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionSummary:
-    """One action in all models.
+    """One action in all models."""
 
-    Attributes:
-        action: Its name.
-        needs_retraining: True if models compute something else with it.
-        tried: Models it was tried on.
-        gains: Names of the models it gains on.
-        best: The largest speed-up among these, 1 if there is none.
-    """
-
-    action: str
-    needs_retraining: bool
-    tried: int
-    gains: tuple[str, ...]
-    best: float
+    action: str  # Its name
+    needs_retraining: bool  # True if models compute something else with it
+    tried: int  # Models it was tried on
+    gains: tuple[str, ...]  # Names of the models it gains on
+    best: float  # The largest speed-up among these, 1 if there is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderAdvice:
-    """Advice for the models of a directory.
+    """Advice for the models of a directory."""
 
-    Attributes:
-        folder: The directory.
-        models: Sorted by name.
-    """
-
-    folder: Path
-    models: tuple[AdvisedModel, ...]
+    folder: Path  # The directory
+    models: tuple[AdvisedModel, ...]  # Sorted by name
 
     @property
     def advised(self) -> tuple[tuple[Path, ModelAdvice], ...]:

@@ -28,35 +28,23 @@ from aoe.target import Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """One edited copy of a model.
+    """One edited copy of a model."""
 
-    Attributes:
-        action: Name of the action, of the rule for an equal way to write the model.
-        what: What becomes what, one sentence without a full stop.
-        op_names: Nodes it is about.
-        edited: The copy.
-        needs_retraining: True if it computes something else.
-        baseline: What the copy is compared with; None for the model itself.
-    """
-
-    action: str
-    what: str
-    op_names: tuple[str, ...]
-    edited: onnx.ModelProto
-    needs_retraining: bool
+    action: str  # Name of the action, of the rule for an equal way to write the model
+    what: str  # What becomes what, one sentence without a full stop
+    op_names: tuple[str, ...]  # Nodes it is about
+    edited: onnx.ModelProto  # The copy
+    needs_retraining: bool  # True if it computes something else
+    # What the copy is compared with; None for the model itself.
     baseline: onnx.ModelProto | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceAction:
-    """A way to make a model faster.
+    """A way to make a model faster."""
 
-    Attributes:
-        name: In words with hyphens.
-        propose: Yields edited copies; nothing where it does not apply.
-    """
-
-    name: str
+    name: str  # In words with hyphens
+    # Yields edited copies; nothing where it does not apply.
     propose: Callable[[ModelGraph, Target], Iterator[Proposal]]
 
 

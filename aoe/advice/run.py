@@ -49,21 +49,13 @@ ProfileOf = Callable[[ProfileSubject, ProfileSettings, Path, Callable[[str], Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAdvice:
-    """Advice for a model.
+    """Advice for a model."""
 
-    Attributes:
-        profile: Where its time goes.
-        low: Operators that lose time, those that lose most first.
-        tried: Actions, in the order in which they were tried.
-        not_tried: Names of actions that match and were not asked for.
-        of_untuned: True if actions were tried on the untuned model an `.om` holds.
-    """
-
-    profile: ProfiledModel
-    low: tuple[LowPerformer, ...]
-    tried: tuple[TriedAction, ...]
-    not_tried: tuple[str, ...]
-    of_untuned: bool = False
+    profile: ProfiledModel  # Where its time goes
+    low: tuple[LowPerformer, ...]  # Operators that lose time, those that lose most first
+    tried: tuple[TriedAction, ...]  # Actions, in the order in which they were tried
+    not_tried: tuple[str, ...]  # Names of actions that match and were not asked for
+    of_untuned: bool = False  # True if actions were tried on the untuned model an `.om` holds
 
     @property
     def worth_tuning(self) -> tuple[str, ...]:

@@ -89,28 +89,18 @@ class TrialVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedAction:
-    """An action and the result of trying it.
+    """An action and the result of trying it."""
 
-    Attributes:
-        action: Its name.
-        what: What becomes what.
-        op_names: Nodes it is about.
-        needs_retraining: True if the model computes something else with it.
-        room_us: What the operators it is about lose.
-        estimate: Of the whole model; of several processes the one whose lower bound is lowest.
-            None where it could not be measured.
-        reason: Why it failed; empty otherwise.
-        verdict: What that means.
-    """
-
-    action: str
-    what: str
-    op_names: tuple[str, ...] = ()
-    needs_retraining: bool = False
-    room_us: float
+    action: str  # Its name
+    what: str  # What becomes what
+    op_names: tuple[str, ...] = ()  # Nodes it is about
+    needs_retraining: bool = False  # True if the model computes something else with it
+    room_us: float  # What the operators it is about lose
+    # Of the whole model; of several processes the one whose lower bound is lowest. None where it
+    # could not be measured.
     estimate: SpeedupEstimate | None
-    reason: str = ""
-    verdict: TrialVerdict
+    reason: str = ""  # Why it failed; empty otherwise
+    verdict: TrialVerdict  # What that means
 
 
 class ActionTrials:

@@ -11,16 +11,11 @@ from aoebank import AoebankError, Bank, BankPermissionError, Tier, old_soc_versi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedFile:
-    """A bank file that was cut short, emptied or edited.
+    """A bank file that was cut short, emptied or edited."""
 
-    Attributes:
-        file: Its name.
-        problem: What is wrong with it.
-        aside: The name it has now; None where nothing is written, and it is only passed over.
-    """
-
-    file: Path
-    problem: str
+    file: Path  # Its name
+    problem: str  # What is wrong with it
+    # The name it has now; None where nothing is written, and it is only passed over.
     aside: Path | None = None
 
     def __str__(self) -> str:

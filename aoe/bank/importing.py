@@ -16,21 +16,14 @@ Seen = Mapping[Path, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenBank:
-    """A bank file that is new or another one.
+    """A bank file that is new or another one."""
 
-    Attributes:
-        file: Where CANN has written it.
-        records: Records in it that can be read.
-        is_new: True if there was no such file before.
-        taken_to: Where its records were taken to, None if they are where they belong or stay.
-        problem: Why it cannot be read or taken; empty if it can.
-    """
-
-    file: Path
-    records: int
-    is_new: bool
+    file: Path  # Where CANN has written it
+    records: int  # Records in it that can be read
+    is_new: bool  # True if there was no such file before
+    # Where its records were taken to, None if they are where they belong or stay.
     taken_to: Path | None = None
-    problem: str = ""
+    problem: str = ""  # Why it cannot be read or taken; empty if it can
 
 
 def look_at_banks(soc_version: str) -> Seen:

@@ -37,28 +37,19 @@ VERIFYING = "verify"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A line of the side-car, without what all lines of a run share.
+    """A line of the side-car, without what all lines of a run share."""
 
-    Attributes:
-        key: Record key.
-        event: What happened.
-        op_names: Nodes or parameters of the model.
-        estimate: Speed-up with its interval, if anything was measured.
-        baseline_us: Samples of the default, microseconds.
-        tuned_us: Samples of the strategy, pair by pair.
-        clock: Which time the samples are of; the line names it unless it is wall time.
-        cluster: Surroundings of this measurement beyond the run's fingerprint.
-        search: Method, seed, trials and whatever else is worth keeping, JSON values.
-    """
-
-    key: str
-    event: Event
-    op_names: tuple[str, ...] = ()
-    estimate: SpeedupEstimate | None = None
-    baseline_us: Sequence[float] = ()
-    tuned_us: Sequence[float] = ()
+    key: str  # Record key
+    event: Event  # What happened
+    op_names: tuple[str, ...] = ()  # Nodes or parameters of the model
+    estimate: SpeedupEstimate | None = None  # Speed-up with its interval, if anything was measured
+    baseline_us: Sequence[float] = ()  # Samples of the default, microseconds
+    tuned_us: Sequence[float] = ()  # Samples of the strategy, pair by pair
+    # Which time the samples are of; the line names it unless it is wall time.
     clock: Clock = Clock.WALL
+    # Surroundings of this measurement beyond the run's fingerprint.
     cluster: Mapping[str, Any] = field(default_factory=dict)
+    # Method, seed, trials and whatever else is worth keeping, JSON values.
     search: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -14,17 +14,12 @@ _TUPLES = ("op_names", "baseline_us", "tuned_us")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedOperator:
-    """A record and the lines of the side-car that still count.
+    """A record and the lines of the side-car that still count."""
 
-    Attributes:
-        strategy: Of the record, as it is stored; None where there is none.
-        cost_us: Its time, None where it is not known.
-        lines: Oldest first.
-    """
-
+    # Of the record, as it is stored; None where there is none.
     strategy: Mapping[str, Any] | None = None
-    cost_us: float | None = None
-    lines: tuple[Provenance, ...] = ()
+    cost_us: float | None = None  # Its time, None where it is not known
+    lines: tuple[Provenance, ...] = ()  # Oldest first
 
     def without_samples(self) -> RememberedOperator:
         """Return a copy with the record's own line alone, and without samples."""

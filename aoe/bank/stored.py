@@ -39,21 +39,13 @@ OUTCOMES: Mapping[tuple[BankState, bool], RepoOutcome] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """Stored answer of a task; a kind adds its own members.
+    """Stored answer of a task; a kind adds its own members."""
 
-    Attributes:
-        cost_us: Time of the answer when it was measured.
-        speedup: Its measured speed-up over the default then, or None.
-        speedup_low: Lower end of the interval of that.
-        is_base: True if it is of the earlier result the run was given.
-        doubts: Why it is to be measured again, a sentence each.
-    """
-
-    cost_us: float | None = None
-    speedup: float | None = None
-    speedup_low: float | None = None
-    is_base: bool = False
-    doubts: tuple[str, ...] = ()
+    cost_us: float | None = None  # Time of the answer when it was measured
+    speedup: float | None = None  # Its measured speed-up over the default then, or None
+    speedup_low: float | None = None  # Lower end of the interval of that
+    is_base: bool = False  # True if it is of the earlier result the run was given
+    doubts: tuple[str, ...] = ()  # Why it is to be measured again, a sentence each
 
 
 S = TypeVar("S", bound=Stored)
@@ -61,19 +53,12 @@ S = TypeVar("S", bound=Stored)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookup(Generic[S]):
-    """Look-up of a task in the banks, before it is searched.
+    """Look-up of a task in the banks, before it is searched."""
 
-    Attributes:
-        stored: The record, if it can be used.
-        tune: True if a search is due.
-        reason: In words, for the report.
-        invalid_reason: Why the record there counts as a miss; empty if it does not.
-    """
-
-    stored: S | None
-    tune: bool
-    reason: str
-    invalid_reason: str = ""
+    stored: S | None  # The record, if it can be used
+    tune: bool  # True if a search is due
+    reason: str  # In words, for the report
+    invalid_reason: str = ""  # Why the record there counts as a miss; empty if it does not
 
     @property
     def state(self) -> BankState:

@@ -34,32 +34,21 @@ operator tuning alone."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSubgraph(Stored):
-    """Stored answer for a subgraph.
+    """Stored answer for a subgraph."""
 
-    Attributes:
-        graph_id: Its identity.
-        strategy: What to do with it; None if that makes no sense to this version.
-        invalid_reason: Why not, empty if it does.
-    """
-
-    graph_id: str
+    graph_id: str  # Its identity
+    # What to do with it; None if that makes no sense to this version.
     strategy: SubgraphStrategy | None
-    invalid_reason: str = ""
+    invalid_reason: str = ""  # Why not, empty if it does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikeSubgraph:
-    """A record of the same operators in the same order, of other shapes or attributes.
+    """A record of the same operators in the same order, of other shapes or attributes."""
 
-    Attributes:
-        graph_id: Its identity.
-        nodes: What its record tells of them.
-        strategy: What is done with it.
-    """
-
-    graph_id: str
-    nodes: tuple[NodeFeature, ...]
-    strategy: SubgraphStrategy
+    graph_id: str  # Its identity
+    nodes: tuple[NodeFeature, ...]  # What its record tells of them
+    strategy: SubgraphStrategy  # What is done with it
 
 
 class SubgraphBank(TaskBank[str]):

@@ -28,21 +28,13 @@ _TRUSTED_PROCESSES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankNote:
-    """One line of the side-car about a workload of a model.
+    """One line of the side-car about a workload of a model."""
 
-    Attributes:
-        event: What happened.
-        op_names: Nodes of the model.
-        estimate: Speed-up with its interval, if anything was measured.
-        measurement: The samples behind it.
-        search: Method, seed and trials.
-    """
-
-    event: Event
-    op_names: tuple[str, ...] = ()
-    estimate: SpeedupEstimate | None = None
-    measurement: Measurement | None = None
-    search: Mapping[str, Any] = field(default_factory=dict)
+    event: Event  # What happened
+    op_names: tuple[str, ...] = ()  # Nodes of the model
+    estimate: SpeedupEstimate | None = None  # Speed-up with its interval, if anything was measured
+    measurement: Measurement | None = None  # The samples behind it
+    search: Mapping[str, Any] = field(default_factory=dict)  # Method, seed and trials
 
     @classmethod
     def of_model(
@@ -86,19 +78,14 @@ class BankNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptKernel:
-    """Note of a side-car on a kernel a model has kept.
+    """Note of a side-car on a kernel a model has kept."""
 
-    Attributes:
-        is_settled: True if that was no matter of noise.
-        surroundings: Digests of what stood around its places; none where nobody noted them.
-        scatter: Of the processes that judged that model, None where it is not known.
-        kept_share: What of their promise the kernels of that model have kept together, None where
-            it is not known.
-    """
-
-    is_settled: bool
+    is_settled: bool  # True if that was no matter of noise
+    # Digests of what stood around its places; none where nobody noted them.
     surroundings: frozenset[str]
-    scatter: Scatter | None
+    scatter: Scatter | None  # Of the processes that judged that model, None where it is not known
+    # What of their promise the kernels of that model have kept together, None where it is not
+    # known.
     kept_share: float | None = None
 
     @classmethod
@@ -119,14 +106,10 @@ class KeptKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedKernel:
-    """Note of a side-car on a kernel a model has dropped.
+    """Note of a side-car on a kernel a model has dropped."""
 
-    Attributes:
-        reason: In words.
-        surroundings: Digests of what stood around its places; none where nobody noted them.
-    """
-
-    reason: str
+    reason: str  # In words
+    # Digests of what stood around its places; none where nobody noted them.
     surroundings: frozenset[str]
 
 
@@ -145,19 +128,13 @@ def _kept_share(verdict: Provenance) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedSearch:
-    """A search that found nothing better than the default.
+    """A search that found nothing better than the default."""
 
-    Attributes:
-        is_open: True if noise has kept from deciding that.
-        best: Its best candidate, None where nobody noted it.
-        expected: Share of the operator's time a gain that noise has hidden should save.
-        was_busy: True if the machine was too busy for a decision: the candidate is measured alone,
-            and where it gains nothing, a later run searches again.
-    """
-
-    is_open: bool
-    best: Configuration | None = None
-    expected: float = 0.0
+    is_open: bool  # True if noise has kept from deciding that
+    best: Configuration | None = None  # Its best candidate, None where nobody noted it
+    expected: float = 0.0  # Share of the operator's time a gain that noise has hidden should save
+    # True if the machine was too busy for a decision: the candidate is measured alone, and where it
+    # gains nothing, a later run searches again.
     was_busy: bool = False
 
 
@@ -173,19 +150,12 @@ def left_open_members(best: Configuration, *, is_again: bool) -> Mapping[str, An
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndecidedOperator:
-    """An operator whose search a busy machine has left without a decision.
+    """An operator whose search a busy machine has left without a decision."""
 
-    Attributes:
-        workload: What it computes.
-        best: The candidate that was ahead.
-        op_names: Nodes of the model it was searched in.
-        bytes_around: What one inference of that model read and wrote besides.
-    """
-
-    workload: Workload
-    best: Configuration
-    op_names: tuple[str, ...]
-    bytes_around: int
+    workload: Workload  # What it computes
+    best: Configuration  # The candidate that was ahead
+    op_names: tuple[str, ...]  # Nodes of the model it was searched in
+    bytes_around: int  # What one inference of that model read and wrote besides
 
 
 def busy_members(workload: Workload, best: Configuration, bytes_around: int) -> Mapping[str, Any]:

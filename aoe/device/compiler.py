@@ -45,17 +45,11 @@ _DENSE = BufferView(tensor=0, strides=())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelSource:
-    """A kernel to be built.
+    """A kernel to be built."""
 
-    Attributes:
-        name: Operator name in the domain `aoe`; a C identifier, distinct within a library.
-        workload: What it computes.
-        schedule: How.
-    """
-
-    name: str
-    workload: Workload
-    schedule: Schedule
+    name: str  # Operator name in the domain `aoe`; a C identifier, distinct within a library
+    workload: Workload  # What it computes
+    schedule: Schedule  # How
 
     @classmethod
     def of(cls, workload: Workload, schedule: Schedule) -> Self:
@@ -76,28 +70,18 @@ class KernelSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowBlock:
-    """A kernel for a fixed number of rows, or from some size on, as a part of one for any.
+    """A kernel for a fixed number of rows, or from some size on, as a part of one for any."""
 
-    Attributes:
-        rows: How many it computes.
-        source: The kernel.
-        us: Measured time of a call, by which rows are cut into blocks; 0 where none are.
-    """
-
-    rows: int
-    source: KernelSource
-    us: float
+    rows: int  # How many it computes
+    source: KernelSource  # The kernel
+    us: float  # Measured time of a call, by which rows are cut into blocks; 0 where none are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockKernel(KernelSource):
-    """A kernel for open extents, made of others; workload and schedule are those of the largest.
+    """A kernel for open extents, made of others; workload and schedule are those of the largest."""
 
-    Attributes:
-        blocks: Fixed shapes, then the largest first; the last one has one row, or as few as there
-            may be.
-    """
-
+    # Fixed shapes, then the largest first; the last one has one row, or as few as there may be.
     blocks: tuple[RowBlock, ...]
 
     @property
@@ -108,17 +92,13 @@ class BlockKernel(KernelSource):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowKernel(BlockKernel):
-    """A kernel for any number of rows, which it computes in blocks of fixed numbers.
+    """A kernel for any number of rows, which it computes in blocks of fixed numbers."""
 
-    Attributes:
-        open_rank: Leading dimensions that are open: together they are the rows.
-        open_inputs: For each input, whether it has them; the others are the same for all rows.
-        shapes: Of each input and of the result, as ONNX Runtime reports them; what stands for open
-            dimensions says nothing.
-    """
-
-    open_rank: int
+    open_rank: int  # Leading dimensions that are open: together they are the rows
+    # For each input, whether it has them; the others are the same for all rows.
     open_inputs: tuple[bool, ...]
+    # Of each input and of the result, as ONNX Runtime reports them; what stands for open dimensions
+    # says nothing.
     shapes: tuple[tuple[int, ...], ...]
 
 
@@ -127,16 +107,12 @@ class ExtentKernel(BlockKernel):
     """A kernel for open extents: of its blocks, which read extents at run time, it calls one.
 
     That is the largest one of no more rows than a dimension of the result has.
-
-    Attributes:
-        shapes: Of each input and of the result as they are stored, with names for open extents.
-        layouts: Where the dimensions of those of the workload lie in them.
-        rows_dimension: Of the result.
     """
 
+    # Of each input and of the result as they are stored, with names for open extents.
     shapes: tuple[OpenShape, ...]
-    layouts: tuple[StoredLayout, ...]
-    rows_dimension: int
+    layouts: tuple[StoredLayout, ...]  # Where the dimensions of those of the workload lie in them
+    rows_dimension: int  # Of the result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

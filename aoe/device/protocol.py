@@ -31,19 +31,12 @@ class Soundness(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckUp:
-    """One thing that was looked at.
+    """One thing that was looked at."""
 
-    Attributes:
-        name: Of the thing.
-        found: What it is, in words.
-        verdict: Whether a run would go well, may suffer, or would stop.
-        advice: What to do; empty if nothing.
-    """
-
-    name: str
-    found: str
-    verdict: Soundness = Soundness.GOOD
-    advice: str = ""
+    name: str  # Of the thing
+    found: str  # What it is, in words
+    verdict: Soundness = Soundness.GOOD  # Whether a run would go well, may suffer, or would stop
+    advice: str = ""  # What to do; empty if nothing
 
 
 class CoreSplit(NamedTuple):

@@ -38,32 +38,22 @@ _CAUSES = (
 
 @dataclass(frozen=True, slots=True)
 class _RunningCompilers:
-    """Compilers of a process that run now, each the leader of a process group.
+    """Compilers of a process that run now, each the leader of a process group."""
 
-    Attributes:
-        processes: The leaders.
-        lock: Held while one is begun or ended.
-        ended: Set once all were ended: no other is begun.
-    """
-
-    processes: set[subprocess.Popen[bytes]] = field(default_factory=set)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    processes: set[subprocess.Popen[bytes]] = field(default_factory=set)  # The leaders
+    lock: threading.Lock = field(default_factory=threading.Lock)  # Held while one is begun or ended
+    # Set once all were ended: no other is begun.
     ended: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolchain:
-    """A command that compiles and links C.
+    """A command that compiles and links C."""
 
-    Attributes:
-        command: Its words, for example `("gcc",)`.
-        timeout_s: After which a compiler is ended.
-        own_group: Whether each compiler leads a process group of its own, so that what it has
-            started ends with it. Not in a worker, whose group ends as a whole.
-    """
-
-    command: tuple[str, ...]
-    timeout_s: float = 120.0
+    command: tuple[str, ...]  # Its words, for example `("gcc",)`
+    timeout_s: float = 120.0  # After which a compiler is ended
+    # Whether each compiler leads a process group of its own, so that what it has started ends with
+    # it. Not in a worker, whose group ends as a whole.
     own_group: bool = True
     _running: _RunningCompilers = field(
         default_factory=_RunningCompilers, init=False, repr=False, compare=False

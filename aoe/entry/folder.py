@@ -13,17 +13,11 @@ from aoe.errors import ModelNotFoundError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundModel:
-    """A model of a directory.
+    """A model of a directory."""
 
-    Attributes:
-        path: Its file, or its own directory.
-        framework: AOE's number of what reads it, None for a directory of graphs.
-        weight: Second file, for frameworks that keep the weights apart.
-    """
-
-    path: Path
-    framework: int | None
-    weight: Path | None = None
+    path: Path  # Its file, or its own directory
+    framework: int | None  # AOE's number of what reads it, None for a directory of graphs
+    weight: Path | None = None  # Second file, for frameworks that keep the weights apart
 
 
 def find_models(

@@ -31,23 +31,15 @@ def model_name(file_name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedModel:
-    """A model of any framework as ONNX, checked, with static input shapes.
+    """A model of any framework as ONNX, checked, with static input shapes."""
 
-    Attributes:
-        name: Model name, used in file names.
-        path: File the user gave.
-        sha256: Digest of the model as it is tuned (shapes fixed), hexadecimal.
-        proto: The ONNX model; inputs have static shapes, initializers that are none of them are
-            constants.
-        doubt: What the model says that is seldom meant; empty if there is nothing.
-        hold: Keeps the folder its weights lie in, where that is a scratch folder.
-    """
-
-    name: str
-    path: Path
-    sha256: str
+    name: str  # Model name, used in file names
+    path: Path  # File the user gave
+    sha256: str  # Digest of the model as it is tuned (shapes fixed), hexadecimal
+    # The ONNX model; inputs have static shapes, initializers that are none of them are constants.
     proto: onnx.ModelProto
-    doubt: str = ""
+    doubt: str = ""  # What the model says that is seldom meant; empty if there is nothing
+    # Keeps the folder its weights lie in, where that is a scratch folder.
     hold: FolderHold | None = None
 
 
@@ -84,49 +76,36 @@ def written_model(proto: onnx.ModelProto, where: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSource:
-    """A model as the user names it.
+    """A model as the user names it."""
 
-    Attributes:
-        path: Its file, or a directory of several graphs.
-        shapes: Shapes by input name; the names are the input nodes of formats without a list.
-        given: Arrays the model will be run on; shapes that stay open are those of the arrays.
-        weight: Second file with the weights, for formats that keep them apart.
-        output_nodes: Results that are the outputs, as `node:0` or by their own names; empty for
-            those the model names itself.
-        env: The process's environment, for entries that run a program.
-    """
-
-    path: Path
+    path: Path  # Its file, or a directory of several graphs
+    # Shapes by input name; the names are the input nodes of formats without a list.
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    # Arrays the model will be run on; shapes that stay open are those of the arrays.
     given: InputSet | None = None
-    weight: Path | None = None
+    weight: Path | None = None  # Second file with the weights, for formats that keep them apart
+    # Results that are the outputs, as `node:0` or by their own names; empty for those the model
+    # names itself.
     output_nodes: tuple[str, ...] = ()
+    # The process's environment, for entries that run a program.
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """Reads the models of one framework.
+    """Reads the models of one framework."""
 
-    Attributes:
-        framework: Name of the framework, for messages.
-        load: Returns the model as ONNX; raises `ModelImportError` on what it cannot read.
-        takes_weight: Whether it reads a second file.
-        takes_output_nodes: Whether it can be told which results are the outputs.
-        suffixes: How its files end, in lower case: by these they are found in a directory.
-        weight_suffix: How the second file ends, whose name is that of the first otherwise.
-        folder_file: File that makes the directory it lies in a model, where such there are.
-        load_open: Returns the model with the shapes it has itself, open ones too; None where
-            reading it takes static ones, so that it cannot be tuned for several.
-    """
-
-    framework: str
+    framework: str  # Name of the framework, for messages
+    # Returns the model as ONNX; raises `ModelImportError` on what it cannot read.
     load: Callable[[ModelSource], ImportedModel]
-    takes_weight: bool = False
-    takes_output_nodes: bool = False
+    takes_weight: bool = False  # Whether it reads a second file
+    takes_output_nodes: bool = False  # Whether it can be told which results are the outputs
+    # How its files end, in lower case: by these they are found in a directory.
     suffixes: tuple[str, ...] = ()
-    weight_suffix: str = ""
-    folder_file: str = ""
+    weight_suffix: str = ""  # How the second file ends, whose name is that of the first otherwise
+    folder_file: str = ""  # File that makes the directory it lies in a model, where such there are
+    # Returns the model with the shapes it has itself, open ones too; None where reading it takes
+    # static ones, so that it cannot be tuned for several.
     load_open: Callable[[ModelSource], ImportedModel] | None = None
 
     def load_with_open_extents(self, source: ModelSource, got: object) -> ImportedModel:

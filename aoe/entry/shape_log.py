@@ -31,17 +31,11 @@ _EXAMPLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedShape:
-    """Shapes of all inputs of a call, and the number of such calls.
+    """Shapes of all inputs of a call, and the number of such calls."""
 
-    Attributes:
-        text: As `--input_shape` says them.
-        count: Calls.
-        elements: Of all inputs together.
-    """
-
-    text: str
-    count: int
-    elements: int
+    text: str  # As `--input_shape` says them
+    count: int  # Calls
+    elements: int  # Of all inputs together
 
     @property
     def weight(self) -> float:
@@ -51,15 +45,10 @@ class CountedShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeLog:
-    """Shapes and counts of a log.
+    """Shapes and counts of a log."""
 
-    Attributes:
-        path: The file.
-        shapes: Each shape once, the most frequent first.
-    """
-
-    path: Path
-    shapes: tuple[CountedShape, ...]
+    path: Path  # The file
+    shapes: tuple[CountedShape, ...]  # Each shape once, the most frequent first
 
     @property
     def calls(self) -> int:

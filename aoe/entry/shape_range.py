@@ -50,17 +50,11 @@ RangeShape = tuple[int | Extents, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapePoint:
-    """Shapes within a range at which a model is measured.
+    """Shapes within a range at which a model is measured."""
 
-    Attributes:
-        extents: Of each open dimension, by its name.
-        shapes: Of each input.
-        count: Calls with these shapes, by which points are weighted.
-    """
-
-    extents: Mapping[str, int]
-    shapes: Mapping[str, tuple[int, ...]]
-    count: int = 1
+    extents: Mapping[str, int]  # Of each open dimension, by its name
+    shapes: Mapping[str, tuple[int, ...]]  # Of each input
+    count: int = 1  # Calls with these shapes, by which points are weighted
 
     def __str__(self) -> str:
         return shapes_text(self.shapes)
@@ -68,15 +62,10 @@ class ShapePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenModelShapes:
-    """The inputs of a model whose open dimensions have names and ranges.
+    """The inputs of a model whose open dimensions have names and ranges."""
 
-    Attributes:
-        inputs: Shape of each input; a name stands for an open extent.
-        ranges: Of each open dimension, by its name.
-    """
-
-    inputs: Mapping[str, OpenShape]
-    ranges: Mapping[str, Extents]
+    inputs: Mapping[str, OpenShape]  # Shape of each input; a name stands for an open extent
+    ranges: Mapping[str, Extents]  # Of each open dimension, by its name
 
     def point(self, extents: Mapping[str, int], count: int = 1) -> ShapePoint:
         """Return the point where open dimensions have these extents."""

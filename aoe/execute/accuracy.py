@@ -63,17 +63,11 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deviation:
-    """The worst disagreement found.
+    """The worst disagreement found."""
 
-    Attributes:
-        max_abs_err: Largest absolute difference between finite results.
-        excess: Largest difference divided by what is tolerated; above 1 is a failure.
-        detail: Where and what, empty if nothing is beyond tolerance.
-    """
-
-    max_abs_err: float
-    excess: float
-    detail: str = ""
+    max_abs_err: float  # Largest absolute difference between finite results
+    excess: float  # Largest difference divided by what is tolerated; above 1 is a failure
+    detail: str = ""  # Where and what, empty if nothing is beyond tolerance
 
     @property
     def acceptable(self) -> bool:

@@ -66,16 +66,11 @@ class NoOtherRuns:
 
 @dataclass(slots=True, kw_only=True)
 class QuietPairs:
-    """Takes pairs again when the machine was busy, as long as the patience lasts.
+    """Takes pairs again when the machine was busy, as long as the patience lasts."""
 
-    Attributes:
-        usage: Counters of this process, see `Device.usage`.
-        patience_s: Seconds of waiting that are left.
-        others: Are let in between pairs and during pauses.
-    """
-
-    usage: Callable[[], CpuUse]
-    patience_s: float = PATIENCE_S
+    usage: Callable[[], CpuUse]  # Counters of this process, see `Device.usage`
+    patience_s: float = PATIENCE_S  # Seconds of waiting that are left
+    # Are let in between pairs and during pauses.
     others: OtherRuns = field(default_factory=NoOtherRuns)
 
     def take(

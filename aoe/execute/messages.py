@@ -19,23 +19,14 @@ from aoe.workload import Precision
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSetup:
-    """Setup a worker knows from its start.
+    """Setup a worker knows from its start."""
 
-    Attributes:
-        device: What it measures on.
-        target: Threads and CPU features.
-        compiler: Command line of the C compiler.
-        directory: The worker's own scratch directory.
-        cores: What it keeps to; none for whatever the system gives it.
-        pool: Threads that sessions compute with.
-    """
-
-    device: Device
-    target: Target
-    compiler: tuple[str, ...]
-    directory: Path
-    cores: frozenset[int] = frozenset()
-    pool: ThreadPool = ThreadPool.SHARED
+    device: Device  # What it measures on
+    target: Target  # Threads and CPU features
+    compiler: tuple[str, ...]  # Command line of the C compiler
+    directory: Path  # The worker's own scratch directory
+    cores: frozenset[int] = frozenset()  # What it keeps to; none for whatever the system gives it
+    pool: ThreadPool = ThreadPool.SHARED  # Threads that sessions compute with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,36 +92,23 @@ class TaskRunner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledKernels:
-    """Kernels that were compiled elsewhere.
+    """Kernels that were compiled elsewhere."""
 
-    Attributes:
-        directory: Where their object files are, `<name>.o`.
-        errors: By name what is wrong with a kernel, empty if it is there.
-        late: Kernels the clock or a compiler that died has kept from being compiled.
-    """
-
-    directory: Path
-    errors: Mapping[str, str]
+    directory: Path  # Where their object files are, `<name>.o`
+    errors: Mapping[str, str]  # By name what is wrong with a kernel, empty if it is there
+    # Kernels the clock or a compiler that died has kept from being compiled.
     late: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPart:
-    """A model file and how to run it.
+    """A model file and how to run it."""
 
-    Attributes:
-        model: ONNX file.
-        library: Kernel library, or None.
-        optimize: True to let ONNX Runtime optimise the graph, False to run it as written.
-        precision: The lowest of its kernels.
-        is_large: True where there is to be memory for one such model only.
-    """
-
-    model: Path
-    library: Path | None = None
-    optimize: bool = True
-    precision: Precision = Precision.FLOAT32
-    is_large: bool = False
+    model: Path  # ONNX file
+    library: Path | None = None  # Kernel library, or None
+    optimize: bool = True  # True to let ONNX Runtime optimise the graph, False to run it as written
+    precision: Precision = Precision.FLOAT32  # The lowest of its kernels
+    is_large: bool = False  # True where there is to be memory for one such model only
 
 
 def failure_of(error: RunError) -> Measurement:

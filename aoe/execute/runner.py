@@ -54,36 +54,23 @@ _BOOT = "from aoe.execute.worker import main; main(*map(int, sys.argv[1:]))"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeparateCompiler:
-    """Compiler beside the measuring worker, on cores that share nothing with the measured ones.
+    """Compiler beside the measuring worker, on cores that share nothing with the measured ones."""
 
-    Attributes:
-        runner: Its worker.
-        cores: How many cores it has.
-        turn: A turn of the run: what it measures meanwhile is part of it. Given what ends waiting.
-        interrupt: Kills the worker; a call that another thread waits for fails.
-    """
-
-    runner: TaskRunner
-    cores: int
+    runner: TaskRunner  # Its worker
+    cores: int  # How many cores it has
+    # A turn of the run: what it measures meanwhile is part of it. Given what ends waiting.
     turn: Callable[[Callable[[], bool]], AbstractContextManager[None]]
-    interrupt: Callable[[], None]
+    interrupt: Callable[[], None]  # Kills the worker; a call that another thread waits for fails
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Worker:
-    """A worker process.
+    """A worker process."""
 
-    Attributes:
-        process: As the system has it.
-        connection: Our end of the pipe.
-        lifeline: A pipe nothing is written to; it breaks when we die.
-        log: What the process puts out.
-    """
-
-    process: subprocess.Popen[bytes]
-    connection: Connection
-    lifeline: int
-    log: Path
+    process: subprocess.Popen[bytes]  # As the system has it
+    connection: Connection  # Our end of the pipe
+    lifeline: int  # A pipe nothing is written to; it breaks when we die
+    log: Path  # What the process puts out
 
     def load(self) -> bool:
         """Wait until it could be asked; False if it does not answer."""

@@ -60,18 +60,13 @@ _LARGE_CALLS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelComparison:
-    """Two models, run in pairs on the same inputs.
+    """Two models, run in pairs on the same inputs."""
 
-    Attributes:
-        measurement: Of the inputs that take most, where there are several points.
-        deviation: The worst at any point.
-        memory: What their sessions take, None where the system does not say.
-        elsewhere: What the same sessions have shown at each of `ComparisonTerms.points`.
-    """
-
-    measurement: Measurement
-    deviation: Deviation
+    measurement: Measurement  # Of the inputs that take most, where there are several points
+    deviation: Deviation  # The worst at any point
+    # What their sessions take, None where the system does not say.
     memory: ModelMemory | None = None
+    # What the same sessions have shown at each of `ComparisonTerms.points`.
     elsewhere: tuple[ModelComparison, ...] = ()
 
     @property
@@ -103,36 +98,28 @@ class ModelComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedPoint:
-    """Further inputs that two models are compared on, in the sessions of a comparison.
+    """Further inputs that two models are compared on, in the sessions of a comparison."""
 
-    Attributes:
-        inputs: Of other shapes.
-        policy: How many pairs there are.
-    """
-
-    inputs: ModelInputs
-    policy: MeasurePolicy
+    inputs: ModelInputs  # Of other shapes
+    policy: MeasurePolicy  # How many pairs there are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonTerms:
-    """Terms for comparing two models, besides their inputs.
+    """Terms for comparing two models, besides their inputs."""
 
-    Attributes:
-        tolerance: Largest error of a result, relative to its largest magnitude; 0 for equal bits.
-        bytes_around: What passes through the caches before each run, as the rest of a model
-            would; 0 for a whole model.
-        orders: Of each round, True if the tuned model is loaded first. Where there are too few
-            pairs for all rounds, only the first round is measured.
-        streams: Callers that run each model at the same time; times are those of the whole machine
-            then, see `Streams.timer`, and nothing passes around.
-        points: Further inputs for the same sessions: loading them is shared.
-    """
-
+    # Largest error of a result, relative to its largest magnitude; 0 for equal bits.
     tolerance: float = MODEL_TOLERANCE
+    # What passes through the caches before each run, as the rest of a model would; 0 for a whole
+    # model.
     bytes_around: int = 0
+    # Of each round, True if the tuned model is loaded first. Where there are too few pairs for all
+    # rounds, only the first round is measured.
     orders: tuple[bool, ...] = (False, True)
+    # Callers that run each model at the same time; times are those of the whole machine then, see
+    # `Streams.timer`, and nothing passes around.
     streams: int = 1
+    # Further inputs for the same sessions: loading them is shared.
     points: tuple[ComparedPoint, ...] = ()
 
 
@@ -387,23 +374,14 @@ def _compare_once(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SessionPairs:
-    """Two sessions that are compared on inputs of one shape after the other.
+    """Two sessions that are compared on inputs of one shape after the other."""
 
-    Attributes:
-        setup: Of the worker.
-        pairs: Takes them.
-        sessions: In the order of loading.
-        precision: Of the tuned model.
-        terms: Of the comparison.
-        tuned_first: True if the tuned model was loaded first.
-    """
-
-    setup: WorkerSetup
-    pairs: QuietPairs
-    sessions: Sequence[ort.InferenceSession]
-    precision: Precision
-    terms: ComparisonTerms
-    tuned_first: bool
+    setup: WorkerSetup  # Of the worker
+    pairs: QuietPairs  # Takes them
+    sessions: Sequence[ort.InferenceSession]  # In the order of loading
+    precision: Precision  # Of the tuned model
+    terms: ComparisonTerms  # Of the comparison
+    tuned_first: bool  # True if the tuned model was loaded first
 
     def compared(
         self,

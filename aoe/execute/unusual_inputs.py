@@ -150,19 +150,12 @@ class _Deadline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
-    """Inputs of one kind at one point, and what the untuned model computes of them.
+    """Inputs of one kind at one point, and what the untuned model computes of them."""
 
-    Attributes:
-        kind: Key of `UNUSUAL`.
-        usual: The inputs they are made of.
-        seed: Of the change.
-        expected: Results of the untuned model.
-    """
-
-    kind: str
-    usual: Feed
-    seed: int
-    expected: list[Any]
+    kind: str  # Key of `UNUSUAL`
+    usual: Feed  # The inputs they are made of
+    seed: int  # Of the change
+    expected: list[Any]  # Results of the untuned model
 
     @property
     def feed(self) -> dict[str, Array]:
@@ -172,13 +165,9 @@ class _Case:
 
 @dataclass(slots=True)
 class UnusualInputs:
-    """Compares models on unusual inputs, in one process; results of the untuned one are kept.
+    """Compares models on unusual inputs, in one process; results of the untuned one are kept."""
 
-    Attributes:
-        setup: Of the worker.
-    """
-
-    setup: WorkerSetup
+    setup: WorkerSetup  # Of the worker
     _key: tuple[Any, ...] = ()
     _cases: list[_Case] = field(default_factory=list)
 
@@ -291,17 +280,11 @@ def _deviation(case: _Case, found: list[Any], precision: Precision) -> Deviation
 
 @dataclass(slots=True)
 class _Yardstick:
-    """Spread of ONNX Runtime's own results, measured only where a tuned model differs at all.
+    """Spread of ONNX Runtime's own results, measured only where a tuned model differs at all."""
 
-    Attributes:
-        setup: Of the worker.
-        baseline: The untuned model.
-        most_s: Seconds for all runs of each level of optimisation.
-    """
-
-    setup: WorkerSetup
-    baseline: ModelPart
-    most_s: float
+    setup: WorkerSetup  # Of the worker
+    baseline: ModelPart  # The untuned model
+    most_s: float  # Seconds for all runs of each level of optimisation
     _sessions: dict[bool, tuple[ort.InferenceSession, _Deadline] | None] = field(
         default_factory=dict
     )

@@ -44,17 +44,11 @@ thread, must not wait for the tuner that waits for the step."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOwner:
-    """Process that measures.
+    """Process that measures."""
 
-    Attributes:
-        pid: Its process.
-        command: Its command line, cut.
-        since: When its turn began, ISO 8601 with the time zone.
-    """
-
-    pid: int
-    command: str
-    since: str
+    pid: int  # Its process
+    command: str  # Its command line, cut
+    since: str  # When its turn began, ISO 8601 with the time zone
 
     def __str__(self) -> str:
         return f"pid {self.pid} since {self.since[11:19]}, {self.command}"

@@ -29,19 +29,12 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentationCandidate:
-    """A segmentation to be measured.
+    """A segmentation to be measured."""
 
-    Attributes:
-        segmentation: The grouping.
-        origin: Where it comes from.
-        inflation: Factor on the cost (or on its latency) it is optimal for.
-        predicted_us: End of its last all-reduce by the cost as measured.
-    """
-
-    segmentation: Segmentation
-    origin: Origin
-    inflation: float
-    predicted_us: float
+    segmentation: Segmentation  # The grouping
+    origin: Origin  # Where it comes from
+    inflation: float  # Factor on the cost (or on its latency) it is optimal for
+    predicted_us: float  # End of its last all-reduce by the cost as measured
 
 
 def cost_behind(cost: CostModel, origin: Origin, inflation: float) -> CostModel:

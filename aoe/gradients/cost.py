@@ -45,17 +45,12 @@ class CostModel(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduceCost:
-    """Latency and a time per byte (the alpha-beta model).
+    """Latency and a time per byte (the alpha-beta model)."""
 
-    Attributes:
-        latency_us: Time of an all-reduce of nothing.
-        us_per_byte: Reciprocal of the algorithm bandwidth; 1e-3 is 1 GB/s.
-        residuals: (fitted - measured) / measured of the samples, smallest size first; empty if
-            the line was not fitted.
-    """
-
-    latency_us: float
-    us_per_byte: float
+    latency_us: float  # Time of an all-reduce of nothing
+    us_per_byte: float  # Reciprocal of the algorithm bandwidth; 1e-3 is 1 GB/s
+    # (fitted - measured) / measured of the samples, smallest size first; empty if the line was not
+    # fitted.
     residuals: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
@@ -83,14 +78,10 @@ class TableCost:
     """Measured times with straight lines between them.
 
     Below the first size the first time holds; beyond the last one the last line goes on.
-
-    Attributes:
-        sizes_bytes: Increasing, two or more.
-        times_us: Time at each size; never decreases.
     """
 
-    sizes_bytes: tuple[float, ...]
-    times_us: tuple[float, ...]
+    sizes_bytes: tuple[float, ...]  # Increasing, two or more
+    times_us: tuple[float, ...]  # Time at each size; never decreases
 
     def __post_init__(self) -> None:
         if len(self.sizes_bytes) != len(self.times_us) or len(self.sizes_bytes) < 2:
@@ -118,17 +109,11 @@ class TableCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InflatedCost:
-    """Another cost made worse: what-if for jitter, contention and dispatch overhead.
+    """Another cost made worse: what-if for jitter, contention and dispatch overhead."""
 
-    Attributes:
-        base: The cost as measured.
-        factor: Multiplies every time.
-        extra_us: Added to every all-reduce after that.
-    """
-
-    base: CostModel
-    factor: float = 1.0
-    extra_us: float = 0.0
+    base: CostModel  # The cost as measured
+    factor: float = 1.0  # Multiplies every time
+    extra_us: float = 0.0  # Added to every all-reduce after that
 
     def cost_us(self, size_bytes: float) -> float:
         """Return the time of an all-reduce of so many bytes."""

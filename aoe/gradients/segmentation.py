@@ -20,13 +20,10 @@ DDP_CAP_BYTES = 25 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segmentation:
-    """A grouping of consecutive gradients, each group one all-reduce.
+    """A grouping of consecutive gradients, each group one all-reduce."""
 
-    Attributes:
-        ends: One past the last gradient of each segment, in the order of readiness; the last
-            is the number of gradients.
-    """
-
+    # One past the last gradient of each segment, in the order of readiness; the last is the number
+    # of gradients.
     ends: tuple[int, ...]
 
     def __post_init__(self) -> None:

@@ -12,34 +12,21 @@ from aoe.gradients.trace import GradientTrace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentTime:
-    """One all-reduce; times count from the start of backward.
+    """One all-reduce; times count from the start of backward."""
 
-    Attributes:
-        gradients: How many gradients it holds.
-        bytes: Their size together.
-        ready_us: When the last of them is ready.
-        start_us: When the channel takes it up.
-        end_us: When all ranks have the sum.
-    """
-
-    gradients: int
-    bytes: int
-    ready_us: float
-    start_us: float
-    end_us: float
+    gradients: int  # How many gradients it holds
+    bytes: int  # Their size together
+    ready_us: float  # When the last of them is ready
+    start_us: float  # When the channel takes it up
+    end_us: float  # When all ranks have the sum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """A backward pass with its communication, simulated or measured.
+    """A backward pass with its communication, simulated or measured."""
 
-    Attributes:
-        segments: In the order they are sent.
-        backward_end_us: When the last gradient is ready.
-    """
-
-    segments: tuple[SegmentTime, ...]
-    backward_end_us: float
+    segments: tuple[SegmentTime, ...]  # In the order they are sent
+    backward_end_us: float  # When the last gradient is ready
 
     @property
     def end_us(self) -> float:

@@ -16,21 +16,14 @@ SLOWEST_DROPPED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientTrace:
-    """The gradients of one model, in the order they become ready.
+    """The gradients of one model, in the order they become ready."""
 
-    Attributes:
-        sizes_bytes: Size of each gradient.
-        dtypes: Data type of each, as its framework spells it.
-        names: Name of each parameter.
-        ready_us: Time from the start of backward until each is ready; never decreases.
-        loops: Backward passes the times were averaged over; 0 if they were not measured.
-    """
-
-    sizes_bytes: tuple[int, ...]
-    dtypes: tuple[str, ...]
-    names: tuple[str, ...]
+    sizes_bytes: tuple[int, ...]  # Size of each gradient
+    dtypes: tuple[str, ...]  # Data type of each, as its framework spells it
+    names: tuple[str, ...]  # Name of each parameter
+    # Time from the start of backward until each is ready; never decreases.
     ready_us: tuple[float, ...]
-    loops: int
+    loops: int  # Backward passes the times were averaged over; 0 if they were not measured
 
     def __post_init__(self) -> None:
         lengths = {len(self.sizes_bytes), len(self.dtypes), len(self.names), len(self.ready_us)}

@@ -41,17 +41,12 @@ _PADDED = (PLAIN_CONVOLUTIONS | {BLOCKED_CONVOLUTION}) - {TRANSPOSED_CONVOLUTION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """A node as an operation, for one of its results.
+    """A node as an operation, for one of its results."""
 
-    Attributes:
-        key: Operator.
-        inputs: Names of the tensors it reads; empty where an input is omitted, or folded.
-        attributes: Those of the node, and its constant inputs.
-    """
-
-    key: OperatorKey
+    key: OperatorKey  # Operator
+    # Names of the tensors it reads; empty where an input is omitted, or folded.
     inputs: tuple[str, ...]
-    attributes: Mapping[str, AttributeValue]
+    attributes: Mapping[str, AttributeValue]  # Those of the node, and its constant inputs
 
 
 def fold(graph: ModelGraph, node: onnx.NodeProto, output: str) -> Folded | str:

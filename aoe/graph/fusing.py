@@ -34,21 +34,13 @@ class FusionRole(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionClass:
-    """One class.
+    """One class."""
 
-    Attributes:
-        name: For reports.
-        first: What a fusion begins with.
-        most_behind: Most element-wise operators behind it, None for any number.
-        one_input: True if those must read one computed tensor only.
-        joins: What may follow through the cache, once; None for nothing.
-    """
-
-    name: str
-    first: FusionRole
-    most_behind: int | None
-    one_input: bool = True
-    joins: FusionRole | None = None
+    name: str  # For reports
+    first: FusionRole  # What a fusion begins with
+    most_behind: int | None  # Most element-wise operators behind it, None for any number
+    one_input: bool = True  # True if those must read one computed tensor only
+    joins: FusionRole | None = None  # What may follow through the cache, once; None for nothing
 
 
 FUSION_CLASSES: tuple[FusionClass, ...] = (
@@ -107,17 +99,11 @@ def role_of(node: onnx.NodeProto) -> FusionRole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionRuling:
-    """Answer of the classes for some nodes.
+    """Answer of the classes for some nodes."""
 
-    Attributes:
-        fusion_class: Name of the class that was asked, empty for a node by itself.
-        nodes: Names of the nodes, reorders apart.
-        why: Why they must not be one kernel; the empty string if they may.
-    """
-
-    fusion_class: str
-    nodes: tuple[str, ...]
-    why: str = ""
+    fusion_class: str  # Name of the class that was asked, empty for a node by itself
+    nodes: tuple[str, ...]  # Names of the nodes, reorders apart
+    why: str = ""  # Why they must not be one kernel; the empty string if they may
 
     def __str__(self) -> str:
         said = f"refused {', '.join(self.nodes)}: {self.why}" if self.why else None
@@ -201,20 +187,13 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionGroup:
-    """Operators a class takes together.
+    """Operators a class takes together."""
 
-    Attributes:
-        fusion_class: The class.
-        nodes: Indices of the nodes, in the order of the chain.
-        through_cache: Index of the node that joins through the cache, None if none does.
-        stop: Why there are no more.
-        stopped_at: Index of the node that would have been next, None where there is no one node.
-    """
-
-    fusion_class: FusionClass
-    nodes: tuple[int, ...]
-    through_cache: int | None
-    stop: StopReason
+    fusion_class: FusionClass  # The class
+    nodes: tuple[int, ...]  # Indices of the nodes, in the order of the chain
+    through_cache: int | None  # Index of the node that joins through the cache, None if none does
+    stop: StopReason  # Why there are no more
+    # Index of the node that would have been next, None where there is no one node.
     stopped_at: int | None
 
 

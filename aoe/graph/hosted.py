@@ -81,14 +81,10 @@ _LEVELS, _NARROW_LEVELS = 127, 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOperators:
-    """Nodes and constants that take the place of a product and its chain.
+    """Nodes and constants that take the place of a product and its chain."""
 
-    Attributes:
-        nodes: In topological order.
-        initializers: Quantised weights and small constants the nodes read.
-    """
-
-    nodes: tuple[onnx.NodeProto, ...]
+    nodes: tuple[onnx.NodeProto, ...]  # In topological order
+    # Quantised weights and small constants the nodes read.
     initializers: tuple[onnx.TensorProto, ...]
 
 

@@ -28,22 +28,15 @@ _MOST_SUMMED, _LEAST_SUMMED = 512, 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRegion:
-    """A region with open extents.
+    """A region with open extents."""
 
-    Attributes:
-        region: The region, with what moves its tensors; its workload is one without, in one of the
-            shapes the region may have.
-        shapes: Of the inputs and the result of the workload, with names.
-        roles: Of their dimensions.
-        layouts: Where these lie in the inputs and the result of the region.
-        stored: Shapes of these, with names.
-    """
-
+    # The region, with what moves its tensors; its workload is one without, in one of the shapes the
+    # region may have.
     region: Region
-    shapes: tuple[OpenShape, ...]
-    roles: tuple[tuple[Role, ...], ...]
-    layouts: tuple[StoredLayout, ...]
-    stored: tuple[OpenShape, ...]
+    shapes: tuple[OpenShape, ...]  # Of the inputs and the result of the workload, with names
+    roles: tuple[tuple[Role, ...], ...]  # Of their dimensions
+    layouts: tuple[StoredLayout, ...]  # Where these lie in the inputs and the result of the region
+    stored: tuple[OpenShape, ...]  # Shapes of these, with names
 
     @property
     def rows_dimension(self) -> int:

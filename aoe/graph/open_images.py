@@ -24,15 +24,10 @@ _RANK, _CHANNELS = 4, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenImages:
-    """A region that computes images of any size.
+    """A region that computes images of any size."""
 
-    Attributes:
-        region: The region.
-        workload: In its kernel family, with the shapes of a point and its open axes.
-    """
-
-    region: Region
-    workload: Workload
+    region: Region  # The region
+    workload: Workload  # In its kernel family, with the shapes of a point and its open axes
 
 
 def find_open_images(

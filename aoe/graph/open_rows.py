@@ -60,21 +60,13 @@ _TURNED = ("transA", "transBatchA", "transBatchB")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRows:
-    """A region as a computation of rows.
+    """A region as a computation of rows."""
 
-    Attributes:
-        region: The region; its workload has one of the shapes the region may have.
-        open_rank: Leading dimensions of the open tensors that together count the rows.
-        open_inputs: For each input, whether it has these dimensions.
-        lead: What the leading dimensions are.
-        workload: The same of one row.
-    """
-
-    region: Region
-    open_rank: int
-    open_inputs: tuple[bool, ...]
-    lead: OpenShape
-    workload: Workload
+    region: Region  # The region; its workload has one of the shapes the region may have
+    open_rank: int  # Leading dimensions of the open tensors that together count the rows
+    open_inputs: tuple[bool, ...]  # For each input, whether it has these dimensions
+    lead: OpenShape  # What the leading dimensions are
+    workload: Workload  # The same of one row
 
     def of(self, rows: int) -> Workload | None:
         """Return the workload of a number of rows, with its kernel family; None if it has none."""

@@ -20,21 +20,14 @@ from aoe.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """Nodes of a model which one kernel can compute.
+    """Nodes of a model which one kernel can compute."""
 
-    Attributes:
-        nodes: Indices into `ModelGraph.nodes`, topological order.
-        inputs: Tensor names in the order of `workload.inputs`.
-        scalars: Names of the one-element initializers in the order of `workload.scalars`.
-        output: Name of the result.
-        workload: What is computed.
-    """
-
-    nodes: tuple[int, ...]
-    inputs: tuple[str, ...]
+    nodes: tuple[int, ...]  # Indices into `ModelGraph.nodes`, topological order
+    inputs: tuple[str, ...]  # Tensor names in the order of `workload.inputs`
+    # Names of the one-element initializers in the order of `workload.scalars`.
     scalars: tuple[str, ...]
-    output: str
-    workload: Workload
+    output: str  # Name of the result
+    workload: Workload  # What is computed
 
     @property
     def is_fused_product(self) -> bool:

@@ -23,19 +23,13 @@ _FUNCTION_IR_VERSION = 8  # first ONNX IR version with model-local functions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """A region and the name of the kernel that takes its place.
+    """A region and the name of the kernel that takes its place."""
 
-    Attributes:
-        region: What is replaced.
-        kernel: Name of the kernel.
-        operators: ONNX Runtime's own ones that take its place instead of a kernel node.
-        shape: Of its result where that is open, a name for each open extent.
-    """
-
-    region: Region
-    kernel: str
+    region: Region  # What is replaced
+    kernel: str  # Name of the kernel
+    # ONNX Runtime's own ones that take its place instead of a kernel node.
     operators: HostOperators | None = None
-    shape: OpenShape | None = None
+    shape: OpenShape | None = None  # Of its result where that is open, a name for each open extent
 
 
 def rewrite(graph: ModelGraph, replacements: Sequence[Replacement]) -> onnx.ModelProto:
@@ -192,14 +186,10 @@ def _import_opsets(proto: onnx.ModelProto) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InlinedModel:
-    """A tuned model as if it had no kernels.
+    """A tuned model as if it had no kernels."""
 
-    Attributes:
-        proto: The model; results of kernels keep their names.
-        parts: Indices of the nodes of `proto` each node of the tuned model became, by its name.
-    """
-
-    proto: onnx.ModelProto
+    proto: onnx.ModelProto  # The model; results of kernels keep their names
+    # Indices of the nodes of `proto` each node of the tuned model became, by its name.
     parts: Mapping[str, Sequence[int]]
 
 

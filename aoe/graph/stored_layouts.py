@@ -20,17 +20,11 @@ from aoe.operators import op_key
 
 @dataclass(frozen=True, slots=True)
 class StoredDimension:
-    """Position of a dimension of a tensor in the tensor that is stored.
+    """Position of a dimension of a tensor in the tensor that is stored."""
 
-    Attributes:
-        source: Dimension of the stored tensor it is, or is a part of.
-        extent: Of a part; 0 for all of it.
-        step: Elements of that dimension between two of this one.
-    """
-
-    source: int
-    extent: int = 0
-    step: int = 1
+    source: int  # Dimension of the stored tensor it is, or is a part of
+    extent: int = 0  # Of a part; 0 for all of it
+    step: int = 1  # Elements of that dimension between two of this one
 
 
 StoredLayout = tuple[StoredDimension, ...]
@@ -44,17 +38,11 @@ def whole_layout(rank: int) -> StoredLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTensor:
-    """A tensor as it is stored.
+    """A tensor as it is stored."""
 
-    Attributes:
-        name: Of the stored tensor.
-        nodes: Indices of the nodes between it and the tensor.
-        layout: For each dimension of the tensor.
-    """
-
-    name: str
-    nodes: tuple[int, ...]
-    layout: StoredLayout
+    name: str  # Of the stored tensor
+    nodes: tuple[int, ...]  # Indices of the nodes between it and the tensor
+    layout: StoredLayout  # For each dimension of the tensor
 
     @property
     def is_innermost(self) -> bool:

@@ -42,21 +42,13 @@ Candidate = tuple[hl.Expr, hl.Expr]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ArgPlan:
-    """An ArgMax or ArgMin in loops: rows, the axis, columns.
+    """An ArgMax or ArgMin in loops: rows, the axis, columns."""
 
-    Attributes:
-        rows: Elements around the axis.
-        length: Elements along it.
-        columns: Elements inside of it.
-        is_largest: True for ArgMax.
-        takes_last: True if the last of equal elements is wanted.
-    """
-
-    rows: int
-    length: int
-    columns: int
-    is_largest: bool
-    takes_last: bool
+    rows: int  # Elements around the axis
+    length: int  # Elements along it
+    columns: int  # Elements inside of it
+    is_largest: bool  # True for ArgMax
+    takes_last: bool  # True if the last of equal elements is wanted
 
     @property
     def is_row(self) -> bool:

@@ -46,16 +46,11 @@ def _accept(operation: Operation) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementwiseOp:
-    """The expression of one operator.
+    """The expression of one operator."""
 
-    Attributes:
-        build: Expression of the result from inputs, attributes and operator version.
-        cycles: Rough cost of one vector on a current CPU, to size parallel tasks.
-        refuse: Why a particular use is not supported; empty if it is.
-    """
-
-    build: Build
-    cycles: int = 2
+    build: Build  # Expression of the result from inputs, attributes and operator version
+    cycles: int = 2  # Rough cost of one vector on a current CPU, to size parallel tasks
+    # Why a particular use is not supported; empty if it is.
     refuse: Callable[[Operation], str] = _accept
 
 

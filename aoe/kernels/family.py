@@ -25,24 +25,16 @@ UPDATE = ".update"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTarget:
-    """Facts about the CPU that a family schedules by.
+    """Facts about the CPU that a family schedules by."""
 
-    Attributes:
-        vector_lanes: float32 elements of one vector register (16 with AVX-512, 8 with AVX2,
-            4 with NEON).
-        threads: Threads the tuned model runs with.
-        l1_bytes: Data cache of one core.
-        l2_bytes: Second-level cache of one core.
-        bf16_dot: True if it multiplies pairs of bfloat16 and sums in float32 (AVX512-BF16).
-        bf16_tiles: True if it does so with matrix tiles (AMX).
-    """
-
+    # float32 elements of one vector register (16 with AVX-512, 8 with AVX2, 4 with NEON).
     vector_lanes: int
-    threads: int
-    l1_bytes: int = 32 << 10
-    l2_bytes: int = 1 << 20
+    threads: int  # Threads the tuned model runs with
+    l1_bytes: int = 32 << 10  # Data cache of one core
+    l2_bytes: int = 1 << 20  # Second-level cache of one core
+    # True if it multiplies pairs of bfloat16 and sums in float32 (AVX512-BF16).
     bf16_dot: bool = False
-    bf16_tiles: bool = False
+    bf16_tiles: bool = False  # True if it does so with matrix tiles (AMX)
 
     @property
     def registers(self) -> int:
@@ -68,13 +60,9 @@ class KernelTarget:
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """Answer of a family to a workload: it computes it, or the reason why it does not.
+    """Answer of a family to a workload: it computes it, or the reason why it does not."""
 
-    Attributes:
-        reason: Empty if the workload is supported.
-    """
-
-    reason: str = ""
+    reason: str = ""  # Empty if the workload is supported
 
     def __bool__(self) -> bool:
         return not self.reason
@@ -101,20 +89,13 @@ def supported(workload: Workload, found: Found | Support) -> Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedInput:
-    """Rearrangement of a constant input, made once when the kernel is created.
+    """Rearrangement of a constant input, made once when the kernel is created."""
 
-    Attributes:
-        output: Function of the packed values, scheduled.
-        argument: The input as the model has it, float32.
-        argument_extents: Its extents, innermost first; dense.
-        dtype: Element type of the packed values, "float32", "bfloat16" or "int8".
-        source: Number of that input; None for the one whose place the packed values take.
-    """
-
-    output: hl.Func
-    argument: hl.ImageParam
-    argument_extents: tuple[int, ...]
-    dtype: str = "float32"
+    output: hl.Func  # Function of the packed values, scheduled
+    argument: hl.ImageParam  # The input as the model has it, float32
+    argument_extents: tuple[int, ...]  # Its extents, innermost first; dense
+    dtype: str = "float32"  # Element type of the packed values, "float32", "bfloat16" or "int8"
+    # Number of that input; None for the one whose place the packed values take.
     source: int | None = None
 
 
@@ -133,98 +114,78 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenExtents:
-    """Interface of a family whose kernels read extents at run time.
+    """Interface of a family whose kernels read extents at run time."""
 
-    Attributes:
-        rows: Of the workloads blocks are searched for, the largest first.
-        least_rows: How many rows a schedule for open extents needs, as many as those or fewer.
-        roles: What dimensions of the inputs and the result of a workload count; None where extents
-            of the workload cannot be open.
-        schedule: The schedule for open extents of a workload, given one for its fixed shape.
-        turned: The workload that reads an input, given by number, with its last two dimensions in
-            the other order; None where the family has none.
-    """
-
-    rows: tuple[int, ...]
+    rows: tuple[int, ...]  # Of the workloads blocks are searched for, the largest first
+    # How many rows a schedule for open extents needs, as many as those or fewer.
     least_rows: Callable[[Workload, Schedule], int]
+    # What dimensions of the inputs and the result of a workload count; None where extents of the
+    # workload cannot be open.
     roles: Callable[[Workload], tuple[tuple[Role, ...], ...] | None]
+    # The schedule for open extents of a workload, given one for its fixed shape.
     schedule: Callable[[Workload, Schedule], Schedule]
+    # The workload that reads an input, given by number, with its last two dimensions in the other
+    # order; None where the family has none.
     turned: Callable[[Workload, int], Workload | None]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenDimension:
-    """A dimension of a buffer of a kernel for open extents.
+    """A dimension of a buffer of a kernel for open extents."""
 
-    Attributes:
-        source: Dimension of the tensor in the workload, below 0 where the tensor has none there.
-        is_open: True if the kernel reads its extent from the buffer.
-    """
-
-    source: int
-    is_open: bool
+    source: int  # Dimension of the tensor in the workload, below 0 where the tensor has none there
+    is_open: bool  # True if the kernel reads its extent from the buffer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferView:
-    """Strides of a buffer in a tensor that is stored in another order.
+    """Strides of a buffer in a tensor that is stored in another order."""
 
-    Attributes:
-        tensor: Number of the input; that behind the last one is the result.
-        offset: Elements of the tensor in front of the first one.
-        strides: Elements between two neighbours along each dimension, innermost first.
-    """
-
-    tensor: int
+    tensor: int  # Number of the input; that behind the last one is the result
+    # Elements between two neighbours along each dimension, innermost first.
     strides: tuple[int, ...]
-    offset: int = 0
+    offset: int = 0  # Elements of the tensor in front of the first one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """An algorithm in Halide, not scheduled yet.
+    """An algorithm in Halide, not scheduled yet."""
 
-    Attributes:
-        output: Function of the result.
-        stages: Functions by the name schedule steps use, the result included; the update
-            definition of a reduction is a stage of its own, its name ends in `UPDATE`.
-        arguments: Buffers read, in the order of `Workload.inputs`; behind them, what else is made
-            of those inputs once.
-        argument_extents: Extents of each argument, innermost first; buffers without a view are
-            dense.
-        output_extents: Extents of the result, innermost first.
-        loops: Loop names and extents of each stage before any step, innermost first.
-        packings: For arguments that are made of an input, by their number, what makes them;
-            `arguments` and `argument_extents` have the packed form.
-        padded: Stages that may be computed past what is read of them: they read no argument
-            outside its bounds wherever they are.
-        indexed: For arguments that hold indices, by their number, how many elements they count:
-            the glue refuses what is not from minus that to one below it.
-        in_order: By stage, loops whose iterations read what those before them have made, where
-            Halide is not asked to see that: they are never shared out nor made vectors.
-        multiples: For loops over open dimensions of the result, of which number their extents
-            are multiples in every call.
-        open_dimensions: Of each argument and of the result, innermost first, where extents are
-            open; all strides but the innermost are those of the buffers then.
-        open_axes: For each argument, then the result, and each dimension of its buffer, the open
-            axes of the tensor whose extents it is multiplied by; empty where shapes are fixed.
-        views: By the number of an argument, that behind the last one for the result, where its
-            elements lie; arguments behind the inputs may be further views of these.
-    """
-
-    output: hl.Func
+    output: hl.Func  # Function of the result
+    # Functions by the name schedule steps use, the result included; the update definition of a
+    # reduction is a stage of its own, its name ends in `UPDATE`.
     stages: Mapping[str, Any]
+    # Buffers read, in the order of `Workload.inputs`; behind them, what else is made of those
+    # inputs once.
     arguments: tuple[hl.ImageParam, ...]
+    # Extents of each argument, innermost first; buffers without a view are dense.
     argument_extents: tuple[tuple[int, ...], ...]
-    output_extents: tuple[int, ...]
+    output_extents: tuple[int, ...]  # Extents of the result, innermost first
+    # Loop names and extents of each stage before any step, innermost first.
     loops: Mapping[str, tuple[tuple[str, int], ...]]
+    # For arguments that are made of an input, by their number, what makes them; `arguments` and
+    # `argument_extents` have the packed form.
     packings: Mapping[int, PackedInput] = field(default_factory=dict)
+    # Stages that may be computed past what is read of them: they read no argument outside its
+    # bounds wherever they are.
     padded: frozenset[str] = frozenset()
+    # For arguments that hold indices, by their number, how many elements they count: the glue
+    # refuses what is not from minus that to one below it.
     indexed: Mapping[int, int] = field(default_factory=dict)
+    # By stage, loops whose iterations read what those before them have made, where Halide is not
+    # asked to see that: they are never shared out nor made vectors.
     in_order: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # For loops over open dimensions of the result, of which number their extents are multiples in
+    # every call.
     multiples: Mapping[str, int] = field(default_factory=dict)
+    # Of each argument and of the result, innermost first, where extents are open; all strides but
+    # the innermost are those of the buffers then.
     open_dimensions: tuple[tuple[OpenDimension, ...], ...] = ()
+    # For each argument, then the result, and each dimension of its buffer, the open axes of the
+    # tensor whose extents it is multiplied by; empty where shapes are fixed.
     open_axes: tuple[OpenAxes, ...] = ()
+    # By the number of an argument, that behind the last one for the result, where its elements lie;
+    # arguments behind the inputs may be further views of these.
     views: Mapping[int, BufferView] = field(default_factory=dict)
 
 
@@ -263,15 +224,10 @@ class KernelFamily(Protocol):
 
 
 class PlannedFamily(ABC, Generic[Plan]):
-    """A family that reads a workload into a plan, from which it makes everything else.
+    """A family that reads a workload into a plan, from which it makes everything else."""
 
-    Attributes:
-        name: See `KernelFamily`.
-        anchors: See `KernelFamily`.
-    """
-
-    name: str
-    anchors: frozenset[OperatorKey] = frozenset()
+    name: str  # See `KernelFamily`
+    anchors: frozenset[OperatorKey] = frozenset()  # See `KernelFamily`
 
     @abstractmethod
     def plan(self, workload: Workload) -> Plan | Support:

@@ -59,17 +59,11 @@ _WRITTEN_OUT_MAX = 81
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pooling:
-    """A pooling in loops.
+    """A pooling in loops."""
 
-    Attributes:
-        split: The pooling, and the chain behind it.
-        nest: Loops over the result, and what is read in them.
-        windows: By dimension, outermost first.
-    """
-
-    split: SplitAround
-    nest: WindowReads
-    windows: dict[int, Window]
+    split: SplitAround  # The pooling, and the chain behind it
+    nest: WindowReads  # Loops over the result, and what is read in them
+    windows: dict[int, Window]  # By dimension, outermost first
 
     @property
     def axes(self) -> tuple[Axis, ...]:

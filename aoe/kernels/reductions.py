@@ -104,27 +104,16 @@ _REDUCTIONS: Mapping[str, _Reduction] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReductionPlan:
-    """A workload's loops in the reduction's terms.
+    """A workload's loops in the reduction's terms."""
 
-    Attributes:
-        workload: What is computed.
-        shaped: A workload with the same inputs, as they are read in the loops of the source.
-        anchor: The operator.
-        front: Operations that make what it reads.
-        behind: All others, in topological order.
-        iteration: Loops of the source.
-        reduced: The axis, the innermost of them.
-        others: Reduced axes around it, outermost first.
-    """
-
-    workload: Workload
-    shaped: Workload
-    anchor: Operation
-    front: tuple[Operation, ...]
-    behind: tuple[Operation, ...]
-    iteration: Iteration
-    reduced: Axis
-    others: tuple[Axis, ...]
+    workload: Workload  # What is computed
+    shaped: Workload  # A workload with the same inputs, as they are read in the loops of the source
+    anchor: Operation  # The operator
+    front: tuple[Operation, ...]  # Operations that make what it reads
+    behind: tuple[Operation, ...]  # All others, in topological order
+    iteration: Iteration  # Loops of the source
+    reduced: Axis  # The axis, the innermost of them
+    others: tuple[Axis, ...]  # Reduced axes around it, outermost first
 
     @property
     def length(self) -> int:

@@ -69,25 +69,15 @@ _CUBIC_A = -0.75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taps:
-    """Interpolation along one dimension.
+    """Interpolation along one dimension."""
 
-    Attributes:
-        extent: Elements there are.
-        made: Elements wanted.
-        scale: By how much the dimension grows, as the model says it.
-        coordinates: `coordinate_transformation_mode`.
-        cubic: The coefficient of cubic interpolation; None for linear.
-        is_nearest: True if each element is repeated `factor` times.
-        is_blocked: True in ONNX Runtime's blocked layout.
-    """
-
-    extent: int
-    made: int
-    scale: float
-    coordinates: str
-    cubic: float | None
-    is_nearest: bool = False
-    is_blocked: bool = False
+    extent: int  # Elements there are
+    made: int  # Elements wanted
+    scale: float  # By how much the dimension grows, as the model says it
+    coordinates: str  # `coordinate_transformation_mode`
+    cubic: float | None  # The coefficient of cubic interpolation; None for linear
+    is_nearest: bool = False  # True if each element is repeated `factor` times
+    is_blocked: bool = False  # True in ONNX Runtime's blocked layout
 
     @property
     def count(self) -> int:
@@ -218,35 +208,23 @@ def cubic_of(operation: Operation) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dimension:
-    """A dimension that is resized.
+    """A dimension that is resized."""
 
-    Attributes:
-        taps: How.
-        loop: The loop over the results.
-        rest: The loop over the results that have an element in common, innermost; empty where
-            there is none.
-        tap: Variable of the element that is read.
-    """
-
-    taps: Taps
-    loop: str
+    taps: Taps  # How
+    loop: str  # The loop over the results
+    # The loop over the results that have an element in common, innermost; empty where there is
+    # none.
     rest: str
-    tap: str
+    tap: str  # Variable of the element that is read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resizing:
-    """An interpolation in loops.
+    """An interpolation in loops."""
 
-    Attributes:
-        split: The operation that interpolates, and the chain behind it.
-        nest: Loops over the result, and what is read in them.
-        dimensions: Those that are resized, outermost first.
-    """
-
-    split: SplitAround
-    nest: WindowReads
-    dimensions: tuple[Dimension, ...]
+    split: SplitAround  # The operation that interpolates, and the chain behind it
+    nest: WindowReads  # Loops over the result, and what is read in them
+    dimensions: tuple[Dimension, ...]  # Those that are resized, outermost first
 
     @property
     def axes(self) -> tuple[Axis, ...]:

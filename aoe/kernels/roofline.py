@@ -47,15 +47,10 @@ Source: as above."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineRates:
-    """Best rates of the machine with the threads of a run.
+    """Best rates of the machine with the threads of a run."""
 
-    Attributes:
-        multiply_adds_per_us: Of float32, in large matrix products.
-        bytes_per_us: Read and written by an element-wise operator on tensors in the caches.
-    """
-
-    multiply_adds_per_us: float
-    bytes_per_us: float
+    multiply_adds_per_us: float  # Of float32, in large matrix products
+    bytes_per_us: float  # Read and written by an element-wise operator on tensors in the caches
 
 
 def multiply_adds(workload: Workload) -> int:

@@ -32,17 +32,12 @@ GROUP, IMAGE = "group", "image"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiledAlgorithm(ABC, Generic[Plan]):
-    """One way to compute a product and its chain: what a register tile is, its cost, its steps.
+    """One way to compute a product and its chain: what a register tile is, its cost, its steps."""
 
-    Attributes:
-        guesses: First guesses it may make: seven at most where all are offered that are of one
-            precision.
-        pools: True if a pooling may end what it computes.
-        scopes: What a task may be; of two that cost the same, the first is tried first.
-    """
-
+    # First guesses it may make: seven at most where all are offered that are of one precision.
     guesses: int
-    pools: bool = False
+    pools: bool = False  # True if a pooling may end what it computes
+    # What a task may be; of two that cost the same, the first is tried first.
     scopes: ClassVar[tuple[str, ...]] = (GROUP, IMAGE)
 
     def supports(self, plan: Plan) -> Support:

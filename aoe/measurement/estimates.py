@@ -19,22 +19,16 @@ _OF_INTERVAL = 1.96
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedupEstimate:
-    """Speed-up of a candidate over its baseline with a confidence interval.
+    """Speed-up of a candidate over its baseline with a confidence interval."""
 
-    Attributes:
-        median: Median of the per-pair ratios, > 1 means faster.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-        pairs: Number of pairs; with fewer than the confidence needs (6 for 95 %), the interval
-            is the range of the ratios and `coverage` says how little that proves.
-        coverage: Probability that such an interval holds the true median, as do those of all looks
-            before that could have ended the measurement.
-    """
-
-    median: float
-    low: float
-    high: float
+    median: float  # Median of the per-pair ratios, > 1 means faster
+    low: float  # Lower end of the interval
+    high: float  # Upper end of the interval
+    # Number of pairs; with fewer than the confidence needs (6 for 95 %), the interval is the range
+    # of the ratios and `coverage` says how little that proves.
     pairs: int
+    # Probability that such an interval holds the true median, as do those of all looks before that
+    # could have ended the measurement.
     coverage: float
 
     @property
@@ -132,15 +126,11 @@ def mean_estimate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scatter:
-    """Scatter of processes that compare the same two models.
+    """Scatter of processes that compare the same two models."""
 
-    Attributes:
-        deviation: Standard deviation of the logarithms of their speed-ups.
-        processes: Processes it is known from, two at least; of several models, one more than there
-            are degrees of freedom.
-    """
-
-    deviation: float
+    deviation: float  # Standard deviation of the logarithms of their speed-ups
+    # Processes it is known from, two at least; of several models, one more than there are degrees
+    # of freedom.
     processes: int
 
     def __post_init__(self) -> None:

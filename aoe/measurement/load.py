@@ -12,21 +12,13 @@ _STEAL_ROUNDING_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuUse:
-    """CPU counters of the threads of a process, or the difference of two readings.
+    """CPU counters of the threads of a process, or the difference of two readings."""
 
-    Attributes:
-        wall_s: Time on the clock.
-        cpu_s: CPU time of all threads.
-        waited_s: Time threads could have run and were not let, all together.
-        stolen_s: Time the hypervisor gave the usable cores to others, all together.
-        switches: Involuntary context switches: how often a thread lost its core.
-    """
-
-    wall_s: float = 0.0
-    cpu_s: float = 0.0
-    waited_s: float = 0.0
-    stolen_s: float = 0.0
-    switches: int = 0
+    wall_s: float = 0.0  # Time on the clock
+    cpu_s: float = 0.0  # CPU time of all threads
+    waited_s: float = 0.0  # Time threads could have run and were not let, all together
+    stolen_s: float = 0.0  # Time the hypervisor gave the usable cores to others, all together
+    switches: int = 0  # Involuntary context switches: how often a thread lost its core
 
     def __add__(self, other: CpuUse) -> CpuUse:
         return CpuUse(
@@ -61,21 +53,13 @@ class CpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineLoad:
-    """Load of the machine during a measurement.
+    """Load of the machine during a measurement."""
 
-    Attributes:
-        use: While the samples were taken.
-        threads: Threads each side may use.
-        tries: Measurements taken until this one.
-        paused_s: Time spent waiting for a quiet machine between the tries.
-        least_quiet: Share of the CPU time asked for that had to be given.
-    """
-
-    use: CpuUse
-    threads: int = 1
-    tries: int = 1
-    paused_s: float = 0.0
-    least_quiet: float = QUIET_SHARE
+    use: CpuUse  # While the samples were taken
+    threads: int = 1  # Threads each side may use
+    tries: int = 1  # Measurements taken until this one
+    paused_s: float = 0.0  # Time spent waiting for a quiet machine between the tries
+    least_quiet: float = QUIET_SHARE  # Share of the CPU time asked for that had to be given
 
     @property
     def is_quiet(self) -> bool:

@@ -52,15 +52,10 @@ _MOST_CORRELATED = 0.9
 
 
 class Look(NamedTuple):
-    """A look that could have ended a measurement.
+    """A look that could have ended a measurement."""
 
-    Attributes:
-        pairs: Taken by then.
-        share: Of the chance of error that may be spent by then.
-    """
-
-    pairs: int
-    share: float
+    pairs: int  # Taken by then
+    share: float  # Of the chance of error that may be spent by then
 
 
 def is_due(pairs: int, looks: Sequence[Look]) -> bool:

@@ -9,15 +9,12 @@ from statistics import fmean, median
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """Memory that opening a session and running it once takes.
+    """Memory that opening a session and running it once takes."""
 
-    Attributes:
-        resident_bytes: What stays: its weights, mapped ones too, what is packed of them, and
-            what it keeps between runs.
-        peak_bytes: The most it took meanwhile, None where the system does not say.
-    """
-
+    # What stays: its weights, mapped ones too, what is packed of them, and what it keeps between
+    # runs.
     resident_bytes: float
+    # The most it took meanwhile, None where the system does not say.
     peak_bytes: float | None = None
 
 

@@ -17,41 +17,32 @@ from aoe.measurement.samples import CallTime, PairedSamples, median_ratio, posit
 class MeasurePolicy:
     """Numbers of samples, and when enough is known.
 
-    Attributes:
-        pairs_min: Pairs taken before the interval may end the measurement.
-        pairs_max: Pairs after which the measurement ends in any case.
-        warmup: Discarded pairs at the start.
-        race_pairs: Pairs after which a clear loser is dropped.
-        race_ratio: Factor by which a clear loser is slower than the best candidate so far.
-        lost_pairs: Pairs after which a candidate is dropped that has not been as fast as the best
-            one in any of them: one that is as good is dropped with a chance of 1/2 per pair.
-        enough_s: Seconds after which as many pairs as the confidence needs will do: long calls
-            vary less, and a pair of them costs more than it tells.
-        target_half_width: Half-width of the interval, relative to its median, that is enough.
-        confidence: Least coverage of the interval, under all looks that could have ended it.
-        sample_min_us: Short calls are repeated in a sample until it lasts this long.
-        threads: Threads the baseline and the candidate may use.
-        least_quiet: Share of the CPU time it asks for without which a measurement is taken on a
-            busy machine; 0 believes every one.
-        tries: Most measurements, where the first ones meet a busy machine.
-
     Source: A/A runs on a shared 2-core host: 10-20 ABBA pairs put the spread of the estimate
         at 0.2-1 %; a sample below 50-100 us reads the clock more than the kernel.
     """
 
-    pairs_min: int = 10
-    pairs_max: int = 40
-    warmup: int = 1
-    race_pairs: int = 3
+    pairs_min: int = 10  # Pairs taken before the interval may end the measurement
+    pairs_max: int = 40  # Pairs after which the measurement ends in any case
+    warmup: int = 1  # Discarded pairs at the start
+    race_pairs: int = 3  # Pairs after which a clear loser is dropped
+    # Factor by which a clear loser is slower than the best candidate so far.
     race_ratio: float = 1.5
+    # Pairs after which a candidate is dropped that has not been as fast as the best one in any of
+    # them: one that is as good is dropped with a chance of 1/2 per pair.
     lost_pairs: float = math.inf
+    # Seconds after which as many pairs as the confidence needs will do: long calls vary less, and a
+    # pair of them costs more than it tells.
     enough_s: float = math.inf
+    # Half-width of the interval, relative to its median, that is enough.
     target_half_width: float = 0.01
+    # Least coverage of the interval, under all looks that could have ended it.
     confidence: float = 0.95
-    sample_min_us: float = 100.0
-    threads: int = 1
+    sample_min_us: float = 100.0  # Short calls are repeated in a sample until it lasts this long
+    threads: int = 1  # Threads the baseline and the candidate may use
+    # Share of the CPU time it asks for without which a measurement is taken on a busy machine; 0
+    # believes every one.
     least_quiet: float = QUIET_SHARE
-    tries: int = 1
+    tries: int = 1  # Most measurements, where the first ones meet a busy machine
 
     def __post_init__(self) -> None:
         if not 1 <= self.pairs_min <= self.pairs_max:

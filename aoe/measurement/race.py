@@ -20,17 +20,11 @@ _MEDIAN_LOSS = math.sqrt(math.pi / 2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RacePolicy:
-    """Rounds of candidates beside each other, and when a candidate is out.
+    """Rounds of candidates beside each other, and when a candidate is out."""
 
-    Attributes:
-        rounds_min: Rounds before anybody is dropped.
-        rounds_max: Rounds after which the race is over.
-        mistake_ratio: Chance of dropping the best candidate, in all rounds together.
-    """
-
-    rounds_min: int = 3
-    rounds_max: int = 8
-    mistake_ratio: float = 0.05
+    rounds_min: int = 3  # Rounds before anybody is dropped
+    rounds_max: int = 8  # Rounds after which the race is over
+    mistake_ratio: float = 0.05  # Chance of dropping the best candidate, in all rounds together
 
     def __post_init__(self) -> None:
         if not 1 <= self.rounds_min <= self.rounds_max:
@@ -43,18 +37,13 @@ class RacePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """Samples of all rounds.
+    """Samples of all rounds."""
 
-    Attributes:
-        times_us: Of every runner, the baseline first, one number per round it was in; empty for
-            a candidate time did not suffice for.
-        left: Candidates not dropped, from 1.
-        noise: Standard deviation of the logarithm of one sample, 0 if there were too few.
-    """
-
+    # Of every runner, the baseline first, one number per round it was in; empty for a candidate
+    # time did not suffice for.
     times_us: tuple[tuple[float, ...], ...]
-    left: tuple[int, ...]
-    noise: float
+    left: tuple[int, ...]  # Candidates not dropped, from 1
+    noise: float  # Standard deviation of the logarithm of one sample, 0 if there were too few
 
     def measurement(self, runner: int) -> Measurement:
         """Return a candidate's samples beside the baseline's samples of the same rounds."""

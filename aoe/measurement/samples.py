@@ -48,19 +48,14 @@ class Clock(StrEnum):
 
 
 class CallTime(float):
-    """Wall time of one call in us, with what the kernel of the operating system counted.
-
-    Attributes:
-        cpu_us: CPU time that all threads of the process took for the call.
-        is_disturbed: True if a thread of the process lost its core during the sample, or waited
-            for one.
-        pool_share: Share of the CPU time that other threads took than the one that calls; NaN where
-            that is not known.
-    """
+    """Wall time of one call in us, with what the kernel of the operating system counted."""
 
     __slots__ = ("cpu_us", "is_disturbed", "pool_share")
-    cpu_us: float
+    cpu_us: float  # CPU time that all threads of the process took for the call
+    # True if a thread of the process lost its core during the sample, or waited for one.
     is_disturbed: bool
+    # Share of the CPU time that other threads took than the one that calls; NaN where that is not
+    # known.
     pool_share: float
 
     def __new__(
@@ -80,28 +75,21 @@ class CallTime(float):
 
 
 class PairedSamples(NamedTuple):
-    """Samples in us; the i-th of both belong to one pair and saw the same machine.
+    """Samples in us; the i-th of both belong to one pair and saw the same machine."""
 
-    Attributes:
-        baseline_us: Wall time of a call of the baseline.
-        tuned_us: The same of the candidate.
-        baseline_cpu_us: CPU time of all threads for a call of the baseline; empty where threads
-            spin while they wait, since CPU time says nothing then.
-        tuned_cpu_us: The same of the candidate.
-        disturbed: Of each pair, True if a thread lost its core or waited for one during one of the
-            samples; empty where that is not known.
-        baseline_pool_share: See `CallTime`, of each sample of the baseline; empty as those before.
-        tuned_pool_share: The same of the candidate.
-        looks: After how many of the pairs there were looks that could have ended the measurement.
-    """
-
-    baseline_us: tuple[float, ...]
-    tuned_us: tuple[float, ...]
+    baseline_us: tuple[float, ...]  # Wall time of a call of the baseline
+    tuned_us: tuple[float, ...]  # The same of the candidate
+    # CPU time of all threads for a call of the baseline; empty where threads spin while they wait,
+    # since CPU time says nothing then.
     baseline_cpu_us: tuple[float, ...] = ()
-    tuned_cpu_us: tuple[float, ...] = ()
+    tuned_cpu_us: tuple[float, ...] = ()  # The same of the candidate
+    # Of each pair, True if a thread lost its core or waited for one during one of the samples;
+    # empty where that is not known.
     disturbed: tuple[bool, ...] = ()
+    # See `CallTime`, of each sample of the baseline; empty as those before.
     baseline_pool_share: tuple[float, ...] = ()
-    tuned_pool_share: tuple[float, ...] = ()
+    tuned_pool_share: tuple[float, ...] = ()  # The same of the candidate
+    # After how many of the pairs there were looks that could have ended the measurement.
     looks: tuple[Look, ...] = ()
 
     @property
@@ -154,33 +142,22 @@ class PairedSamples(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """Result of one trial of a candidate.
+    """Result of one trial of a candidate."""
 
-    Attributes:
-        outcome: How the trial ended; only a correct one is sure to have samples.
-        baseline_us: Time of one call of the baseline, one number per pair.
-        tuned_us: Time of one call of the candidate, same length.
-        detail: Why a failed trial failed, for a reader; empty otherwise.
-        load: How the machine served it, None where that is not known.
-        baseline_cpu_us: CPU time of one call of the baseline, see `PairedSamples`.
-        tuned_cpu_us: The same of the candidate.
-        looks: See `PairedSamples`.
-        clock: Which time decides: CPU time where a busy machine has spoiled wall time.
-        disagreement: Why neither decides on a busy machine, see `clocks_disagree`; else empty.
-        is_of_machine: True for a failure that no candidate can help: of the harness, the worker or
-            the clock.
-    """
-
-    outcome: Outcome
-    baseline_us: tuple[float, ...] = ()
-    tuned_us: tuple[float, ...] = ()
-    detail: str = ""
-    load: MachineLoad | None = None
+    outcome: Outcome  # How the trial ended; only a correct one is sure to have samples
+    baseline_us: tuple[float, ...] = ()  # Time of one call of the baseline, one number per pair
+    tuned_us: tuple[float, ...] = ()  # Time of one call of the candidate, same length
+    detail: str = ""  # Why a failed trial failed, for a reader; empty otherwise
+    load: MachineLoad | None = None  # How the machine served it, None where that is not known
+    # CPU time of one call of the baseline, see `PairedSamples`.
     baseline_cpu_us: tuple[float, ...] = ()
-    tuned_cpu_us: tuple[float, ...] = ()
-    looks: tuple[Look, ...] = ()
+    tuned_cpu_us: tuple[float, ...] = ()  # The same of the candidate
+    looks: tuple[Look, ...] = ()  # See `PairedSamples`
+    # Which time decides: CPU time where a busy machine has spoiled wall time.
     clock: Clock = Clock.WALL
+    # Why neither decides on a busy machine, see `clocks_disagree`; else empty.
     disagreement: str = ""
+    # True for a failure that no candidate can help: of the harness, the worker or the clock.
     is_of_machine: bool = False
 
     def __post_init__(self) -> None:

@@ -75,19 +75,13 @@ def sync_to_disk(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartSteps:
-    """Steps that parts of a model take on their way into a folder.
+    """Steps that parts of a model take on their way into a folder."""
 
-    Attributes:
-        unpack: Unpacks one part of a file into a folder and checks it.
-        digest: Returns the sha256 of a file in hexadecimal digits.
-        sync: Returns when a file or folder is on disk.
-        patience_s: How long another process may take to unpack the same model.
-    """
-
+    # Unpacks one part of a file into a folder and checks it.
     unpack: Callable[[Path, Manifest, str, Path], None] = unpack_part
-    digest: Callable[[Path], str] = digest_of
-    sync: Callable[[Path], None] = sync_to_disk
-    patience_s: float = 60.0
+    digest: Callable[[Path], str] = digest_of  # Returns the sha256 of a file in hexadecimal digits
+    sync: Callable[[Path], None] = sync_to_disk  # Returns when a file or folder is on disk
+    patience_s: float = 60.0  # How long another process may take to unpack the same model
 
 
 PART_STEPS = PartSteps()

@@ -33,16 +33,11 @@ _OF_A_CASE = tuple(one.name for one in fields(ShapeCase) if one.name != "shapes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenModel:
-    """The model all cases are of.
+    """The model all cases are of."""
 
-    Attributes:
-        proto: With open shapes.
-        sha256: Its digest, hexadecimal.
-        hold: Keeps the folder its weights lie in, where that is a scratch folder.
-    """
-
-    proto: onnx.ModelProto
-    sha256: str
+    proto: onnx.ModelProto  # With open shapes
+    sha256: str  # Its digest, hexadecimal
+    # Keeps the folder its weights lie in, where that is a scratch folder.
     hold: FolderHold | None = None
 
 

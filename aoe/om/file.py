@@ -113,12 +113,7 @@ _MANIFEST_TYPES = _object(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelUse:
-    """A kernel in a tuned model: name, bank record, the nodes it computes, how precisely.
-
-    Attributes:
-        record: Workload, strategy and fingerprint, for a run that begins with this model; empty in
-            older ones.
-    """
+    """A kernel in a tuned model: name, bank record, the nodes it computes, how precisely."""
 
     name: str
     op_type: str
@@ -126,25 +121,20 @@ class KernelUse:
     bank_file: str
     op_names: tuple[str, ...]
     precision: Precision = Precision.FLOAT32
+    # Workload, strategy and fingerprint, for a run that begins with this model; empty in older
+    # ones.
     record: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphUse:
-    """A subgraph in another form.
+    """A subgraph in another form."""
 
-    Attributes:
-        graph_id: Its identity.
-        strategy: What was done, in words.
-        bank_file: Name of the bank file its record is in.
-        op_names: The nodes at its ends.
-        record: What the bank knows of it, as `subgraph_tuning/` has it; older files have none.
-    """
-
-    graph_id: str
-    strategy: str
-    bank_file: str
-    op_names: tuple[str, ...]
+    graph_id: str  # Its identity
+    strategy: str  # What was done, in words
+    bank_file: str  # Name of the bank file its record is in
+    op_names: tuple[str, ...]  # The nodes at its ends
+    # What the bank knows of it, as `subgraph_tuning/` has it; older files have none.
     record: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -158,67 +148,42 @@ class OperatorLibrary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeCase:
-    """A tuned model for one of the shapes an `.om` holds.
+    """A tuned model for one of the shapes an `.om` holds."""
 
-    Attributes:
-        shapes: Of every input of the model, by name.
-        model_sha256: Digest of the untuned model, shapes fixed.
-        cpu_features: What a CPU needs to run the kernels.
-        kernels: In the order of the library's table.
-        precision: The lowest of its kernels.
-        accuracy: What the model was held to and what it reached, empty if nothing was asked.
-        subgraphs: Those in another form than the imported model has.
-    """
-
-    shapes: Mapping[str, tuple[int, ...]]
-    model_sha256: str
-    cpu_features: tuple[str, ...]
-    kernels: tuple[KernelUse, ...]
-    precision: Precision = Precision.FLOAT32
-    accuracy: str = ""
-    subgraphs: tuple[SubgraphUse, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]]  # Of every input of the model, by name
+    model_sha256: str  # Digest of the untuned model, shapes fixed
+    cpu_features: tuple[str, ...]  # What a CPU needs to run the kernels
+    kernels: tuple[KernelUse, ...]  # In the order of the library's table
+    precision: Precision = Precision.FLOAT32  # The lowest of its kernels
+    accuracy: str = ""  # What the model was held to and what it reached, empty if nothing was asked
+    subgraphs: tuple[SubgraphUse, ...] = ()  # Those in another form than the imported model has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Manifest of an `.om` file.
+    """Manifest of an `.om` file."""
 
-    Attributes:
-        name: Model name.
-        model_sha256: Digest of the untuned model, shapes fixed.
-        soc_version: Target.
-        core_num: Threads it was tuned for.
-        cpu_features: What a CPU needs to run the kernels.
-        nchwc_block: Block size of ONNX Runtime's layout in `model.onnx`.
-        versions: Of aoe, halide, onnxruntime.
-        kernels: In the order of the library's table.
-        parts: sha256 of each part, by name.
-        precision: The lowest of its kernels.
-        accuracy: What the model was held to and what it reached, empty if nothing was asked.
-        subgraphs: Those in another form than the imported model has.
-        cases: What there is for each of several shapes; then there are no kernels and subgraphs
-            of the file itself, and its digest is that of the model with open shapes.
-        operators: Libraries of operators the model needs, which are not in the file.
-        streams: Callers it was tuned for, each with the threads of `core_num`; 1 where the latency
-            of one run was tuned.
-        shape_range: The shapes it was tuned for, as `--input_shape` says a range; else empty.
-    """
-
-    name: str
-    model_sha256: str
-    soc_version: str
-    core_num: int
-    cpu_features: tuple[str, ...]
-    nchwc_block: int
-    versions: Mapping[str, str]
-    kernels: tuple[KernelUse, ...]
-    parts: Mapping[str, str]
-    precision: Precision = Precision.FLOAT32
-    accuracy: str = ""
-    subgraphs: tuple[SubgraphUse, ...] = ()
+    name: str  # Model name
+    model_sha256: str  # Digest of the untuned model, shapes fixed
+    soc_version: str  # Target
+    core_num: int  # Threads it was tuned for
+    cpu_features: tuple[str, ...]  # What a CPU needs to run the kernels
+    nchwc_block: int  # Block size of ONNX Runtime's layout in `model.onnx`
+    versions: Mapping[str, str]  # Of aoe, halide, onnxruntime
+    kernels: tuple[KernelUse, ...]  # In the order of the library's table
+    parts: Mapping[str, str]  # sha256 of each part, by name
+    precision: Precision = Precision.FLOAT32  # The lowest of its kernels
+    accuracy: str = ""  # What the model was held to and what it reached, empty if nothing was asked
+    subgraphs: tuple[SubgraphUse, ...] = ()  # Those in another form than the imported model has
+    # What there is for each of several shapes; then there are no kernels and subgraphs of the file
+    # itself, and its digest is that of the model with open shapes.
     cases: tuple[ShapeCase, ...] = ()
+    # Libraries of operators the model needs, which are not in the file.
     operators: tuple[OperatorLibrary, ...] = ()
+    # Callers it was tuned for, each with the threads of `core_num`; 1 where the latency of one run
+    # was tuned.
     streams: int = 1
+    # The shapes it was tuned for, as `--input_shape` says a range; else empty.
     shape_range: str = ""
 
     @property
@@ -264,17 +229,11 @@ def write_offline_model(file: Path, directory: Path, manifest: Manifest) -> None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The beginning of an `.om`: what it says about itself, and who says so.
+    """The beginning of an `.om`: what it says about itself, and who says so."""
 
-    Attributes:
-        manifest: Read and checked.
-        data: Its bytes, which a signature is about.
-        signature: In OpenSSH's form; None if the file is not signed.
-    """
-
-    manifest: Manifest
-    data: bytes
-    signature: bytes | None
+    manifest: Manifest  # Read and checked
+    data: bytes  # Its bytes, which a signature is about
+    signature: bytes | None  # In OpenSSH's form; None if the file is not signed
 
 
 def read_manifest(file: Path, trusted: Path | None = None) -> Manifest:

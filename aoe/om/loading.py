@@ -413,17 +413,12 @@ def _open_part(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpackedModel:
-    """An unpacked `.om`.
-
-    Attributes:
-        damage: What is wrong with its tuned half, or the empty string.
-        use: Keeps the parts in the cache; None where they are not in it.
-    """
+    """An unpacked `.om`."""
 
     manifest: Manifest
     directory: Path
-    damage: str = ""
-    use: FileLock | None = None
+    damage: str = ""  # What is wrong with its tuned half, or the empty string
+    use: FileLock | None = None  # Keeps the parts in the cache; None where they are not in it
 
     def keep_with(self, session: ort.InferenceSession) -> None:
         """Keep the parts as long as there is the session: it may be opened again from them."""

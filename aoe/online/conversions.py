@@ -23,28 +23,17 @@ _LOG_CHARS = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """Request to look a model up, or to tune it.
+    """Request to look a model up, or to tune it."""
 
-    Attributes:
-        model: Its file.
-        shapes: Of its inputs; `1~8` for an extent of a range.
-        core_num: Threads.
-        lookup_only: True to take what the bank has, False to tune.
-        tuning_time_limit_s: Seconds for tuning.
-        trials: Most candidates for one operator; None for the default.
-        accept_busy: Whether figures taken on a busy machine are believed; None for what the
-            variable says.
-        operators: Libraries of operators ONNX Runtime does not have.
-    """
-
-    model: str
-    shapes: Mapping[str, tuple[int | str, ...]]
-    core_num: int
-    lookup_only: bool
-    tuning_time_limit_s: float | None = None
-    trials: int | None = None
+    model: str  # Its file
+    shapes: Mapping[str, tuple[int | str, ...]]  # Of its inputs; `1~8` for an extent of a range
+    core_num: int  # Threads
+    lookup_only: bool  # True to take what the bank has, False to tune
+    tuning_time_limit_s: float | None = None  # Seconds for tuning
+    trials: int | None = None  # Most candidates for one operator; None for the default
+    # Whether figures taken on a busy machine are believed; None for what the variable says.
     accept_busy: bool | None = None
-    operators: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()  # Libraries of operators ONNX Runtime does not have
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -60,19 +49,12 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """Result of a conversion.
+    """Result of a conversion."""
 
-    Attributes:
-        om_file: The tuned model; None if it would be the untuned one.
-        kernels: How many kernels it has.
-        speedup: Measured when it was tuned; 1 if nothing was measured or gained.
-        problem: Why there is no answer, empty if there is one.
-    """
-
-    om_file: Path | None = None
-    kernels: int = 0
-    speedup: float = 1.0
-    problem: str = ""
+    om_file: Path | None = None  # The tuned model; None if it would be the untuned one
+    kernels: int = 0  # How many kernels it has
+    speedup: float = 1.0  # Measured when it was tuned; 1 if nothing was measured or gained
+    problem: str = ""  # Why there is no answer, empty if there is one
 
 
 class ConversionRun(Protocol):

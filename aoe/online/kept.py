@@ -24,15 +24,10 @@ _QUARANTINE = ".aoebank/quarantine.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankRoots:
-    """Roots of the banks in which records for a target are looked up.
+    """Roots of the banks in which records for a target are looked up."""
 
-    Attributes:
-        soc_version: The target.
-        roots: Of the custom bank, then of the built-in one.
-    """
-
-    soc_version: str
-    roots: tuple[Path, ...]
+    soc_version: str  # The target
+    roots: tuple[Path, ...]  # Of the custom bank, then of the built-in one
 
     def digest(self) -> str:
         """Return a digest of all a look-up depends on, empty if there is no record."""

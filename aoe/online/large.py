@@ -28,15 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightFiles:
-    """Files of weights a model has besides its own file.
+    """Files of weights a model has besides its own file."""
 
-    Attributes:
-        files: Where weights lie, in the order of their names.
-        is_large: True if there is to be memory for them once.
-    """
-
-    files: tuple[Path, ...] = ()
-    is_large: bool = False
+    files: tuple[Path, ...] = ()  # Where weights lie, in the order of their names
+    is_large: bool = False  # True if there is to be memory for them once
 
 
 def structure_of(model: str | bytes | os.PathLike[str]) -> onnx.ModelProto | None:

@@ -39,38 +39,25 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedShape:
-    """A form of calls and who computes it.
+    """A form of calls and who computes it."""
 
-    Attributes:
-        shapes: Of the inputs, by name; `1~8` for an extent of a range.
-        stage: What was done for it.
-        kernels: Tuned kernels it is computed with; 0 if ONNX Runtime computes it as it is.
-        speedup: Of the whole model over the untuned one, measured when it was tuned; 1 otherwise.
-        problem: Why looking up or tuning failed, or the empty string.
-    """
-
+    # Of the inputs, by name; `1~8` for an extent of a range.
     shapes: Mapping[str, tuple[int | str, ...]]
-    stage: Stage
-    kernels: int = 0
+    stage: Stage  # What was done for it
+    kernels: int = 0  # Tuned kernels it is computed with; 0 if ONNX Runtime computes it as it is
+    # Of the whole model over the untuned one, measured when it was tuned; 1 otherwise.
     speedup: float = 1.0
-    problem: str = ""
+    problem: str = ""  # Why looking up or tuning failed, or the empty string
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModelFile:
-    """The model of a session.
+    """The model of a session."""
 
-    Attributes:
-        path: Its file; None for one in memory.
-        content: Its bytes; None for one in a file.
-        sha256: Of all that makes it, weights in other files and libraries of operators included.
-        operators: Libraries of operators ONNX Runtime does not have.
-    """
-
-    path: Path | None
-    content: bytes | None
-    sha256: str
-    operators: tuple[Path, ...] = ()
+    path: Path | None  # Its file; None for one in memory
+    content: bytes | None  # Its bytes; None for one in a file
+    sha256: str  # Of all that makes it, weights in other files and libraries of operators included
+    operators: tuple[Path, ...] = ()  # Libraries of operators ONNX Runtime does not have
 
     def in_folder(self, folder: Path) -> Path:
         """Return its file, written into a folder if it has none."""
@@ -92,31 +79,18 @@ class TuningLimits:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ShapeWork:
-    """Converts a model for one form after another, and puts the result into the session's table.
+    """Converts a model for one form after another, and puts the result into the session's table."""
 
-    Attributes:
-        model: What is converted.
-        core_num: Threads it runs on.
-        limits: For tuning.
-        banks: Where records are looked up.
-        versions: What else the result depends on.
-        kept: Conversions of earlier starts.
-        env: Environment of the converting process; it names the bank.
-        substitutes: Table of the session.
-        adjust: Changes the options of sessions of tuned models.
-        start: Starts a conversion.
-    """
-
-    model: ServedModelFile
-    core_num: int
-    limits: TuningLimits
-    banks: BankRoots
-    versions: Mapping[str, str]
-    kept: KeptModels
-    env: Mapping[str, str]
-    substitutes: Substitutes
-    adjust: Callable[[ort.SessionOptions], None]
-    start: StartConversion
+    model: ServedModelFile  # What is converted
+    core_num: int  # Threads it runs on
+    limits: TuningLimits  # For tuning
+    banks: BankRoots  # Where records are looked up
+    versions: Mapping[str, str]  # What else the result depends on
+    kept: KeptModels  # Conversions of earlier starts
+    env: Mapping[str, str]  # Environment of the converting process; it names the bank
+    substitutes: Substitutes  # Table of the session
+    adjust: Callable[[ort.SessionOptions], None]  # Changes the options of sessions of tuned models
+    start: StartConversion  # Starts a conversion
     _state: threading.Lock = field(default_factory=threading.Lock, init=False)
     _run: ConversionRun | None = field(default=None, init=False)
     _stopped: bool = field(default=False, init=False)

@@ -169,67 +169,43 @@ def _one(operation: Operation, shape: Shape) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ConstantInput:
-    """An input that has to be a constant: in a workload it is an attribute of the operation.
+    """An input that has to be a constant: in a workload it is an attribute of the operation."""
 
-    Attributes:
-        position: Of the input.
-        name: Of the attribute; where an older version of the operator has it as an attribute,
-            the same.
-        dtype: Element type, NumPy spelling.
-    """
-
-    position: int
+    position: int  # Of the input
+    # Of the attribute; where an older version of the operator has it as an attribute, the same.
     name: str
-    dtype: str = "int64"
+    dtype: str = "int64"  # Element type, NumPy spelling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorFacts:
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes:
-        kind: What one result depends on.
-        inputs: Least and most inputs.
-        since: First version with today's meaning of inputs and broadcasting.
-        signature: Where booleans are.
-        shape: Shape of the result from the operation and the shapes of its inputs, None if
-            they do not fit.
-        constants: Inputs a workload has as attributes.
-        per_channel: Inputs with one value per channel of the first, which do not broadcast; of
-            operators that convert, one value for all, or one per element of an axis.
-        positive: Inputs that make NaN of every negative value.
-        nonzero: Inputs that make a pole of zero.
-        specials: Special values it is compared on.
-        rounding: Whether results are rounded at all.
-        summed: Elements summed up into one result, from the operation and the shape of its first
-            input.
-        takes_prologue: True if a kernel for it also computes the chain in front of it.
-        indices: Inputs that are indices.
-        indexed: Elements those count, from the operation and the shape of its first input.
-        makes_indices: True if its result is indices.
-        factors: Inputs with the second factors of products; random ones are scaled, so that sums
-            are standard normal.
-        results: Results it may make, of which a kernel makes any one.
-    """
-
-    kind: OperatorKind = OperatorKind.ELEMENTWISE
-    inputs: tuple[int, int] = (1, 1)
-    since: int = 1
-    signature: Signature = Signature.NUMBERS
+    kind: OperatorKind = OperatorKind.ELEMENTWISE  # What one result depends on
+    inputs: tuple[int, int] = (1, 1)  # Least and most inputs
+    since: int = 1  # First version with today's meaning of inputs and broadcasting
+    signature: Signature = Signature.NUMBERS  # Where booleans are
+    # Shape of the result from the operation and the shapes of its inputs, None if they do not fit.
     shape: Callable[[Operation, Sequence[Shape]], Shape | None] = broadcast_shape
-    constants: tuple[ConstantInput, ...] = ()
+    constants: tuple[ConstantInput, ...] = ()  # Inputs a workload has as attributes
+    # Inputs with one value per channel of the first, which do not broadcast; of operators that
+    # convert, one value for all, or one per element of an axis.
     per_channel: range = range(0)
-    positive: tuple[int, ...] = ()
-    nonzero: tuple[int, ...] = ()
-    specials: Specials = Specials.ANY
-    rounding: Rounding = Rounding.STEPS
+    positive: tuple[int, ...] = ()  # Inputs that make NaN of every negative value
+    nonzero: tuple[int, ...] = ()  # Inputs that make a pole of zero
+    specials: Specials = Specials.ANY  # Special values it is compared on
+    rounding: Rounding = Rounding.STEPS  # Whether results are rounded at all
+    # Elements summed up into one result, from the operation and the shape of its first input.
     summed: Callable[[Operation, Shape], int] = _one
-    takes_prologue: bool = False
-    indices: tuple[int, ...] = ()
+    takes_prologue: bool = False  # True if a kernel for it also computes the chain in front of it
+    indices: tuple[int, ...] = ()  # Inputs that are indices
+    # Elements those count, from the operation and the shape of its first input.
     indexed: Callable[[Operation, Shape], int] = _one
-    makes_indices: bool = False
+    makes_indices: bool = False  # True if its result is indices
+    # Inputs with the second factors of products; random ones are scaled, so that sums are standard
+    # normal.
     factors: tuple[int, ...] = (1,)
-    results: int = 1
+    results: int = 1  # Results it may make, of which a kernel makes any one
 
     @property
     def channel_values(self) -> range:

@@ -21,25 +21,15 @@ from aoe.workload import NCHWC_DOMAIN, Operation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A window along one dimension.
+    """A window along one dimension."""
 
-    Attributes:
-        extent: Elements there are.
-        size: Elements of a window.
-        stride: From one window to the next.
-        dilation: From one element of a window to the next.
-        before: Padding in front of the first element.
-        behind: Padding behind the last.
-        made: Windows there are.
-    """
-
-    extent: int
-    size: int
-    stride: int
-    dilation: int
-    before: int
-    behind: int
-    made: int
+    extent: int  # Elements there are
+    size: int  # Elements of a window
+    stride: int  # From one window to the next
+    dilation: int  # From one element of a window to the next
+    before: int  # Padding in front of the first element
+    behind: int  # Padding behind the last
+    made: int  # Windows there are
 
     @property
     def reach(self) -> int:

@@ -25,14 +25,10 @@ Opens = Callable[[onnx.ModelProto], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreedModel:
-    """A model whose branches do with its fixed shapes.
+    """A model whose branches do with its fixed shapes."""
 
-    Attributes:
-        proto: The model.
-        nodes: Names of the Ifs with branches for other shapes, in which nothing is inferred now.
-    """
-
-    proto: onnx.ModelProto
+    proto: onnx.ModelProto  # The model
+    # Names of the Ifs with branches for other shapes, in which nothing is inferred now.
     nodes: tuple[str, ...] = ()
 
     @property

@@ -65,19 +65,14 @@ class ArrayFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSet:
-    """Arrays for one run of a model; a value that can be sent to another process.
+    """Arrays for one run of a model; a value that can be sent to another process."""
 
-    Attributes:
-        place: Where the set comes from, for messages.
-        files: By input name. A file cannot be named `a/b`, so `a_b` stands for it too.
-        positional: Files for the inputs in their order, for those who do not name them.
-        others_random: True to make up the inputs without a file, False to miss them.
-    """
-
-    place: str
+    place: str  # Where the set comes from, for messages
+    # By input name. A file cannot be named `a/b`, so `a_b` stands for it too.
     files: Mapping[str, ArrayFile]
+    # Files for the inputs in their order, for those who do not name them.
     positional: tuple[ArrayFile, ...] = ()
-    others_random: bool = False
+    others_random: bool = False  # True to make up the inputs without a file, False to miss them
 
     def check(self, specs: Sequence[InputSpec]) -> None:
         """Compare names, element types and shapes with the inputs of a model.
@@ -156,16 +151,12 @@ class InputSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInputs:
-    """Everything a model is run on while it is judged: given sets, or one that is made up.
+    """Everything a model is run on while it is judged: given sets, or one that is made up."""
 
-    Attributes:
-        sets: Given sets; the first is timed, results are compared on all of them.
-        seed: Of made-up arrays.
-        shapes: Of made-up arrays by input, where the model leaves them open.
-    """
-
+    # Given sets; the first is timed, results are compared on all of them.
     sets: tuple[InputSet, ...] = ()
-    seed: int = 0
+    seed: int = 0  # Of made-up arrays
+    # Of made-up arrays by input, where the model leaves them open.
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def check(self, proto: onnx.ModelProto) -> None:

@@ -65,17 +65,11 @@ Model = bytes | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizations:
-    """Optimisations of ONNX Runtime that a model can have.
+    """Optimisations of ONNX Runtime that a model can have."""
 
-    Attributes:
-        level: The level of optimisation.
-        left_out: Rewriters it has to do without.
-        broken_at: The operator with which it breaks, and those it reads; empty if unknown.
-    """
-
-    level: ort.GraphOptimizationLevel = field(default=_EVERYTHING)
-    left_out: tuple[str, ...] = ()
-    broken_at: str = ""
+    level: ort.GraphOptimizationLevel = field(default=_EVERYTHING)  # The level of optimisation
+    left_out: tuple[str, ...] = ()  # Rewriters it has to do without
+    broken_at: str = ""  # The operator with which it breaks, and those it reads; empty if unknown
 
     @property
     def are_all(self) -> bool:

@@ -41,29 +41,19 @@ class NodeRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelProfile:
-    """Time of a model by node.
+    """Time of a model by node."""
 
-    Attributes:
-        node_us: Median time of each node in microseconds, by node name.
-        model_us: Median time of a whole run, profiler on.
-        runs: Runs that count; 0 where there was no time to profile.
-        node_min_us: Shortest time of each node.
-        model_min_us: Shortest time of a whole run; 0 where there was no time to profile.
-        timeline: The nodes of the run whose time is the median, in the order they began.
-        load_s: Seconds it took until a session of the model had run once.
-        given_share: CPU time the profiled process got of what it asked for, 1 on a quiet machine.
-        points_us: Time of a whole run at each point of a range, profiler off.
-    """
-
-    node_us: Mapping[str, float]
-    model_us: float
-    runs: int = RUNS
-    node_min_us: Mapping[str, float] = field(default_factory=dict)
-    model_min_us: float = 0.0
+    node_us: Mapping[str, float]  # Median time of each node in microseconds, by node name
+    model_us: float  # Median time of a whole run, profiler on
+    runs: int = RUNS  # Runs that count; 0 where there was no time to profile
+    node_min_us: Mapping[str, float] = field(default_factory=dict)  # Shortest time of each node
+    model_min_us: float = 0.0  # Shortest time of a whole run; 0 where there was no time to profile
+    # The nodes of the run whose time is the median, in the order they began.
     timeline: tuple[NodeRun, ...] = ()
-    load_s: float = 0.0
+    load_s: float = 0.0  # Seconds it took until a session of the model had run once
+    # CPU time the profiled process got of what it asked for, 1 on a quiet machine.
     given_share: float = 1.0
-    points_us: tuple[float, ...] = ()
+    points_us: tuple[float, ...] = ()  # Time of a whole run at each point of a range, profiler off
 
     @property
     def nodes_us(self) -> float:

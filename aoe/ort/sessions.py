@@ -285,17 +285,11 @@ def numpy_type(name: str) -> np.dtype[Any] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSpec:
-    """Name, type and shape an input of a model takes.
+    """Name, type and shape an input of a model takes."""
 
-    Attributes:
-        name: Of the input.
-        type: Its type in ONNX Runtime's words, `tensor(float)`.
-        shape: Its extents, None where they are open.
-    """
-
-    name: str
-    type: str
-    shape: tuple[int | None, ...]
+    name: str  # Of the input
+    type: str  # Its type in ONNX Runtime's words, `tensor(float)`
+    shape: tuple[int | None, ...]  # Its extents, None where they are open
 
     @property
     def dtype(self) -> np.dtype[Any] | None:

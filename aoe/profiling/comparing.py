@@ -14,19 +14,13 @@ from aoe.profiling.figures import OperatorProfile, ProfiledModel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedOperators:
-    """The operators of both profiles that compute the same nodes of the user's model.
+    """The operators of both profiles that compute the same nodes of the user's model."""
 
-    Attributes:
-        op_names: Those nodes; of operators that compute none, their own names.
-        kind: The types of the nodes.
-        before: Operators of the first profile; none where only the second one has them.
-        after: Operators of the second profile.
-    """
-
-    op_names: tuple[str, ...]
-    kind: str
+    op_names: tuple[str, ...]  # Those nodes; of operators that compute none, their own names
+    kind: str  # The types of the nodes
+    # Operators of the first profile; none where only the second one has them.
     before: tuple[OperatorProfile, ...]
-    after: tuple[OperatorProfile, ...]
+    after: tuple[OperatorProfile, ...]  # Operators of the second profile
 
     @property
     def before_us(self) -> float:
@@ -66,18 +60,12 @@ class ComparedKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedProfiles:
-    """Two profiles side by side.
+    """Two profiles side by side."""
 
-    Attributes:
-        before: The first.
-        after: The second.
-        operators: What has changed most first.
-        doubts: Why the two are not to be compared; empty if nothing speaks against it.
-    """
-
-    before: ProfiledModel
-    after: ProfiledModel
-    operators: tuple[ComparedOperators, ...]
+    before: ProfiledModel  # The first
+    after: ProfiledModel  # The second
+    operators: tuple[ComparedOperators, ...]  # What has changed most first
+    # Why the two are not to be compared; empty if nothing speaks against it.
     doubts: tuple[str, ...] = ()
 
     @property

@@ -17,15 +17,11 @@ _START_S, _STOP_S = 0.2, 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareCounters:
-    """Hardware events the CPU counted.
+    """Hardware events the CPU counted."""
 
-    Attributes:
-        per_run: Counts of one run of the model, by name of the event.
-        reason: Why there are none; empty if there are.
-    """
-
+    # Counts of one run of the model, by name of the event.
     per_run: Mapping[str, float] = field(default_factory=dict)
-    reason: str = "not asked for"
+    reason: str = "not asked for"  # Why there are none; empty if there are
 
     @property
     def instructions_per_cycle(self) -> float | None:

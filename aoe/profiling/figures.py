@@ -14,45 +14,30 @@ from aoe.profiling.peak import MachinePeak, NodeWork, OperatorBound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorProfile:
-    """One node of the graph that really runs.
+    """One node of the graph that really runs."""
 
-    Attributes:
-        name: Of the node.
-        op_names: Nodes of the user's model it computes, in the order of the model; none for a
-            node ONNX Runtime adds, which only changes a layout.
-        op_type: Of the node, with its domain where that is not ONNX's own.
-        op_types: Of the nodes of the user's model, in the order of `op_names`.
-        reads: Names of the nodes whose results it reads.
-        input_shapes: Of its inputs in their order, None where a shape may differ from run to run.
-        output_shapes: The same of its results.
-        dtype: Element type of its first result, NumPy spelling; empty where it is not known.
-        layout: `plain`, `NCHW16c`, or `plain -> NCHW16c` where it changes it.
-        calls: How often it runs in one run of the model.
-        median_us: Time in a run of the model, profiler on, operands as the model leaves them.
-        min_us: The shortest of these times.
-        work: What it has to do; None where a shape is not proven.
-        roofline_us: The time the machine needs for that at its best; None without `work`.
-        bound: What that time is made of.
-        warm_us: Time of the node alone, operands in the caches; None where it was not measured.
-        us_by_threads: Median time in a run of the model, by number of threads.
-    """
-
-    name: str
+    name: str  # Of the node
+    # Nodes of the user's model it computes, in the order of the model; none for a node ONNX Runtime
+    # adds, which only changes a layout.
     op_names: tuple[str, ...]
-    op_type: str
-    op_types: tuple[str, ...]
-    reads: tuple[str, ...] = ()
+    op_type: str  # Of the node, with its domain where that is not ONNX's own
+    op_types: tuple[str, ...]  # Of the nodes of the user's model, in the order of `op_names`
+    reads: tuple[str, ...] = ()  # Names of the nodes whose results it reads
+    # Of its inputs in their order, None where a shape may differ from run to run.
     input_shapes: tuple[Shape | None, ...] = ()
-    output_shapes: tuple[Shape | None, ...] = ()
-    dtype: str = ""
-    layout: str = "plain"
-    calls: int = 1
-    median_us: float
-    min_us: float
-    work: NodeWork | None = None
+    output_shapes: tuple[Shape | None, ...] = ()  # The same of its results
+    dtype: str = ""  # Element type of its first result, NumPy spelling; empty where it is not known
+    layout: str = "plain"  # `plain`, `NCHW16c`, or `plain -> NCHW16c` where it changes it
+    calls: int = 1  # How often it runs in one run of the model
+    median_us: float  # Time in a run of the model, profiler on, operands as the model leaves them
+    min_us: float  # The shortest of these times
+    work: NodeWork | None = None  # What it has to do; None where a shape is not proven
+    # The time the machine needs for that at its best; None without `work`.
     roofline_us: float | None = None
-    bound: OperatorBound = OperatorBound.UNKNOWN
+    bound: OperatorBound = OperatorBound.UNKNOWN  # What that time is made of
+    # Time of the node alone, operands in the caches; None where it was not measured.
     warm_us: float | None = None
+    # Median time in a run of the model, by number of threads.
     us_by_threads: Mapping[int, float] = field(default_factory=dict)
 
     @property
@@ -102,94 +87,56 @@ class OperatorProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindSummary:
-    """All operators of one kind, times summed up.
+    """All operators of one kind, times summed up."""
 
-    Attributes:
-        kind: See `OperatorProfile.kind`.
-        operators: How many there are.
-        median_us: Time of all of them.
-        roofline_us: Of those that have one.
-        lost_us: The same.
-        flops: The same.
-        bytes: The same.
-    """
-
-    kind: str
-    operators: int
-    median_us: float
-    roofline_us: float
-    lost_us: float
-    flops: int
-    bytes: int
+    kind: str  # See `OperatorProfile.kind`
+    operators: int  # How many there are
+    median_us: float  # Time of all of them
+    roofline_us: float  # Of those that have one
+    lost_us: float  # The same
+    flops: int  # The same
+    bytes: int  # The same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionLimit:
-    """One fusion AOE's classes allow in a model.
+    """One fusion AOE's classes allow in a model."""
 
-    Attributes:
-        fusion_class: Name of the class.
-        op_names: Nodes it takes together, in their order.
-        op_types: Their types.
-        through_cache: Node among them that joins through the cache; empty if none does.
-        stop: Why it takes no more.
-        stopped_at: Node that would have been next; empty where there is no one node.
-        stopped_type: Its type.
-        without_limits: How many nodes it had under `--tune_optimization_level O1`.
-        runs_as: How many operators compute its nodes here; 0 where the model was not run.
-        goes_on_here: True if one operator computes the last of them and the node behind here.
-        median_us: Time of those operators.
-    """
-
-    fusion_class: str
-    op_names: tuple[str, ...]
-    op_types: tuple[str, ...]
-    through_cache: str
-    stop: StopReason
-    stopped_at: str
-    stopped_type: str
-    without_limits: int
-    runs_as: int
-    goes_on_here: bool
-    median_us: float
+    fusion_class: str  # Name of the class
+    op_names: tuple[str, ...]  # Nodes it takes together, in their order
+    op_types: tuple[str, ...]  # Their types
+    through_cache: str  # Node among them that joins through the cache; empty if none does
+    stop: StopReason  # Why it takes no more
+    stopped_at: str  # Node that would have been next; empty where there is no one node
+    stopped_type: str  # Its type
+    without_limits: int  # How many nodes it had under `--tune_optimization_level O1`
+    runs_as: int  # How many operators compute its nodes here; 0 where the model was not run
+    goes_on_here: bool  # True if one operator computes the last of them and the node behind here
+    median_us: float  # Time of those operators
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledModel:
-    """A model and where its time goes.
+    """A model and where its time goes."""
 
-    Attributes:
-        model: File as the user named it.
-        soc_version: Target.
-        cpu_model: Marketing name.
-        threads: Threads of the times of operators.
-        runs: Runs that count.
-        model_us: Median time of a whole run, profiler on.
-        model_min_us: The shortest.
-        model_us_by_threads: Median time of a whole run by number of threads.
-        peak: What the machine does at its best with those threads.
-        operators: In the order in which they run.
-        timeline: One run, the one whose time is the median.
-        counters: Hardware counters of the runs, or why there are none.
-        versions: Of aoe, onnxruntime and others.
-        fusion: What AOE's classes of fusions make of the model; None if that was not asked for.
-        doubts: Why the figures are not to be believed; empty if nothing speaks against them.
-    """
-
-    model: str
-    soc_version: str
-    cpu_model: str
-    threads: int
-    runs: int
-    model_us: float
-    model_min_us: float
+    model: str  # File as the user named it
+    soc_version: str  # Target
+    cpu_model: str  # Marketing name
+    threads: int  # Threads of the times of operators
+    runs: int  # Runs that count
+    model_us: float  # Median time of a whole run, profiler on
+    model_min_us: float  # The shortest
+    # Median time of a whole run by number of threads.
     model_us_by_threads: Mapping[int, float] = field(default_factory=dict)
-    peak: MachinePeak
-    operators: tuple[OperatorProfile, ...]
-    timeline: tuple[NodeRun, ...] = ()
+    peak: MachinePeak  # What the machine does at its best with those threads
+    operators: tuple[OperatorProfile, ...]  # In the order in which they run
+    timeline: tuple[NodeRun, ...] = ()  # One run, the one whose time is the median
+    # Hardware counters of the runs, or why there are none.
     counters: HardwareCounters = field(default_factory=HardwareCounters)
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)  # Of aoe, onnxruntime and others
+    # What AOE's classes of fusions make of the model; None if that was not asked for.
     fusion: tuple[FusionLimit, ...] | None = None
+    # Why the figures are not to be believed; empty if nothing speaks against them.
     doubts: tuple[str, ...] = ()
 
     @property

@@ -23,32 +23,21 @@ class OperatorBound(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthLevel:
-    """Bandwidth of tensors that together take so much room.
+    """Bandwidth of tensors that together take so much room."""
 
-    Attributes:
-        name: `l2`, `l3` or `memory`, by what such tensors fit into as a rule.
-        working_bytes: Read and written by the probe.
-        bytes_per_us: Read and written in a microsecond, all threads together.
-    """
-
-    name: str
-    working_bytes: int
-    bytes_per_us: float
+    name: str  # `l2`, `l3` or `memory`, by what such tensors fit into as a rule
+    working_bytes: int  # Read and written by the probe
+    bytes_per_us: float  # Read and written in a microsecond, all threads together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeWork:
-    """Operations and bytes of an operator by its definition.
+    """Operations and bytes of an operator by its definition."""
 
-    Attributes:
-        flops: Operations; a multiply-add is two. None for operators nothing is known about.
-        weight_bytes: Constants read.
-        activation_bytes: Everything else read and written, each tensor once.
-    """
-
+    # Operations; a multiply-add is two. None for operators nothing is known about.
     flops: int | None
-    weight_bytes: int
-    activation_bytes: int
+    weight_bytes: int  # Constants read
+    activation_bytes: int  # Everything else read and written, each tensor once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,17 +50,11 @@ class LeastTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachinePeak:
-    """Peak rates of a machine with so many threads.
+    """Peak rates of a machine with so many threads."""
 
-    Attributes:
-        threads: Of the probe.
-        flops_per_us: float32 operations of a large matrix product; a multiply-add is two.
-        levels: Bandwidths, the smallest working set first.
-    """
-
-    threads: int
-    flops_per_us: float
-    levels: tuple[BandwidthLevel, ...]
+    threads: int  # Of the probe
+    flops_per_us: float  # float32 operations of a large matrix product; a multiply-add is two
+    levels: tuple[BandwidthLevel, ...]  # Bandwidths, the smallest working set first
 
     def __post_init__(self) -> None:
         sizes = [level.working_bytes for level in self.levels]

@@ -32,17 +32,12 @@ _MEMORY_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbedPeak:
-    """Peak rates found out about a machine.
+    """Peak rates found out about a machine."""
 
-    Attributes:
-        peak: What it does at its best.
-        quiet: False where the machine was busy meanwhile: the peak is too low, and not kept.
-        was_kept: True where an earlier run has measured it.
-    """
-
-    peak: MachinePeak
+    peak: MachinePeak  # What it does at its best
+    # False where the machine was busy meanwhile: the peak is too low, and not kept.
     quiet: bool = True
-    was_kept: bool = False
+    was_kept: bool = False  # True where an earlier run has measured it
 
 
 def measure_peak(device: Device, target: Target) -> MachinePeak:

@@ -34,41 +34,24 @@ from aoe.workload import shapes_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSettings:
-    """Settings of a profile.
+    """Settings of a profile."""
 
-    Attributes:
-        model: A model file of any framework, or an `.om`.
-        framework: AOE's number.
-        weight: Second file of a Caffe model.
-        input_shape: Shapes of inputs that leave them open, as AOE writes them.
-        operators: Libraries of operators ONNX Runtime does not have.
-        trusted: File of allowed signers, one of whom has to have signed an `.om`.
-        inputs: What it is run on; made-up inputs if there are none.
-        seed: Of made-up inputs.
-        threads: Of the figures; None stands for what an `.om` was tuned for, or all usable cores.
-        runs: Runs that count, for each number of threads.
-        sweeps: True to try fewer threads, too.
-        warm: True to time the operators that take longest alone, operands in the caches.
-        counts: True to read hardware counters.
-        fusion: True to say what AOE's classes of fusions make of the model.
-        env: The process's environment.
-    """
-
-    model: Path
-    framework: int | None = 5
-    weight: Path | None = None
-    input_shape: str | None = None
-    operators: tuple[Path, ...] = ()
-    trusted: Path | None = None
-    inputs: tuple[InputSet, ...] = ()
-    seed: int = 0
+    model: Path  # A model file of any framework, or an `.om`
+    framework: int | None = 5  # AOE's number
+    weight: Path | None = None  # Second file of a Caffe model
+    input_shape: str | None = None  # Shapes of inputs that leave them open, as AOE writes them
+    operators: tuple[Path, ...] = ()  # Libraries of operators ONNX Runtime does not have
+    trusted: Path | None = None  # File of allowed signers, one of whom has to have signed an `.om`
+    inputs: tuple[InputSet, ...] = ()  # What it is run on; made-up inputs if there are none
+    seed: int = 0  # Of made-up inputs
+    # Of the figures; None stands for what an `.om` was tuned for, or all usable cores.
     threads: int | None = None
-    runs: int = RUNS
-    sweeps: bool = True
-    warm: bool = False
-    counts: bool = True
-    fusion: bool = False
-    env: Mapping[str, str] = field(default_factory=dict)
+    runs: int = RUNS  # Runs that count, for each number of threads
+    sweeps: bool = True  # True to try fewer threads, too
+    warm: bool = False  # True to time the operators that take longest alone, operands in the caches
+    counts: bool = True  # True to read hardware counters
+    fusion: bool = False  # True to say what AOE's classes of fusions make of the model
+    env: Mapping[str, str] = field(default_factory=dict)  # The process's environment
 
 
 FindPeak = Callable[[Device, Target, Path | None], ProbedPeak]

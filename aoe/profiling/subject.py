@@ -29,29 +29,17 @@ OM_SUFFIX = ".om"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSubject:
-    """A model that is ready to run.
+    """A model that is ready to run."""
 
-    Attributes:
-        device: What it runs on.
-        imported: The user's model.
-        running: The graph that runs, kernels as nodes.
-        model: The same for a session: a file where weights lie beside it.
-        library: Kernel library of a tuned model.
-        inlined: The graph with kernels spelled out.
-        graph: The same, shapes and layouts at hand.
-        origins: Which nodes of `imported` its nodes compute.
-        core_num: Threads it was tuned for; None for a model that is not.
-    """
-
-    device: Device
-    imported: onnx.ModelProto
-    running: onnx.ModelProto
-    model: onnx.ModelProto | Path
-    library: Path | None
-    inlined: InlinedModel
-    graph: ModelGraph
-    origins: Origins
-    core_num: int | None = None
+    device: Device  # What it runs on
+    imported: onnx.ModelProto  # The user's model
+    running: onnx.ModelProto  # The graph that runs, kernels as nodes
+    model: onnx.ModelProto | Path  # The same for a session: a file where weights lie beside it
+    library: Path | None  # Kernel library of a tuned model
+    inlined: InlinedModel  # The graph with kernels spelled out
+    graph: ModelGraph  # The same, shapes and layouts at hand
+    origins: Origins  # Which nodes of `imported` its nodes compute
+    core_num: int | None = None  # Threads it was tuned for; None for a model that is not
 
     def bound_run(self, inputs: ModelInputs, *, threads: int) -> Callable[[], object]:
         """Return a function that computes the model once, without a profiler.

@@ -44,15 +44,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignReport(Report):
-    """A tuned model that was signed.
+    """A tuned model that was signed."""
 
-    Attributes:
-        om: Where the signed one is.
-        parts: How many parts the signature is about.
-    """
-
-    om: Path
-    parts: int
+    om: Path  # Where the signed one is
+    parts: int  # How many parts the signature is about
     schema: str = "aoe.sign/1"
 
     def document(self) -> Mapping[str, object]:
@@ -64,18 +59,13 @@ class SignReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport(Report):
-    """Outputs of a model run.
-
-    Attributes:
-        fallback_reason: Why the untuned model ran; empty if the tuned one did.
-        precision: What the tuned model computes in.
-    """
+    """Outputs of a model run."""
 
     om: Path
     kernels: int
     outputs: tuple[Output, ...]
-    fallback_reason: str
-    precision: Precision = Precision.FLOAT32
+    fallback_reason: str  # Why the untuned model ran; empty if the tuned one did
+    precision: Precision = Precision.FLOAT32  # What the tuned model computes in
     schema: str = "aoe.run/1"
 
     def document(self) -> Mapping[str, object]:
@@ -109,23 +99,15 @@ class RunReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkReport(Report):
-    """Two models timed in pairs.
-
-    Attributes:
-        baseline: What the model is compared with, in words.
-        threads: Of a run.
-        precision: What the model computes in.
-        baseline_precision: What the other one computes in.
-        streams: Callers at the same time; of several, runs in a second are compared.
-    """
+    """Two models timed in pairs."""
 
     model: Path
-    baseline: str
-    threads: int
+    baseline: str  # What the model is compared with, in words
+    threads: int  # Of a run
     comparison: ModelComparison
-    precision: Precision = Precision.FLOAT32
-    baseline_precision: Precision = Precision.FLOAT32
-    streams: int = 1
+    precision: Precision = Precision.FLOAT32  # What the model computes in
+    baseline_precision: Precision = Precision.FLOAT32  # What the other one computes in
+    streams: int = 1  # Callers at the same time; of several, runs in a second are compared
     schema: str = "aoe.benchmark/1"
 
     def document(self) -> Mapping[str, object]:

@@ -59,21 +59,13 @@ class Roof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """Axes and roofs of a roofline.
+    """Axes and roofs of a roofline."""
 
-    Attributes:
-        x: Operations per byte.
-        y: Billions of operations per second.
-        top: The machine's best, in GF/s.
-        top_x: Where its roof begins.
-        roofs: Of each memory level.
-    """
-
-    x: Scale
-    y: Scale
-    top: float
-    top_x: float
-    roofs: tuple[Roof, ...]
+    x: Scale  # Operations per byte
+    y: Scale  # Billions of operations per second
+    top: float  # The machine's best, in GF/s
+    top_x: float  # Where its roof begins
+    roofs: tuple[Roof, ...]  # Of each memory level
 
 
 def roofline(peak: MachinePeak, operators: Sequence[OperatorProfile]) -> Roofline:
@@ -144,21 +136,14 @@ _MOST_LANES = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """Boxes of operators in rows by how far they are from the inputs.
+    """Boxes of operators in rows by how far they are from the inputs."""
 
-    Attributes:
-        width: Of the drawing, as all lengths in its units.
-        height: Of the drawing.
-        edges: Lines from box to box, as SVG paths.
-        boxes: Each operator with the x and y of its corner.
-        most_lost_us: Lost time of the worst operator.
-    """
-
-    width: int
-    height: int
-    edges: tuple[str, ...]
+    width: int  # Of the drawing, as all lengths in its units
+    height: int  # Of the drawing
+    edges: tuple[str, ...]  # Lines from box to box, as SVG paths
+    # Each operator with the x and y of its corner.
     boxes: tuple[tuple[OperatorProfile, int, int], ...]
-    most_lost_us: float
+    most_lost_us: float  # Lost time of the worst operator
 
 
 def network(operators: Sequence[OperatorProfile]) -> Network:

@@ -44,15 +44,10 @@ class ManyModelsReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderReport(ManyModelsReport):
-    """Result of every model of a directory.
+    """Result of every model of a directory."""
 
-    Attributes:
-        folder: The directory.
-        models: In the order they were tuned.
-    """
-
-    folder: Path
-    models: tuple[ModelOfFolder, ...]
+    folder: Path  # The directory
+    models: tuple[ModelOfFolder, ...]  # In the order they were tuned
     schema: str = "aoe.folder/1"
 
     @property

@@ -142,17 +142,11 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlignedNodes:
-    """Nodes that stand for each other.
+    """Nodes that stand for each other."""
 
-    Attributes:
-        before: Of the imported graph.
-        after: Of the tuned one.
-        change: What became of them.
-    """
-
-    before: tuple[onnx.NodeProto, ...]
-    after: tuple[onnx.NodeProto, ...]
-    change: Change
+    before: tuple[onnx.NodeProto, ...]  # Of the imported graph
+    after: tuple[onnx.NodeProto, ...]  # Of the tuned one
+    change: Change  # What became of them
 
 
 def aligned(

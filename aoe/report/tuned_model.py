@@ -20,21 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedModelReport(ReportWithFiles):
-    """Manifest of an `.om` file, and the page that is written with it.
+    """Manifest of an `.om` file, and the page that is written with it."""
 
-    Attributes:
-        file: The tuned model.
-        manifest: What it says.
-        compared: Where its time went before tuning and goes now; None if that was not asked.
-        is_signed: True if it has a signature, by whomever.
-        signer: Who signed it; empty if that was not checked.
-    """
-
-    file: Path
-    manifest: Manifest
+    file: Path  # The tuned model
+    manifest: Manifest  # What it says
+    # Where its time went before tuning and goes now; None if that was not asked.
     compared: ComparedProfiles | None = None
-    is_signed: bool = False
-    signer: str = ""
+    is_signed: bool = False  # True if it has a signature, by whomever
+    signer: str = ""  # Who signed it; empty if that was not checked
     schema: str = "aoe.inspect_om/1"
 
     def document(self) -> Mapping[str, object]:

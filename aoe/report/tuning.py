@@ -253,13 +253,9 @@ class ModeReport(ResultReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningReport(Report):
-    """Results of all modes of a run; the document is that of the last.
+    """Results of all modes of a run; the document is that of the last."""
 
-    Attributes:
-        modes: Their reports, in the order they ran; one at least.
-    """
-
-    modes: tuple[Report, ...]
+    modes: tuple[Report, ...]  # Their reports, in the order they ran; one at least
 
     @property
     def schema(self) -> str:

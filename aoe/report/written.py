@@ -14,15 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportWithFiles(Report):
-    """A report, and what was written with it.
+    """A report, and what was written with it."""
 
-    Attributes:
-        written: Files.
-        is_dry_run: True if they were not written.
-    """
-
-    written: tuple[Path, ...] = ()
-    is_dry_run: bool = False
+    written: tuple[Path, ...] = ()  # Files
+    is_dry_run: bool = False  # True if they were not written
 
     @property
     def files(self) -> list[str]:

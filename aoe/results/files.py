@@ -198,32 +198,21 @@ class TaskResult(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport(Generic[T]):
-    """Contents of the result file of a mode that tunes the tasks of a model file.
+    """Contents of the result file of a mode that tunes the tasks of a model file."""
 
-    Attributes:
-        tuning_name: Name of the run.
-        tuning_time_s: Seconds so far.
-        baseline_ms: Whole untuned model, None until it is measured; of several streams, from one
-            run to the next.
-        speedup: Whole model, untuned time over tuned time.
-        result: State of the run.
-        tasks: Every task that is done.
-        precision: The lowest the tuned model computes in: what `speedup` is of.
-        memory: What sessions of both models take, None where that is not known.
-        streams: Callers the whole model is judged with at the same time.
-        is_throughput: True where the runs of a second are judged, not the time of one.
-    """
-
-    tuning_name: str
-    tuning_time_s: float = 0.0
+    tuning_name: str  # Name of the run
+    tuning_time_s: float = 0.0  # Seconds so far
+    # Whole untuned model, None until it is measured; of several streams, from one run to the next.
     baseline_ms: float | None = None
-    speedup: float = 1.0
-    result: TuningResult = TuningResult.INCOMPLETE
-    tasks: tuple[T, ...] = ()
+    speedup: float = 1.0  # Whole model, untuned time over tuned time
+    result: TuningResult = TuningResult.INCOMPLETE  # State of the run
+    tasks: tuple[T, ...] = ()  # Every task that is done
+    # The lowest the tuned model computes in: what `speedup` is of.
     precision: Precision = Precision.FLOAT32
+    # What sessions of both models take, None where that is not known.
     memory: ModelMemory | None = None
-    streams: int = 1
-    is_throughput: bool = False
+    streams: int = 1  # Callers the whole model is judged with at the same time
+    is_throughput: bool = False  # True where the runs of a second are judged, not the time of one
 
     @property
     def has_failed(self) -> bool:
@@ -348,17 +337,11 @@ class GainKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """Gain of one choice, while the others stay as they are.
+    """Gain of one choice, while the others stay as they are."""
 
-    Attributes:
-        kind: The choice.
-        before_us: Time of the operator without it, us.
-        after_us: Time with it.
-    """
-
-    kind: GainKind
-    before_us: float
-    after_us: float
+    kind: GainKind  # The choice
+    before_us: float  # Time of the operator without it, us
+    after_us: float  # Time with it
 
 
 def gains_to_json(gains: Iterable[Gain], outcome: RepoOutcome) -> dict[str, Any]:

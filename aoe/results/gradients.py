@@ -37,18 +37,12 @@ class TimelineSource(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupingReport:
-    """A grouping of the gradients and what it does.
+    """A grouping of the gradients and what it does."""
 
-    Attributes:
-        name: For people, such as `DDP default (1 MiB, 25 MiB)`.
-        timeline: One backward pass with it.
-        source: Where the times come from.
-        step_us: Median time of a measured step with it, None if none was measured.
-    """
-
-    name: str
-    timeline: Timeline
-    source: TimelineSource
+    name: str  # For people, such as `DDP default (1 MiB, 25 MiB)`
+    timeline: Timeline  # One backward pass with it
+    source: TimelineSource  # Where the times come from
+    # Median time of a measured step with it, None if none was measured.
     step_us: float | None = None
 
 
@@ -64,66 +58,42 @@ class CandidateReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressionReport:
-    """Result of sums in 16 bits, which were allowed.
+    """Result of sums in 16 bits, which were allowed."""
 
-    Attributes:
-        compression: The type.
-        tolerance: How far gradients may be from those in full, as a share of their length.
-        deviation: How far they are, None if that was not found out.
-        problem: Why they are not used, or the empty string.
-        tuning: The tuning on top of the grouping in full; None if there was none.
-    """
-
-    compression: Compression
-    tolerance: float
-    deviation: float | None = None
-    problem: str = ""
+    compression: Compression  # The type
+    tolerance: float  # How far gradients may be from those in full, as a share of their length
+    deviation: float | None = None  # How far they are, None if that was not found out
+    problem: str = ""  # Why they are not used, or the empty string
+    # The tuning on top of the grouping in full; None if there was none.
     tuning: GdatReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GdatReport:
-    """Contents of the result file.
+    """Contents of the result file."""
 
-    Attributes:
-        tuning_name: Name of the tuning task.
-        tuning_time_s: Seconds so far.
-        result: State of the run.
-        modelhash: Identity of the model in the bank, decimal.
-        gradients: Number of gradients.
-        total_bytes: Their size together.
-        world_size: Processes.
-        backend: Their communication library.
-        cost: All-reduce among them, None until it is known.
-        outcome: What became of the record in the bank, None until that is known.
-        before: The default grouping, None until it is known.
-        after: The grouping in use at the end; the default's if that stays.
-        estimate: Speed-up of a step, None if nothing was kept or measured.
-        busy: How a busy machine served the steps that were measured; empty for a quiet one.
-        candidates: Everything measured, in order.
-        compression: What became of sums in 16 bits; None if they were not allowed.
-        machine: Facts about it, JSON values.
-        versions: Of libraries.
-    """
-
-    tuning_name: str
-    modelhash: str
-    gradients: int
-    total_bytes: int
-    world_size: int
-    backend: str
-    tuning_time_s: float = 0.0
-    result: TuningResult = TuningResult.INCOMPLETE
-    cost: CostModel | None = None
+    tuning_name: str  # Name of the tuning task
+    modelhash: str  # Identity of the model in the bank, decimal
+    gradients: int  # Number of gradients
+    total_bytes: int  # Their size together
+    world_size: int  # Processes
+    backend: str  # Their communication library
+    tuning_time_s: float = 0.0  # Seconds so far
+    result: TuningResult = TuningResult.INCOMPLETE  # State of the run
+    cost: CostModel | None = None  # All-reduce among them, None until it is known
+    # What became of the record in the bank, None until that is known.
     outcome: RepoOutcome | None = None
-    before: GroupingReport | None = None
+    before: GroupingReport | None = None  # The default grouping, None until it is known
+    # The grouping in use at the end; the default's if that stays.
     after: GroupingReport | None = None
+    # Speed-up of a step, None if nothing was kept or measured.
     estimate: SpeedupEstimate | None = None
-    busy: str = ""
-    candidates: tuple[CandidateReport, ...] = ()
+    busy: str = ""  # How a busy machine served the steps that were measured; empty for a quiet one
+    candidates: tuple[CandidateReport, ...] = ()  # Everything measured, in order
+    # What became of sums in 16 bits; None if they were not allowed.
     compression: CompressionReport | None = None
-    machine: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)  # Facts about it, JSON values
+    versions: Mapping[str, str] = field(default_factory=dict)  # Of libraries
 
 
 def gdat_report_to_json(report: GdatReport) -> list[dict[str, Any]]:

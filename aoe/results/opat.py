@@ -11,26 +11,18 @@ from aoe.workload import Precision
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorResult:
-    """One tuned operator (a workload, which several nodes of the model may share).
+    """One tuned operator (a workload, which several nodes of the model may share)."""
 
-    Attributes:
-        op_name: Node of the user's model that names it, of its first place.
-        fused: All nodes of the user's model its first place computes.
-        op_types: Operator types of the model it stands for, see `model_types`.
-        outcome: What became of it.
-        gains: What tuning brought, by choice; nothing for a hit that was not tuned again.
-        failed: True if the bank has nothing, it was tuned, and no candidate could be compiled,
-            run, or was right.
-        precision: What it computes in.
-    """
-
-    op_name: str
-    op_types: tuple[str, ...]
-    outcome: RepoOutcome
+    op_name: str  # Node of the user's model that names it, of its first place
+    op_types: tuple[str, ...]  # Operator types of the model it stands for, see `model_types`
+    outcome: RepoOutcome  # What became of it
+    # What tuning brought, by choice; nothing for a hit that was not tuned again.
     gains: tuple[Gain, ...] = ()
+    # True if the bank has nothing, it was tuned, and no candidate could be compiled, run, or was
+    # right.
     failed: bool = False
-    fused: tuple[str, ...] = ()
-    precision: Precision = Precision.FLOAT32
+    fused: tuple[str, ...] = ()  # All nodes of the user's model its first place computes
+    precision: Precision = Precision.FLOAT32  # What it computes in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,25 +24,15 @@ from aoe.results.files import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphResult:
-    """One tuned subgraph.
+    """One tuned subgraph."""
 
-    Attributes:
-        repo_key: Its graphID.
-        outcome: What became of it.
-        strategy: What is done with it, in words.
-        before_us: Time of the default, None if not measured in this run.
-        after_us: Time of the strategy, likewise.
-        failed: True if it was tuned and no form of it could be run, or was right.
-        gains: What single choices brought, where that was measured.
-    """
-
-    repo_key: str
-    outcome: RepoOutcome
-    strategy: str = ""
-    before_us: float | None = None
-    after_us: float | None = None
-    failed: bool = False
-    gains: tuple[Gain, ...] = ()
+    repo_key: str  # Its graphID
+    outcome: RepoOutcome  # What became of it
+    strategy: str = ""  # What is done with it, in words
+    before_us: float | None = None  # Time of the default, None if not measured in this run
+    after_us: float | None = None  # Time of the strategy, likewise
+    failed: bool = False  # True if it was tuned and no form of it could be run, or was right
+    gains: tuple[Gain, ...] = ()  # What single choices brought, where that was measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

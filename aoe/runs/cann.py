@@ -17,19 +17,12 @@ from aoebank import find_cann_program
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CannRun:
-    """Result of a job that was handed over.
+    """Result of a job that was handed over."""
 
-    Attributes:
-        program: CANN's `aoe` or `atc`.
-        command_lines: Options of each call, one for each mode.
-        exit_code: Of the last call; those behind one that failed were not made.
-        banks: Bank files it has written.
-    """
-
-    program: Path
-    command_lines: tuple[tuple[str, ...], ...]
-    exit_code: int
-    banks: tuple[WrittenBank, ...]
+    program: Path  # CANN's `aoe` or `atc`
+    command_lines: tuple[tuple[str, ...], ...]  # Options of each call, one for each mode
+    exit_code: int  # Of the last call; those behind one that failed were not made
+    banks: tuple[WrittenBank, ...]  # Bank files it has written
 
 
 def find_program(soc_version: str, env: Mapping[str, str], name: str = "aoe") -> Path:

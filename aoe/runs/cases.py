@@ -31,19 +31,13 @@ from aoe.tuner.mode import ModeResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRun:
-    """A run for several shapes, checked.
+    """A run for several shapes, checked."""
 
-    Attributes:
-        run: What is asked for.
-        model: The model with open shapes.
-        inputs: Given sets for each shape; none where nothing was given.
-        calibration: Sets accuracy is checked on, likewise.
-    """
-
-    run: ModeContext
-    model: OpenModel
+    run: ModeContext  # What is asked for
+    model: OpenModel  # The model with open shapes
+    # Given sets for each shape; none where nothing was given.
     inputs: tuple[tuple[InputSet, ...], ...]
-    calibration: tuple[tuple[InputSet, ...], ...]
+    calibration: tuple[tuple[InputSet, ...], ...]  # Sets accuracy is checked on, likewise
 
     def context(self, number: int, *, spent_s: float) -> ModeContext:
         """Return the run of one shape, which gets its part of the time that is left.

@@ -33,21 +33,13 @@ OpenProgress = Callable[[], AbstractContextManager[Progress]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOfFolder:
-    """Result of one model of a directory.
+    """Result of one model of a directory."""
 
-    Attributes:
-        path: Its file, or its own directory.
-        report: Its key in the result file.
-        result: What tuning gave, None if it failed.
-        error: Why it failed, None if it did not.
-        seconds: How long it took.
-    """
-
-    path: Path
-    report: str
-    result: TuneResult | None
-    error: AoeError | None
-    seconds: float
+    path: Path  # Its file, or its own directory
+    report: str  # Its key in the result file
+    result: TuneResult | None  # What tuning gave, None if it failed
+    error: AoeError | None  # Why it failed, None if it did not
+    seconds: float  # How long it took
 
 
 def tune_folder(

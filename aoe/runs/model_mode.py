@@ -54,43 +54,28 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTuning(Generic[P]):
-    """Result of a mode on a model file; each mode has more of its own.
-
-    Attributes:
-        model: Name, path and sha256 of the model that was tuned.
-        target: What it was tuned for.
-        versions: Of aoe, halide, onnxruntime.
-        bank: Root of the bank.
-        places: Where everything was written.
-        validation: What held up in the whole model, and its measured speed-up.
-        seconds: Duration of the run.
-        phases: Seconds of each `Phase` of it.
-        streams: Callers the whole model was judged with at the same time.
-        damaged: Bank files the run did without.
-        bank_failure: Why the bank took no more, and where the records are; None if it took all.
-        metric: What the figures of the whole model are of.
-        optimizations: Of ONNX Runtime, in words: how the untuned model is computed.
-        reuse: What was taken from an earlier result, None without one.
-        remembered: What the bank knows of each task now, by its key.
-    """
+    """Result of a mode on a model file; each mode has more of its own."""
 
     job: ClassVar[JobType]
     """The mode."""
 
-    model: Mapping[str, str]
-    target: Target
-    versions: Mapping[str, str]
-    bank: Path
-    places: ResultPlaces
-    validation: ValidationResult[P]
-    seconds: float
-    phases: Mapping[str, float] = field(default_factory=dict)
-    streams: int = 1
-    damaged: tuple[DamagedFile, ...] = ()
+    model: Mapping[str, str]  # Name, path and sha256 of the model that was tuned
+    target: Target  # What it was tuned for
+    versions: Mapping[str, str]  # Of aoe, halide, onnxruntime
+    bank: Path  # Root of the bank
+    places: ResultPlaces  # Where everything was written
+    validation: ValidationResult[P]  # What held up in the whole model, and its measured speed-up
+    seconds: float  # Duration of the run
+    phases: Mapping[str, float] = field(default_factory=dict)  # Seconds of each `Phase` of it
+    streams: int = 1  # Callers the whole model was judged with at the same time
+    damaged: tuple[DamagedFile, ...] = ()  # Bank files the run did without
+    # Why the bank took no more, and where the records are; None if it took all.
     bank_failure: AoebankError | None = None
-    metric: TargetMetric = TargetMetric.LATENCY
+    metric: TargetMetric = TargetMetric.LATENCY  # What the figures of the whole model are of
+    # Of ONNX Runtime, in words: how the untuned model is computed.
     optimizations: str = str(ALL_OPTIMIZATIONS)
-    reuse: ReuseSummary | None = None
+    reuse: ReuseSummary | None = None  # What was taken from an earlier result, None without one
+    # What the bank knows of each task now, by its key.
     remembered: Mapping[str, RememberedOperator] = field(default_factory=dict)
 
     @property

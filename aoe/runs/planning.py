@@ -21,23 +21,18 @@ from aoe.tuner.tune_context import TuneContext, open_tune_context
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindPlan:
-    """Plan for the tasks of one kind.
+    """Plan for the tasks of one kind."""
 
-    Attributes:
-        reuse: What would become of each task.
-        most_s: Seconds searching takes at most, where compiling and measuring are as quick as
-            they usually are.
-        shares: Part of the model's time by record key, between 0 and 1; None where a kind knows
-            none.
-        chosen: The graph the known answers leave to the kinds behind; None if it stays as it is.
-        is_open: True where a run holds that graph against the imported one, so that the tasks of
-            both are tuned.
-    """
-
-    reuse: ReuseSummary
+    reuse: ReuseSummary  # What would become of each task
+    # Seconds searching takes at most, where compiling and measuring are as quick as they usually
+    # are.
     most_s: float = 0.0
+    # Part of the model's time by record key, between 0 and 1; None where a kind knows none.
     shares: Mapping[str, float] | None = None
+    # The graph the known answers leave to the kinds behind; None if it stays as it is.
     chosen: ChosenGraph | None = None
+    # True where a run holds that graph against the imported one, so that the tasks of both are
+    # tuned.
     is_open: bool = False
 
 
@@ -73,24 +68,17 @@ class ProgramPlanner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningPlan:
-    """Plan of a run.
+    """Plan of a run."""
 
-    Attributes:
-        model: Name of the model.
-        soc_version: Target.
-        core_num: Threads.
-        group: Processes of a training, in words; empty for a model file.
-        kinds: The plan of each kind of tuning that can be planned; of those that are not asked
-            for it is empty.
-        ranges: Ranges of shapes the bank has kernels for that hold the one shape that is planned.
-    """
-
-    model: str
-    soc_version: str
-    core_num: int
+    model: str  # Name of the model
+    soc_version: str  # Target
+    core_num: int  # Threads
+    # The plan of each kind of tuning that can be planned; of those that are not asked for it is
+    # empty.
     kinds: Mapping[JobType, KindPlan]
+    # Ranges of shapes the bank has kernels for that hold the one shape that is planned.
     ranges: tuple[str, ...] = ()
-    group: str = ""
+    group: str = ""  # Processes of a training, in words; empty for a model file
 
     @property
     def reuse(self) -> ReuseSummary:

@@ -55,33 +55,23 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedCase:
-    """Result of a run for one of several shapes.
+    """Result of a run for one of several shapes."""
 
-    Attributes:
-        shapes: As `--input_shape` says them.
-        report: Key in the result file, `report_<timestamp>_<number>`.
-        modes: What each mode gave.
-        count: Calls with these shapes by `--shapes_from`, None where nothing says so.
-    """
-
-    shapes: str
-    report: str
-    modes: tuple[ModeResult, ...]
+    shapes: str  # As `--input_shape` says them
+    report: str  # Key in the result file, `report_<timestamp>_<number>`
+    modes: tuple[ModeResult, ...]  # What each mode gave
+    # Calls with these shapes by `--shapes_from`, None where nothing says so.
     count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneResult:
-    """Result of a run, and its files.
+    """Result of a run, and its files."""
 
-    Attributes:
-        modes: What each mode gave, in the order they ran; see `OpatResult`, `TunedGradients`. Of
-            several shapes, those of the last.
-        cases: What became of each of several shapes; empty for one.
-    """
-
+    # What each mode gave, in the order they ran; see `OpatResult`, `TunedGradients`. Of several
+    # shapes, those of the last.
     modes: tuple[ModeResult, ...]
-    cases: tuple[TunedCase, ...] = ()
+    cases: tuple[TunedCase, ...] = ()  # What became of each of several shapes; empty for one
 
     @property
     def om_file(self) -> Path | None:

@@ -264,19 +264,13 @@ def _journal(root: Path, target: Target, versions: Mapping[str, str]) -> BankJou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """Records and undecided operators of a bank that are measured.
+    """Records and undecided operators of a bank that are measured."""
 
-    Attributes:
-        chosen: Records, in the order they are measured.
-        undecided: What decides each operator a busy machine has left open.
-        passed_over: Records that cannot be measured.
-        left: How many that could be are not asked for.
-    """
-
-    chosen: Sequence[MeasurableRecord]
+    chosen: Sequence[MeasurableRecord]  # Records, in the order they are measured
+    # What decides each operator a busy machine has left open.
     undecided: Sequence[Callable[[KernelCompilers], DecidedOperator]]
-    passed_over: tuple[PassedOver, ...]
-    left: int
+    passed_over: tuple[PassedOver, ...]  # Records that cannot be measured
+    left: int  # How many that could be are not asked for
 
 
 def _work_of(

@@ -51,20 +51,13 @@ class Holding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedGain:
-    """Gain of a record, as a bank has it.
+    """Gain of a record, as a bank has it."""
 
-    Attributes:
-        speedup: Over the default, as it was last measured.
-        low: Lower end of its interval; the speed-up itself where none was noted.
-        time: When, RFC 3339 in UTC.
-        engine: By what.
-        bytes_around: What one inference of the model read and wrote besides, None if unknown.
-    """
-
-    speedup: float
-    low: float
-    time: str
-    engine: str
+    speedup: float  # Over the default, as it was last measured
+    low: float  # Lower end of its interval; the speed-up itself where none was noted
+    time: str  # When, RFC 3339 in UTC
+    engine: str  # By what
+    # What one inference of the model read and wrote besides, None if unknown.
     bytes_around: int | None = None
 
 
@@ -88,18 +81,12 @@ def recorded_gain(last: Provenance | None) -> RecordedGain | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """A verdict with what it stands on.
+    """A verdict with what it stands on."""
 
-    Attributes:
-        verdict: What has become of the gain.
-        reason: In words, where the figures do not say it.
-        measurement: Fresh pairs, None if the kernel does not work.
-        estimate: What the kernel is worth now, None if it does not work.
-    """
-
-    verdict: Holding
-    reason: str = ""
-    measurement: Measurement | None = None
+    verdict: Holding  # What has become of the gain
+    reason: str = ""  # In words, where the figures do not say it
+    measurement: Measurement | None = None  # Fresh pairs, None if the kernel does not work
+    # What the kernel is worth now, None if it does not work.
     estimate: SpeedupEstimate | None = None
 
     def __str__(self) -> str:
@@ -161,48 +148,28 @@ def _line(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecidedOperator:
-    """An undecided operator after its measurement.
+    """An undecided operator after its measurement."""
 
-    Attributes:
-        file: Bank file of its kernel family.
-        one: The operator and its candidate.
-        found: What the candidate is worth; `holds` makes it a record.
-        written: True if the bank has a record of it, or the note that it gains nothing.
-    """
-
-    file: Path
-    one: UndecidedOperator
-    found: Verified
-    written: bool = False
+    file: Path  # Bank file of its kernel family
+    one: UndecidedOperator  # The operator and its candidate
+    found: Verified  # What the candidate is worth; `holds` makes it a record
+    written: bool = False  # True if the bank has a record of it, or the note that it gains nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyContext:
-    """Bank, machine, models and policy to measure records again with.
+    """Bank, machine, models and policy to measure records again with."""
 
-    Attributes:
-        journal: The bank.
-        device: Runs and optimises models.
-        target: What records have to be made for.
-        models: Models that are given for what is measured in its model.
-        rules: Rewrite rules by name.
-        scratch: Directory for files while something is measured.
-        policy: Of the pairs.
-        seed: Of inputs.
-        who: Host, user and seed, noted with each measurement.
-        dry_run: True to write nothing.
-    """
-
-    journal: BankJournal
-    device: Device
-    target: Target
-    models: Sequence[ModelSource]
-    rules: Mapping[str, RewriteRule]
-    scratch: Path
-    policy: MeasurePolicy
-    seed: int
-    who: Mapping[str, Any]
-    dry_run: bool
+    journal: BankJournal  # The bank
+    device: Device  # Runs and optimises models
+    target: Target  # What records have to be made for
+    models: Sequence[ModelSource]  # Models that are given for what is measured in its model
+    rules: Mapping[str, RewriteRule]  # Rewrite rules by name
+    scratch: Path  # Directory for files while something is measured
+    policy: MeasurePolicy  # Of the pairs
+    seed: int  # Of inputs
+    who: Mapping[str, Any]  # Host, user and seed, noted with each measurement
+    dry_run: bool  # True to write nothing
 
 
 class MeasurableAnswer(Protocol):
@@ -262,23 +229,14 @@ class Verifier(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurableRecord:
-    """A record that can be measured again.
+    """A record that can be measured again."""
 
-    Attributes:
-        file: Bank file it is in.
-        record: As it is there.
-        answer: What is measured.
-        op_names: Nodes of the model it was tuned in, as far as noted.
-        recorded: What it is said to be worth, None if nobody noted that.
-        drift: How far the present environment is from that of its last measurement.
-    """
-
-    file: Path
-    record: Record
-    answer: MeasurableAnswer
-    op_names: tuple[str, ...]
-    recorded: RecordedGain | None
-    drift: Drift
+    file: Path  # Bank file it is in
+    record: Record  # As it is there
+    answer: MeasurableAnswer  # What is measured
+    op_names: tuple[str, ...]  # Nodes of the model it was tuned in, as far as noted
+    recorded: RecordedGain | None  # What it is said to be worth, None if nobody noted that
+    drift: Drift  # How far the present environment is from that of its last measurement
 
     @property
     def op_type(self) -> str:
@@ -288,34 +246,21 @@ class MeasurableRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedOver:
-    """A record that is not measured, and why.
+    """A record that is not measured, and why."""
 
-    Attributes:
-        file: Bank file.
-        key: Record key.
-        reason: In words.
-        is_there: False if the bank has no such record.
-    """
-
-    file: Path
-    key: str
-    reason: str
-    is_there: bool = True
+    file: Path  # Bank file
+    key: str  # Record key
+    reason: str  # In words
+    is_there: bool = True  # False if the bank has no such record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedRecord:
-    """A record that was measured again.
+    """A record that was measured again."""
 
-    Attributes:
-        one: The record, with what was recorded.
-        found: What it is worth now.
-        written: True if the bank has the new figures.
-    """
-
-    one: MeasurableRecord
-    found: Verified
-    written: bool
+    one: MeasurableRecord  # The record, with what was recorded
+    found: Verified  # What it is worth now
+    written: bool  # True if the bank has the new figures
 
     @property
     def model(self) -> Path | None:
@@ -325,31 +270,20 @@ class VerifiedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedModel:
-    """A whole model after the kernels and rewrites a bank has for it were judged.
+    """A whole model after the kernels and rewrites a bank has for it were judged."""
 
-    Attributes:
-        model: Its file.
-        shapes: The shapes it was judged with, empty where the file says them.
-        found: What its kernels and rewrites are worth in it; None where the bank has none.
-        processes: How many compared it with the untuned one to decide that.
-        kept: Names of those that stay.
-        dropped: Names of those that go, with the reason.
-        was_kept: True if an earlier run had kept some of them in this model.
-        written: True if the bank has new verdicts.
-        om_file: The tuned model, None if none was asked for.
-        error: Why it could not be judged; None also where a process of it could not be run, which
-            leaves it undecided.
-    """
-
-    model: Path
-    shapes: str
+    model: Path  # Its file
+    shapes: str  # The shapes it was judged with, empty where the file says them
+    # What its kernels and rewrites are worth in it; None where the bank has none.
     found: Verified | None
-    kept: tuple[str, ...]
-    dropped: Mapping[str, str]
-    was_kept: bool
-    written: bool
-    processes: int = 0
-    om_file: Path | None = None
+    kept: tuple[str, ...]  # Names of those that stay
+    dropped: Mapping[str, str]  # Names of those that go, with the reason
+    was_kept: bool  # True if an earlier run had kept some of them in this model
+    written: bool  # True if the bank has new verdicts
+    processes: int = 0  # How many compared it with the untuned one to decide that
+    om_file: Path | None = None  # The tuned model, None if none was asked for
+    # Why it could not be judged; None also where a process of it could not be run, which leaves it
+    # undecided.
     error: AoeError | None = None
 
     @property
@@ -360,27 +294,18 @@ class VerifiedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedBank:
-    """Result of measuring a bank again.
+    """Result of measuring a bank again."""
 
-    Attributes:
-        root: Of the bank.
-        target: What was measured on.
-        records: Those that were measured, in the order of the bank's files.
-        decided: Operators a busy machine had left undecided, measured alone.
-        models: The given models, each judged whole.
-        passed_over: Those that cannot be, with the reason.
-        left: How many that could be were not asked for.
-        dry_run: True if nothing was written.
-    """
-
-    root: Path
-    target: Target
+    root: Path  # Of the bank
+    target: Target  # What was measured on
+    # Those that were measured, in the order of the bank's files.
     records: tuple[VerifiedRecord, ...]
-    passed_over: tuple[PassedOver, ...]
-    left: int
+    passed_over: tuple[PassedOver, ...]  # Those that cannot be, with the reason
+    left: int  # How many that could be were not asked for
+    # Operators a busy machine had left undecided, measured alone.
     decided: tuple[DecidedOperator, ...] = ()
-    models: tuple[VerifiedModel, ...] = ()
-    dry_run: bool = False
+    models: tuple[VerifiedModel, ...] = ()  # The given models, each judged whole
+    dry_run: bool = False  # True if nothing was written
 
     @property
     def holds(self) -> bool:

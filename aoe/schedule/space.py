@@ -89,16 +89,12 @@ def _anything_goes(values: Mapping[str, Choice]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """All configurations a search may propose.
+    """All configurations a search may propose."""
 
-    Attributes:
-        knobs: The decisions.
-        constraint: True for a legal combination of choices; asked only for choices of `knobs`.
-        first_guesses: Configurations an expert would try, best first; each must be legal.
-    """
-
-    knobs: tuple[Knob, ...]
+    knobs: tuple[Knob, ...]  # The decisions
+    # True for a legal combination of choices; asked only for choices of `knobs`.
     constraint: Callable[[Mapping[str, Choice]], bool] = _anything_goes
+    # Configurations an expert would try, best first; each must be legal.
     first_guesses: tuple[Mapping[str, Choice], ...] = ()
     _listed: dict[int | None, tuple[Configuration, ...] | None] = field(
         default_factory=dict, init=False, repr=False, compare=False

@@ -210,16 +210,13 @@ _ALGORITHM = "algorithm"
 class Schedule:
     """Steps in the order in which they are applied to an unscheduled pipeline.
 
-    Attributes:
-        steps: What is done to its loops.
-        algorithm: Which of the algorithms of a family is scheduled; empty where there is one.
-
     >>> print(Schedule((Split("y", "x", "xo", "xi", 16), Vectorize("y", "xi", 16))))
     y: split x -> xo, xi by 16
     y: vectorize xi by 16
     """
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Step, ...] = ()  # What is done to its loops
+    # Which of the algorithms of a family is scheduled; empty where there is one.
     algorithm: str = ""
 
     def __str__(self) -> str:

@@ -9,24 +9,15 @@ from aoe.results.files import RepoOutcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedTask:
-    """A task with what a run found out about it.
+    """A task with what a run found out about it."""
 
-    Attributes:
-        outcome: What became of it in the bank.
-        reason: Why, in words.
-        before_us: Time of the default for one place, None if it is not known.
-        after_us: Time of the answer.
-        speedup: Of the answer over the default, measured in this run or when its record was
-            written.
-        proven_speedup: Lower end of its interval, None if unknown.
-    """
-
-    outcome: RepoOutcome
-    reason: str
-    before_us: float | None = None
-    after_us: float | None = None
+    outcome: RepoOutcome  # What became of it in the bank
+    reason: str  # Why, in words
+    before_us: float | None = None  # Time of the default for one place, None if it is not known
+    after_us: float | None = None  # Time of the answer
+    # Of the answer over the default, measured in this run or when its record was written.
     speedup: float | None = None
-    proven_speedup: float | None = None
+    proven_speedup: float | None = None  # Lower end of its interval, None if unknown
 
     @property
     def words(self) -> str:

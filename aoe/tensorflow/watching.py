@@ -84,18 +84,13 @@ def enable(
 
 @dataclass(frozen=True, slots=True)
 class GraphTuner:
-    """Hands graphs to `aoe`.
+    """Hands graphs to `aoe`."""
 
-    Attributes:
-        tuning: How they are tuned.
-        work_path: Where the results go.
-        says_where: True if the script names that place, which then counts more than a variable.
-        tune_ops: The operators that are tuned; None for all.
-    """
-
-    tuning: FolderTuning
-    work_path: Path
+    tuning: FolderTuning  # How they are tuned
+    work_path: Path  # Where the results go
+    # True if the script names that place, which then counts more than a variable.
     says_where: bool = field(kw_only=True)
+    # The operators that are tuned; None for all.
     tune_ops: OperatorChoice | None = field(kw_only=True, default=None)
 
     def __call__(self, graphs: Sequence[FrozenGraph]) -> None:
@@ -315,30 +310,19 @@ class NotTunableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FrozenGraph:
-    """A graph as it is tuned.
+    """A graph as it is tuned."""
 
-    Attributes:
-        name: Of the model or the function.
-        content: Bytes of a GraphDef whose variables are constants.
-    """
-
-    name: str
-    content: bytes
+    name: str  # Of the model or the function
+    content: bytes  # Bytes of a GraphDef whose variables are constants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """A call of a Keras model: what it was called with, without the data.
+    """A call of a Keras model: what it was called with, without the data."""
 
-    Attributes:
-        model: The model.
-        given: Its positional and named arguments; tensors are replaced by their form.
-        key: The same for calls of the same model and form.
-    """
-
-    model: Any
-    given: Any
-    key: object
+    model: Any  # The model
+    given: Any  # Its positional and named arguments; tensors are replaced by their form
+    key: object  # The same for calls of the same model and form
 
 
 def model_call(

@@ -13,15 +13,10 @@ from aoe.om.file import SubgraphUse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenGraph:
-    """Another form of the imported model, which computes the same.
+    """Another form of the imported model, which computes the same."""
 
-    Attributes:
-        proto: The form; ONNX Runtime optimises it as it does the imported model.
-        uses: What was done, for the manifest of the tuned model.
-    """
-
-    proto: onnx.ModelProto
-    uses: tuple[SubgraphUse, ...]
+    proto: onnx.ModelProto  # The form; ONNX Runtime optimises it as it does the imported model
+    uses: tuple[SubgraphUse, ...]  # What was done, for the manifest of the tuned model
 
 
 @runtime_checkable

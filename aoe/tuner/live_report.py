@@ -13,17 +13,11 @@ R = TypeVar("R", bound=Any)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopwatch:
-    """Time of a run, and whether its limit is reached.
+    """Time of a run, and whether its limit is reached."""
 
-    Attributes:
-        clock: Monotonic seconds.
-        start: When the run began.
-        limit_s: Searching ends after so many seconds; None for no limit.
-    """
-
-    clock: Callable[[], float]
-    start: float
-    limit_s: float | None = None
+    clock: Callable[[], float]  # Monotonic seconds
+    start: float  # When the run began
+    limit_s: float | None = None  # Searching ends after so many seconds; None for no limit
 
     def elapsed_s(self) -> float:
         """Return the seconds since the start."""

@@ -81,14 +81,10 @@ class JobType(str):
     """Kind of tuning, by its name; `aoe.tuner.registry` has a row for each.
 
     Source: AOE's `--job_type`.
-
-    Attributes:
-        number: AOE's number for it.
-        subject: What it tunes, in a word.
     """
 
-    number: int
-    subject: str
+    number: int  # AOE's number for it
+    subject: str  # What it tunes, in a word
     SGAT: ClassVar[JobType]
     OPAT: ClassVar[JobType]
     GDAT: ClassVar[JobType]
@@ -217,46 +213,32 @@ def limits_of_part(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneOfMany:
-    """A model's place in a run that tunes several.
+    """A model's place in a run that tunes several."""
 
-    Attributes:
-        report: Its key in the result file of the run, `report_<timestamp>_<tid>`.
-        folder: Its own folder in the directory of the results.
-        case: Folder of one of several shapes in the directory of the model's results; empty for
-            a model that is tuned for one.
-    """
-
-    report: str
-    folder: str = ""
+    report: str  # Its key in the result file of the run, `report_<timestamp>_<tid>`
+    folder: str = ""  # Its own folder in the directory of the results
+    # Folder of one of several shapes in the directory of the model's results; empty for a model
+    # that is tuned for one.
     case: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeContext:
-    """Settings and surroundings of a run, given to every mode.
+    """Settings and surroundings of a run, given to every mode."""
 
-    Attributes:
-        settings: Options of the run.
-        env: Environment variables.
-        cwd: Directory relative paths are taken from.
-        progress: Is told what happens.
-        now: Time the run is named after.
-        engine: Runner, device, clock and what else of the engine may be replaced.
-        one_of_many: Where the model stands among those of the run; None if it is the only one.
-        earlier: What the modes before this one gave.
-        remote_pools: Keeps the workers of the run; None opens them for one mode.
-        spare: Takes what the bank of the run cannot, for all of its modes.
-    """
-
-    settings: TuneSettings
-    env: Mapping[str, str]
-    cwd: Path
-    progress: Progress
-    now: datetime
+    settings: TuneSettings  # Options of the run
+    env: Mapping[str, str]  # Environment variables
+    cwd: Path  # Directory relative paths are taken from
+    progress: Progress  # Is told what happens
+    now: datetime  # Time the run is named after
+    # Runner, device, clock and what else of the engine may be replaced.
     engine: EngineParts = REAL_ENGINE
+    # Where the model stands among those of the run; None if it is the only one.
     one_of_many: OneOfMany | None = None
-    earlier: tuple[ModeResult, ...] = ()
+    earlier: tuple[ModeResult, ...] = ()  # What the modes before this one gave
+    # Keeps the workers of the run; None opens them for one mode.
     remote_pools: PoolOnDemand | None = None
+    # Takes what the bank of the run cannot, for all of its modes.
     spare: SpareBank = field(default_factory=SpareBank)
 
     @property

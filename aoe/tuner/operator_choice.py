@@ -29,15 +29,10 @@ _FORM = f'{{"{NAMES}": ["/head/MatMul"], "{TYPES}": ["Softmax"]}}'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorChoice:
-    """The operators that are tuned; the others have what the bank has for them.
+    """The operators that are tuned; the others have what the bank has for them."""
 
-    Attributes:
-        names: Node names, or patterns of them (`*`, `?`, `[...]`).
-        types: Operator types, of ONNX or of CANN.
-    """
-
-    names: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # Node names, or patterns of them (`*`, `?`, `[...]`)
+    types: tuple[str, ...] = ()  # Operator types, of ONNX or of CANN
 
     def takes(self, names: Collection[str], types: Collection[str]) -> bool:
         """True if nodes with these names and types are chosen.

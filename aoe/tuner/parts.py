@@ -85,37 +85,31 @@ def library_versions() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineParts:
-    """Replaceable parts of a run; each is the real one unless the caller gives another.
+    """Replaceable parts of a run; each is the real one unless the caller gives another."""
 
-    Attributes:
-        resolve_target: Gives device and target of `--soc_version` and `--aicore_num`.
-        check_toolchain: Raises `BuildError` or `ToolchainError` if no kernel can be compiled.
-        open_turns: Makes the turns in which the runs on one machine measure.
-        open_runner: Starts the measuring worker.
-        open_remote_pool: Opens the workers of `--workers`, as `open_remote_pool` of
-            `aoe.execute.workers.remote_pool`.
-        profile_model: Times a model node by node, as `aoe.ort.profile.profile_model`.
-        versions: Gives the versions a measurement depends on.
-        clock: Monotonic seconds.
-        modes: Modes of tuning (`Mode`) by job type; None for those of `aoe.tuner.registry`.
-        rules: Rewrite rules of subgraph tuning by name; None for all of them.
-        fuses: False if subgraph tuning leaves every node a kernel of its own.
-        plain_layouts: False if subgraph tuning leaves every node in the layout of the default.
-    """
-
+    # Gives device and target of `--soc_version` and `--aicore_num`.
     resolve_target: Callable[[str | None, int | None], tuple[Device, Target]] = _resolve_target
+    # Raises `BuildError` or `ToolchainError` if no kernel can be compiled.
     check_toolchain: Callable[[Toolchain, Target], None] = _check_toolchain
+    # Makes the turns in which the runs on one machine measure.
     open_turns: Callable[
         [Path | None, Sequence[str], Callable[[str], None], Callable[[], float]], Turns
     ] = _open_turns
+    # Starts the measuring worker.
     open_runner: Callable[[Device, Target, Toolchain, Turns], Runner] = _open_runner
+    # Opens the workers of `--workers`, as `open_remote_pool` of `aoe.execute.workers.remote_pool`.
     open_remote_pool: OpenRemotePool = _open_remote_pool
+    # Times a model node by node, as `aoe.ort.profile.profile_model`.
     profile_model: ProfileModel = _profile_model
+    # Gives the versions a measurement depends on.
     versions: Callable[[], Mapping[str, str]] = library_versions
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = time.monotonic  # Monotonic seconds
+    # Modes of tuning (`Mode`) by job type; None for those of `aoe.tuner.registry`.
     modes: Mapping[str, Any] | None = None
+    # Rewrite rules of subgraph tuning by name; None for all of them.
     rules: Mapping[str, RewriteRule] | None = None
-    fuses: bool = True
+    fuses: bool = True  # False if subgraph tuning leaves every node a kernel of its own
+    # False if subgraph tuning leaves every node in the layout of the default.
     plain_layouts: bool = True
 
 

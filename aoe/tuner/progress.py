@@ -121,23 +121,14 @@ class ProgressKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressEvent:
-    """One call of a method of `Progress`, as a value.
+    """One call of a method of `Progress`, as a value."""
 
-    Attributes:
-        kind: What it is about.
-        text: The same in words.
-        op_name: The operator of a trial, or one that is done.
-        done: Trials of the operator so far.
-        total: Most trials of it; of a plan, operators that will be tuned.
-        speedup: The best so far of the operator at work; None if there is none.
-    """
-
-    kind: ProgressKind
-    text: str
-    op_name: str = ""
-    done: int = 0
-    total: int = 0
-    speedup: float | None = None
+    kind: ProgressKind  # What it is about
+    text: str  # The same in words
+    op_name: str = ""  # The operator of a trial, or one that is done
+    done: int = 0  # Trials of the operator so far
+    total: int = 0  # Most trials of it; of a plan, operators that will be tuned
+    speedup: float | None = None  # The best so far of the operator at work; None if there is none
 
 
 TellProgress = Callable[[ProgressEvent], object]

@@ -12,27 +12,20 @@ from aoe.tuner.mode import JobType, Mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskKind:
-    """Names of the modules of a kind of tuning, imported when they are asked for.
+    """Names of the modules of a kind of tuning, imported when they are asked for."""
 
-    Attributes:
-        mode: Tunes: a `Mode`.
-        range_mode: Tunes a model for a range of shapes, and plans that: a `Mode` and a `Planner`;
-            empty if nothing does.
-        planner: Tells what a run would do: a `Planner`; empty if nothing does.
-        program_planner: The same for a training program: a `ProgramPlanner`.
-        verifier: Reads records that can be measured again: a `Verifier`; empty if none can.
-        earlier: Knows its tasks in banks, results and tuned models: an `EarlierTasks`; empty if
-            nothing of it is looked up for a model.
-        report: Class of the `Report` on its `ModeResult`, with the module; empty for the table and
-            the figures every mode gives.
-    """
-
-    mode: str
+    mode: str  # Tunes: a `Mode`
+    # Tunes a model for a range of shapes, and plans that: a `Mode` and a `Planner`; empty if
+    # nothing does.
     range_mode: str = ""
-    planner: str = ""
-    program_planner: str = ""
-    verifier: str = ""
+    planner: str = ""  # Tells what a run would do: a `Planner`; empty if nothing does
+    program_planner: str = ""  # The same for a training program: a `ProgramPlanner`
+    verifier: str = ""  # Reads records that can be measured again: a `Verifier`; empty if none can
+    # Knows its tasks in banks, results and tuned models: an `EarlierTasks`; empty if nothing of it
+    # is looked up for a model.
     earlier: str = ""
+    # Class of the `Report` on its `ModeResult`, with the module; empty for the table and the
+    # figures every mode gives.
     report: str = ""
 
 

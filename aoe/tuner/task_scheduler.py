@@ -41,42 +41,28 @@ BankT = TypeVar("BankT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTools(Generic[BankT]):
-    """Tools that tune the tasks of one kind; a kind may have more of its own.
+    """Tools that tune the tasks of one kind; a kind may have more of its own."""
 
-    Attributes:
-        settings: Options of the run, with the search algorithm, its seed and the trials of a task.
-        runner: Measures candidates, on this machine.
-        builder: Compiles candidates; None where the runner does.
-        bank: Where answers are looked up and recorded.
-        progress: Callbacks of the run.
-        left_s: Budget of time: seconds until searching has to end.
-        clock: Monotonic seconds.
-    """
-
+    # Options of the run, with the search algorithm, its seed and the trials of a task.
     settings: TuneSettings
-    runner: TaskRunner
-    builder: KernelCompilers | None = None
-    bank: BankT
-    progress: Progress
+    runner: TaskRunner  # Measures candidates, on this machine
+    builder: KernelCompilers | None = None  # Compiles candidates; None where the runner does
+    bank: BankT  # Where answers are looked up and recorded
+    progress: Progress  # Callbacks of the run
+    # Budget of time: seconds until searching has to end.
     left_s: Callable[[], float] = lambda: math.inf
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = time.monotonic  # Monotonic seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetSlice(Generic[TaskT]):
-    """The task that runs next, and what it gets of the budget.
+    """The task that runs next, and what it gets of the budget."""
 
-    Attributes:
-        task: The task.
-        trials: Candidates it may measure.
-        is_enough: True if that is all the task is worth, False if time allows for no more.
-        is_screening: True for the first guess only.
-    """
-
-    task: TaskT
-    trials: int
+    task: TaskT  # The task
+    trials: int  # Candidates it may measure
+    # True if that is all the task is worth, False if time allows for no more.
     is_enough: bool = True
-    is_screening: bool = False
+    is_screening: bool = False  # True for the first guess only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,33 +34,23 @@ _TRIAL_S, _LEAST_TRIAL_S = 2.0, 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """Method, budget and policies of the search of a task.
+    """Method, budget and policies of the search of a task."""
 
-    Attributes:
-        method: Name in the search registry.
-        budget: Most trials.
-        seed: Of the search and of the inputs.
-        screen: Policy for candidates.
-        batch: Candidates compiled into one library: linking is paid once.
-        warm_starts: Configurations that were best for similar workloads.
-        refusal: Reason why a candidate must not even be run, None if it may: the quarantine.
-        only: The one candidate that is left to decide about, None to search.
-        confirms_losers: True if the best candidate gets fresh pairs even where it has lost.
-        call_timeout_s: After which a call of the worker is given up.
-        candidate_timeout_s: What each candidate of a call adds to that.
-    """
-
-    method: str
-    budget: int
-    seed: int
-    screen: MeasurePolicy
-    batch: int = 4
+    method: str  # Name in the search registry
+    budget: int  # Most trials
+    seed: int  # Of the search and of the inputs
+    screen: MeasurePolicy  # Policy for candidates
+    batch: int = 4  # Candidates compiled into one library: linking is paid once
+    # Configurations that were best for similar workloads.
     warm_starts: tuple[Configuration, ...] = ()
+    # Reason why a candidate must not even be run, None if it may: the quarantine.
     refusal: Callable[[Any, Configuration], str | None] = lambda answer, configuration: None
+    # The one candidate that is left to decide about, None to search.
     only: Configuration | None = None
+    # True if the best candidate gets fresh pairs even where it has lost.
     confirms_losers: bool = True
-    call_timeout_s: float = 60.0
-    candidate_timeout_s: float = 20.0
+    call_timeout_s: float = 60.0  # After which a call of the worker is given up
+    candidate_timeout_s: float = 20.0  # What each candidate of a call adds to that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,22 +63,16 @@ class TrialRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult(Generic[AnswerT]):
-    """Result of a search.
+    """Result of a search."""
 
-    Attributes:
-        configuration: Best candidate, None if none computed the right result.
-        answer: What that stands for.
-        measurement: Pairs of it against the default by which it was not chosen.
-        estimate: What they prove.
-        trials: Everything measured on the way.
-        failure: Why there are no such pairs of the best candidate, None if there are.
-    """
-
+    # Best candidate, None if none computed the right result.
     configuration: Configuration | None = None
-    answer: AnswerT | None = None
+    answer: AnswerT | None = None  # What that stands for
+    # Pairs of it against the default by which it was not chosen.
     measurement: Measurement | None = None
-    estimate: SpeedupEstimate | None = None
-    trials: tuple[TrialRecord, ...] = ()
+    estimate: SpeedupEstimate | None = None  # What they prove
+    trials: tuple[TrialRecord, ...] = ()  # Everything measured on the way
+    # Why there are no such pairs of the best candidate, None if there are.
     failure: Measurement | None = None
 
     @property

@@ -52,48 +52,31 @@ _OTHER_FILES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultPlaces:
-    """Files of a run on a model file.
+    """Files of a run on a model file."""
 
-    Attributes:
-        tuning_name: Name of the run, `<model>_<timestamp>`.
-        om_file: The tuned model to write.
-        results: Directory of the reports.
-        result_file: AOE's result file of the mode.
-        bank: Root of the bank that goes with the results; None without `--output`.
-        reports_stay: False if the directory of the reports goes with the run.
-        bank_made_of: Results whose reports the bank was made of, for the run alone; else None.
-        report: Key of the model in the result file, empty if the whole file is its own.
-    """
-
-    tuning_name: str
-    om_file: Path
-    results: Path
-    result_file: Path
-    bank: Path | None = None
-    report: str = ""
-    reports_stay: bool = True
+    tuning_name: str  # Name of the run, `<model>_<timestamp>`
+    om_file: Path  # The tuned model to write
+    results: Path  # Directory of the reports
+    result_file: Path  # AOE's result file of the mode
+    bank: Path | None = None  # Root of the bank that goes with the results; None without `--output`
+    report: str = ""  # Key of the model in the result file, empty if the whole file is its own
+    reports_stay: bool = True  # False if the directory of the reports goes with the run
+    # Results whose reports the bank was made of, for the run alone; else None.
     bank_made_of: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelToTune:
-    """The model of a run, and the graph a mode begins with.
+    """The model of a run, and the graph a mode begins with."""
 
-    Attributes:
-        model: The imported model.
-        inputs: Arrays it is run on.
-        calibration: Arrays its accuracy is checked on.
-        operators: Libraries of operators it needs.
-        streams: Callers the whole model is validated with at the same time, each with the threads
-            of the target; 1 where its latency is tuned.
-        chosen: The graph an earlier mode of the run has chosen, None if none did.
-    """
-
-    model: ImportedModel
-    inputs: ModelInputs
-    calibration: ModelInputs
-    operators: tuple[OperatorLibrary, ...] = ()
+    model: ImportedModel  # The imported model
+    inputs: ModelInputs  # Arrays it is run on
+    calibration: ModelInputs  # Arrays its accuracy is checked on
+    operators: tuple[OperatorLibrary, ...] = ()  # Libraries of operators it needs
+    # Callers the whole model is validated with at the same time, each with the threads of the
+    # target; 1 where its latency is tuned.
     streams: int = 1
+    # The graph an earlier mode of the run has chosen, None if none did.
     chosen: ChosenGraph | None = None
 
     @property
@@ -104,38 +87,25 @@ class ModelToTune:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuringMachine:
-    """Machine and workers that compile and measure candidates.
+    """Machine and workers that compile and measure candidates."""
 
-    Attributes:
-        runner: The measuring process of this machine; its target is tuned for.
-        remote_pool: Workers operators are tuned on, None for this machine alone.
-        objects: Compiled kernels of earlier runs, None where none are kept.
-        versions: Of aoe, halide, onnxruntime.
-    """
-
-    runner: Runner
+    runner: Runner  # The measuring process of this machine; its target is tuned for
+    # Workers operators are tuned on, None for this machine alone.
     remote_pool: RemotePool | None = None
-    objects: ObjectCache | None = None
-    versions: Mapping[str, str]
+    objects: ObjectCache | None = None  # Compiled kernels of earlier runs, None where none are kept
+    versions: Mapping[str, str]  # Of aoe, halide, onnxruntime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBanks:
-    """Banks in which answers are looked up and stored.
+    """Banks in which answers are looked up and stored."""
 
-    Attributes:
-        journal: Of the custom bank.
-        built_in: Bank looked up after the custom one, None if there is to be none.
-        base: Earlier result, of which only what has changed is tuned; None without one.
-        damaged: Bank files the run does without.
-        spare: Takes what the custom bank cannot.
-    """
-
-    journal: BankJournal
-    built_in: Bank | None = None
+    journal: BankJournal  # Of the custom bank
+    built_in: Bank | None = None  # Bank looked up after the custom one, None if there is to be none
+    # Earlier result, of which only what has changed is tuned; None without one.
     base: EarlierResult | None = None
-    damaged: tuple[DamagedFile, ...] = ()
-    spare: SpareBank = field(default_factory=SpareBank)
+    damaged: tuple[DamagedFile, ...] = ()  # Bank files the run does without
+    spare: SpareBank = field(default_factory=SpareBank)  # Takes what the custom bank cannot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,29 +118,17 @@ class RunTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneContext:
-    """Context of one mode that tunes a model.
+    """Context of one mode that tunes a model."""
 
-    Attributes:
-        settings: Options of the run.
-        subject: The model.
-        machine: Where it is measured.
-        banks: Where answers are looked up and stored.
-        time: How long it may take.
-        places: Where results go.
-        scratch: Empty directory that goes with the run.
-        progress: Is told what happens.
-        engine: What of the engine the run may replace.
-    """
-
-    settings: TuneSettings
-    subject: ModelToTune
-    machine: MeasuringMachine
-    banks: RunBanks
-    time: RunTime
-    places: ResultPlaces
-    scratch: Path
-    progress: Progress
-    engine: EngineParts = REAL_ENGINE
+    settings: TuneSettings  # Options of the run
+    subject: ModelToTune  # The model
+    machine: MeasuringMachine  # Where it is measured
+    banks: RunBanks  # Where answers are looked up and stored
+    time: RunTime  # How long it may take
+    places: ResultPlaces  # Where results go
+    scratch: Path  # Empty directory that goes with the run
+    progress: Progress  # Is told what happens
+    engine: EngineParts = REAL_ENGINE  # What of the engine the run may replace
 
     @property
     def threads_validated(self) -> int:

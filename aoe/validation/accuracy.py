@@ -12,23 +12,14 @@ from aoe.validation.candidates import P
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldAccuracy(Generic[P]):
-    """Accuracy a model keeps, and the kernels of lower precision in it.
+    """Accuracy a model keeps, and the kernels of lower precision in it."""
 
-    Attributes:
-        constraint: What has to hold.
-        trade: Which kernels stay, and what the metric says of them.
-        kernels: One for each place of the model.
-        weighed: Kernels that were in question.
-        sets: Sets of inputs the model was run on.
-        made_up: True if they were made up.
-    """
-
-    constraint: AccuracyConstraint
-    trade: Trade
-    kernels: tuple[P, ...]
-    weighed: tuple[P, ...]
-    sets: int
-    made_up: bool
+    constraint: AccuracyConstraint  # What has to hold
+    trade: Trade  # Which kernels stay, and what the metric says of them
+    kernels: tuple[P, ...]  # One for each place of the model
+    weighed: tuple[P, ...]  # Kernels that were in question
+    sets: int  # Sets of inputs the model was run on
+    made_up: bool  # True if they were made up
 
     def __str__(self) -> str:
         inputs = "made-up inputs" if self.made_up else f"{self.sets} input sets"

@@ -13,17 +13,13 @@ from aoe.measurement import SpeedupEstimate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """Why a kernel does not stay in the model.
+    """Why a kernel does not stay in the model."""
 
-    Attributes:
-        reason: In words.
-        estimate: Speed-up of the model with it over the one without, None where that is not the
-            reason: what computes wrongly is not timed.
-        is_final: False if a later run has to decide, because the machine was too busy to tell.
-    """
-
-    reason: str
+    reason: str  # In words
+    # Speed-up of the model with it over the one without, None where that is not the reason: what
+    # computes wrongly is not timed.
     estimate: SpeedupEstimate | None = None
+    # False if a later run has to decide, because the machine was too busy to tell.
     is_final: bool = True
 
 

@@ -57,14 +57,10 @@ class TimeIsUpError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointInputs:
-    """A point of a range, at which models are compared.
+    """A point of a range, at which models are compared."""
 
-    Attributes:
-        inputs: What models are run on there.
-        weight: Of its gain in the mean over all points; 0 where only results are compared.
-    """
-
-    inputs: ModelInputs
+    inputs: ModelInputs  # What models are run on there
+    # Of its gain in the mean over all points; 0 where only results are compared.
     weight: float = 1.0
 
 

@@ -38,23 +38,14 @@ against operators alone, and against the imported model."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedGraph:
-    """A graph of the model whose operators are tuned.
+    """A graph of the model whose operators are tuned."""
 
-    Attributes:
-        tuning: The model; its chosen graph is this one, None for the imported one.
-        graph: ONNX Runtime's optimised form of it.
-        profile: Where the time of that goes.
-        tuned: Its operators.
-        assembly: Puts the tuned model together.
-        costs: What things take with this model.
-    """
-
-    tuning: TuneContext
-    graph: ModelGraph
-    profile: ModelProfile
-    tuned: TunedOperators
-    assembly: Assembly
-    costs: ModelCosts
+    tuning: TuneContext  # The model; its chosen graph is this one, None for the imported one
+    graph: ModelGraph  # ONNX Runtime's optimised form of it
+    profile: ModelProfile  # Where the time of that goes
+    tuned: TunedOperators  # Its operators
+    assembly: Assembly  # Puts the tuned model together
+    costs: ModelCosts  # What things take with this model
 
 
 def form_bank(tuning: TuneContext) -> SubgraphBank:

@@ -27,17 +27,11 @@ than in company, and that they lose nothing there is known."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """Time a group of kernels saves: a share of the model's time with all kernels.
+    """Time a group of kernels saves: a share of the model's time with all kernels."""
 
-    Attributes:
-        middle: Estimate; negative where the group costs time.
-        half_width: Of its interval.
-        measured: False if it follows from those of other groups.
-    """
-
-    middle: float
-    half_width: float
-    measured: bool = True
+    middle: float  # Estimate; negative where the group costs time
+    half_width: float  # Of its interval
+    measured: bool = True  # False if it follows from those of other groups
 
     @classmethod
     def of(cls, estimate: SpeedupEstimate) -> Saving:

@@ -74,17 +74,12 @@ _OF_MEDIAN = math.pi / 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRatio:
-    """The ratio measured in one process.
+    """The ratio measured in one process."""
 
-    Attributes:
-        log: Natural logarithm of the median ratio of its pairs.
-        variance: Of that median, as far as its pairs show it.
-        calm_variance: The same by the median distance of the pairs: what a few of them read on a
-            busy machine, half or twice the others, moves it no more than it moves their median.
-    """
-
-    log: float
-    variance: float = 0.0
+    log: float  # Natural logarithm of the median ratio of its pairs
+    variance: float = 0.0  # Of that median, as far as its pairs show it
+    # The same by the median distance of the pairs: what a few of them read on a busy machine, half
+    # or twice the others, moves it no more than it moves their median.
     calm_variance: float = 0.0
 
     @classmethod
@@ -118,18 +113,14 @@ class ProcessRatio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGain:
-    """The gain measured in one or several processes, with its interval.
+    """The gain measured in one or several processes, with its interval."""
 
-    Attributes:
-        processes: In the order they ran.
-        in_turns: True if each has loaded both models once, every other one the tuned one first;
-            False if each has loaded them in both orders.
-        known: Scatter of processes of both orders of a model like this one; it helps where there
-            are one to three that scatter no more than it explains.
-    """
-
-    processes: tuple[ProcessRatio, ...]
+    processes: tuple[ProcessRatio, ...]  # In the order they ran
+    # True if each has loaded both models once, every other one the tuned one first; False if each
+    # has loaded them in both orders.
     in_turns: bool
+    # Scatter of processes of both orders of a model like this one; it helps where there are one to
+    # three that scatter no more than it explains.
     known: Scatter | None = None
 
     @property

@@ -21,48 +21,35 @@ from aoe.validation.intervals import ACCEPTING, PRINTED, ProcessGain, ProcessRat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointComparison:
-    """A tuned model against the untuned one at one point of a range: pairs, and what they say.
+    """A tuned model against the untuned one at one point of a range: pairs, and what they say."""
 
-    Attributes:
-        number: Of the point, in their order.
-        measurement: All pairs.
-        estimate: Speed-up with its 95 % interval.
-        at_most: Upper end of the 99 % interval: a model surely loses where it lies below 1. Of five
-            points at which nothing changes, one would lose by 95 % in every eighth run.
-        standard_error: Of the logarithm of the speed-up; 0 where only its interval is known.
-    """
-
-    number: int
-    measurement: Measurement
-    estimate: SpeedupEstimate
+    number: int  # Of the point, in their order
+    measurement: Measurement  # All pairs
+    estimate: SpeedupEstimate  # Speed-up with its 95 % interval
+    # Upper end of the 99 % interval: a model surely loses where it lies below 1. Of five points at
+    # which nothing changes, one would lose by 95 % in every eighth run.
     at_most: float
+    # Of the logarithm of the speed-up; 0 where only its interval is known.
     standard_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelGain:
-    """The untuned model against a tuned one.
+    """The untuned model against a tuned one."""
 
-    Attributes:
-        comparison: All pairs, and the worst deviation.
-        estimate: Speed-up with its 95 % interval.
-        surely: Lower end of the 99 % interval; where it has to exceed 1, a model that is no
-            faster passes once in 200, with the second look of `for_the_record` at most twice.
-        processes: Speed-up in each process; none where one process chose among variants.
-        scatter: How far its processes lie apart, with what was known of that; None where they
-            cannot tell.
-        standard_error: Of the logarithm of the speed-up; 0 where only its interval is known.
-        is_open: True if a few hurried processes do not say whether it is faster or not.
-        points: Of a range, the gain at each point where it was measured, in their order.
-    """
-
-    comparison: ModelComparison
-    estimate: SpeedupEstimate
+    comparison: ModelComparison  # All pairs, and the worst deviation
+    estimate: SpeedupEstimate  # Speed-up with its 95 % interval
+    # Lower end of the 99 % interval; where it has to exceed 1, a model that is no faster passes
+    # once in 200, with the second look of `for_the_record` at most twice.
     surely: float
+    # Speed-up in each process; none where one process chose among variants.
     processes: tuple[float, ...] = ()
+    # How far its processes lie apart, with what was known of that; None where they cannot tell.
     scatter: Scatter | None = None
+    # Of the logarithm of the speed-up; 0 where only its interval is known.
     standard_error: float = 0.0
-    is_open: bool = False
+    is_open: bool = False  # True if a few hurried processes do not say whether it is faster or not
+    # Of a range, the gain at each point where it was measured, in their order.
     points: tuple[PointComparison, ...] = ()
 
 

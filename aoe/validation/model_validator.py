@@ -55,38 +55,28 @@ fails or takes too much memory: they say little of each kernel."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationResult(Generic[P]):
-    """The kernels that stay in the model, those that go, and the measured gain.
+    """The kernels that stay in the model, those that go, and the measured gain."""
 
-    Attributes:
-        kept: Kernels that stay.
-        drops: Kernels that go, with the reason, by kernel name.
-        comparison: Untuned against final model, pairs that chose nothing.
-        estimate: The speed-up they prove.
-        accuracy: What the model was held to, None where nothing was asked.
-        graph_chosen: True if even without any part the model is not the imported one: an earlier
-            mode of the run has chosen its graph.
-        scatter: Of the processes that decided, None if they cannot tell.
-        standard_error: Of the logarithm of the speed-up; 0 where only its interval is known.
-        surely: Lower end of the interval by which a gain is accepted, see `ModelGain`; None where
-            that is not known.
-        processes: How many decided; 0 where one process only measured.
-        as_expected: Names of those that stay because a model like this one has kept them, if the
-            whole saves what that has shown. What is new beside them had no test of its own.
-        points: Of a range, the gain of what stays at each point.
-    """
-
-    kept: tuple[P, ...]
-    drops: dict[str, Drop]
-    comparison: ModelComparison
-    estimate: SpeedupEstimate
+    kept: tuple[P, ...]  # Kernels that stay
+    drops: dict[str, Drop]  # Kernels that go, with the reason, by kernel name
+    comparison: ModelComparison  # Untuned against final model, pairs that chose nothing
+    estimate: SpeedupEstimate  # The speed-up they prove
+    # What the model was held to, None where nothing was asked.
     accuracy: HeldAccuracy[P] | None = None
+    # True if even without any part the model is not the imported one: an earlier mode of the run
+    # has chosen its graph.
     graph_chosen: bool = False
-    scatter: Scatter | None = None
+    scatter: Scatter | None = None  # Of the processes that decided, None if they cannot tell
+    # Of the logarithm of the speed-up; 0 where only its interval is known.
     standard_error: float = 0.0
+    # Lower end of the interval by which a gain is accepted, see `ModelGain`; None where that is not
+    # known.
     surely: float | None = None
-    processes: int = 0
+    processes: int = 0  # How many decided; 0 where one process only measured
+    # Names of those that stay because a model like this one has kept them, if the whole saves what
+    # that has shown. What is new beside them had no test of its own.
     as_expected: frozenset[str] = frozenset()
-    points: tuple[PointComparison, ...] = ()
+    points: tuple[PointComparison, ...] = ()  # Of a range, the gain of what stays at each point
 
     @property
     def is_changed(self) -> bool:

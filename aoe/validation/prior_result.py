@@ -21,24 +21,20 @@ that costs the model 1 % may stay then where the others keep what is usual, one 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorResult:
-    """Decisions of earlier validations about the kernels of a model.
+    """Decisions of earlier validations about the kernels of a model."""
 
-    Attributes:
-        proven: Names of parts a model like this one has kept: half of what they promise will do.
-        believed: Names of parts that stay without a test of their own.
-        is_own: True if this very model has kept those that are believed: that they gain is proven.
-        scatter: Of the processes that have judged a model like this one, None if not known.
-        kept_share: By name, what of their promise believed parts have kept in the model they are
-            believed from; without those of which nobody noted that.
-        usual_share: What of their promise kernels are held to that no model has kept: all of it, or
-            a little less than others have kept in other models, but not less than proven ones.
-    """
-
+    # Names of parts a model like this one has kept: half of what they promise will do.
     proven: frozenset[str] = frozenset()
-    believed: frozenset[str] = frozenset()
+    believed: frozenset[str] = frozenset()  # Names of parts that stay without a test of their own
+    # True if this very model has kept those that are believed: that they gain is proven.
     is_own: bool = False
+    # Of the processes that have judged a model like this one, None if not known.
     scatter: Scatter | None = None
+    # By name, what of their promise believed parts have kept in the model they are believed from;
+    # without those of which nobody noted that.
     kept_share: Mapping[str, float] = field(default_factory=dict)
+    # What of their promise kernels are held to that no model has kept: all of it, or a little less
+    # than others have kept in other models, but not less than proven ones.
     usual_share: float = 1.0
 
 

@@ -22,18 +22,12 @@ from aoe.tasks.rewrites.subgraphs import Subgraph
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenRewrite:
-    """A subgraph rewritten by its strategy, at every occurrence in the model.
+    """A subgraph rewritten by its strategy, at every occurrence in the model."""
 
-    Attributes:
-        subgraph: The subgraph.
-        strategy: What is done with it.
-        splices: Its form at each place where the strategy fits.
-        gain_us: Time it has proven, alone, to save in one run of the model, all places together.
-    """
-
-    subgraph: Subgraph
-    strategy: SubgraphStrategy
-    splices: tuple[Splice, ...]
+    subgraph: Subgraph  # The subgraph
+    strategy: SubgraphStrategy  # What is done with it
+    splices: tuple[Splice, ...]  # Its form at each place where the strategy fits
+    # Time it has proven, alone, to save in one run of the model, all places together.
     gain_us: float
 
     @property

@@ -46,21 +46,13 @@ _GROUP_TESTS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCosts:
-    """Seconds that sessions, runs and comparisons of this model take.
+    """Seconds that sessions, runs and comparisons of this model take."""
 
-    Attributes:
-        load_s: Loading it into a session.
-        run_s: One run, untuned; with inputs of several shapes, of those that take most.
-        elsewhere_s: The same at each other point of a range.
-        write_s: Writing its weights once.
-        process_s: Ending a worker and starting another one, which takes CPU time.
-    """
-
-    load_s: float = 0.0
-    run_s: float = 0.0
-    elsewhere_s: tuple[float, ...] = ()
-    write_s: float = 0.0
-    process_s: float = _PROCESS_S
+    load_s: float = 0.0  # Loading it into a session
+    run_s: float = 0.0  # One run, untuned; with inputs of several shapes, of those that take most
+    elsewhere_s: tuple[float, ...] = ()  # The same at each other point of a range
+    write_s: float = 0.0  # Writing its weights once
+    process_s: float = _PROCESS_S  # Ending a worker and starting another one, which takes CPU time
 
     @classmethod
     def of(cls, profile: ModelProfile, *, write_s: float) -> ModelCosts:

@@ -14,18 +14,14 @@ _CONTAINERS = (Mapping, list)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldChange:
-    """One member that changed; `has_a` and `has_b` tell an absent member from a null.
-
-    Attributes:
-        unread: Why no reader uses it; empty if one may.
-    """
+    """One member that changed; `has_a` and `has_b` tell an absent member from a null."""
 
     pointer: str
     a: JsonValue
     b: JsonValue
     has_a: bool = True
     has_b: bool = True
-    unread: str = ""
+    unread: str = ""  # Why no reader uses it; empty if one may
 
     @property
     def member(self) -> str:

@@ -30,12 +30,9 @@ class EditGroup:
     """Records of one operator in which the same members changed from and to the same values.
 
     Or records of one key that several files, those of related chips, got or lost.
-
-    Attributes:
-        changes: Two at least, in the order of the comparison.
     """
 
-    changes: tuple[RecordChange, ...]
+    changes: tuple[RecordChange, ...]  # Two at least, in the order of the comparison
 
     @property
     def first(self) -> RecordChange:
@@ -112,20 +109,15 @@ _CHANGE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffReport(Report):
-    """Regressions, then edits that many records got, then the others by file, then the figures.
-
-    Attributes:
-        is_stat: Whether to tell the figures only.
-        has_all: Whether the text has a line for each record; else equal edits are told once.
-        fail_on_ratio: Slow-down beyond which the answer is "no"; by default any change is.
-        skips_broken: Whether files that could not be compared are told and are no error.
-    """
+    """Regressions, then edits that many records got, then the others by file, then the figures."""
 
     result: DiffResult
-    is_stat: bool = False
+    is_stat: bool = False  # Whether to tell the figures only
+    # Whether the text has a line for each record; else equal edits are told once.
     has_all: bool = False
+    # Slow-down beyond which the answer is "no"; by default any change is.
     fail_on_ratio: float | None = None
-    skips_broken: bool = False
+    skips_broken: bool = False  # Whether files that could not be compared are told and are no error
     schema: str = "aoebank.diff/1"
 
     @property

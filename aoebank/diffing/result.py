@@ -40,33 +40,23 @@ class TimeVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordChange:
-    """One record that is not the same in A and B.
-
-    Attributes:
-        file: Name in B, or in A where B has none; relative to the trees compared.
-        file_a: Name in A, if it has another one there.
-        workload: One short line for people.
-        verdict: What the times say; a record of another kind than slower or faster has one too.
-        noise_ratio: Band the ratio was judged by; 0.03 is from -3 % to +3 %.
-        weight: How often the record is used; 1 where nobody knows.
-        fields: Members of the strategy that changed.
-        problem: Why a record could not be read, for `ChangeKind.BROKEN`.
-    """
+    """One record that is not the same in A and B."""
 
     kind: ChangeKind
-    file: str
+    file: str  # Name in B, or in A where B has none; relative to the trees compared
     key: str
-    file_a: str | None = None
+    file_a: str | None = None  # Name in A, if it has another one there
     soc_version: str | None = None
     op_type: str | None = None
-    workload: str = ""
+    workload: str = ""  # One short line for people
     cost_a_us: float | None = None
     cost_b_us: float | None = None
+    # What the times say; a record of another kind than slower or faster has one too.
     verdict: TimeVerdict = TimeVerdict.UNKNOWN
-    noise_ratio: float = 0.0
-    weight: float = 1.0
-    fields: tuple[FieldChange, ...] = ()
-    problem: str = ""
+    noise_ratio: float = 0.0  # Band the ratio was judged by; 0.03 is from -3 % to +3 %
+    weight: float = 1.0  # How often the record is used; 1 where nobody knows
+    fields: tuple[FieldChange, ...] = ()  # Members of the strategy that changed
+    problem: str = ""  # Why a record could not be read, for `ChangeKind.BROKEN`
 
     @property
     def cost_ratio(self) -> float | None:
@@ -124,38 +114,25 @@ def ratio_of(a_us: float, b_us: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSummary:
-    """Summary of comparable times that are not equal byte for byte.
+    """Summary of comparable times that are not equal byte for byte."""
 
-    Attributes:
-        records: How many.
-        mean_ratio: Geometric mean of time in B / time in A.
-        weighted_mean_ratio: The same, each as often as it is used; None if no use is known.
-        worst_ratio: The largest.
-    """
-
-    records: int
-    mean_ratio: float
+    records: int  # How many
+    mean_ratio: float  # Geometric mean of time in B / time in A
+    # The same, each as often as it is used; None if no use is known.
     weighted_mean_ratio: float | None
-    worst_ratio: float
+    worst_ratio: float  # The largest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollupRow:
-    """Counts of changes for one operator type on one target.
+    """Counts of changes for one operator type on one target."""
 
-    Attributes:
-        soc_version: As the file names in B tell; None where they do not.
-        unchanged: The same in a file of the same name.
-        moved: The same in a file of another name.
-        slower: Slower beyond noise, whatever else changed; `faster` likewise.
-    """
-
-    soc_version: str | None
+    soc_version: str | None  # As the file names in B tell; None where they do not
     op_type: str | None
     counts: Mapping[ChangeKind, int]
-    unchanged: int
-    moved: int
-    slower: int
+    unchanged: int  # The same in a file of the same name
+    moved: int  # The same in a file of another name
+    slower: int  # Slower beyond noise, whatever else changed; `faster` likewise
     faster: int
     times: TimeSummary | None
 

@@ -47,29 +47,21 @@ _NOBODY: frozenset[tuple[str, str]] = frozenset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideCarFacts:
-    """Facts of the newest entries of a side-car, by key.
+    """Facts of the newest entries of a side-car, by key."""
 
-    Attributes:
-        timings: Of the stored times: only an entry that stored a record tells of it.
-        uses: Pairs of model and node a record was tuned for.
-    """
-
+    # Of the stored times: only an entry that stored a record tells of it.
     timings: Mapping[str, Timing]
-    uses: Mapping[str, frozenset[tuple[str, str]]]
+    uses: Mapping[str, frozenset[tuple[str, str]]]  # Pairs of model and node a record was tuned for
 
 
 @dataclass(frozen=True)
 class MeasuredPair:
-    """The side-cars of a file in A and in B, read when the first time has to be judged.
-
-    Attributes:
-        weights: Stands in for what the side-cars say about use.
-    """
+    """The side-cars of a file in A and in B, read when the first time has to be judged."""
 
     load_a: Callable[[], ProvenanceLog]
     load_b: Callable[[], ProvenanceLog]
     noise_ratio: float
-    weights: Mapping[str, float] | None = None
+    weights: Mapping[str, float] | None = None  # Stands in for what the side-cars say about use
 
     @cached_property
     def _a(self) -> SideCarFacts:
@@ -118,22 +110,16 @@ def facts_of(log: ProvenanceLog) -> SideCarFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffOptions:
-    """Options of a comparison.
+    """Options of a comparison."""
 
-    Attributes:
-        noise_ratio: Times this close are the same; a wider recorded spread of the samples
-            counts instead.
-        weights: How often each key is used; a key it does not name is not. None: as often as
-            the side-cars tell, else once.
-        has_renames: Whether to look for files that have another name in B.
-        has_fields: Whether to tell which members of a strategy changed.
-    """
-
+    # Times this close are the same; a wider recorded spread of the samples counts instead.
     noise_ratio: float = NOISE_RATIO
     only: RecordFilter = field(default_factory=RecordFilter)
+    # How often each key is used; a key it does not name is not. None: as often as the side-cars
+    # tell, else once.
     weights: Mapping[str, float] | None = None
-    has_renames: bool = True
-    has_fields: bool = True
+    has_renames: bool = True  # Whether to look for files that have another name in B
+    has_fields: bool = True  # Whether to tell which members of a strategy changed
 
     def __post_init__(self) -> None:
         if not (0 <= self.noise_ratio < math.inf):
@@ -191,19 +177,13 @@ _KINDS = {TimeVerdict.SLOWER: ChangeKind.SLOWER, TimeVerdict.FASTER: ChangeKind.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileComparison:
-    """Two files that belong together; one of them may be absent.
+    """Two files that belong together; one of them may be absent."""
 
-    Attributes:
-        name: What to call them.
-        name_a: The name in A, if it has another one there.
-        measured: What their side-cars say.
-    """
-
-    name: str
-    name_a: str | None
+    name: str  # What to call them
+    name_a: str | None  # The name in A, if it has another one there
     old: ParsedFile | None
     new: ParsedFile | None
-    measured: MeasuredPair
+    measured: MeasuredPair  # What their side-cars say
     options: DiffOptions
 
     @property
@@ -368,16 +348,11 @@ _RowKey = tuple[str | None, str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compared:
-    """Result of comparing two files.
+    """Result of comparing two files."""
 
-    Attributes:
-        row: Target and operator type, as the file names tell.
-        equal: How many records are the same.
-    """
-
-    row: _RowKey
+    row: _RowKey  # Target and operator type, as the file names tell
     changes: tuple[RecordChange, ...]
-    equal: int
+    equal: int  # How many records are the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,29 +35,21 @@ _WORKLOAD, _STRATEGY = "info_dict.", "knowledge."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditRequest:
-    """One change of many records.
+    """One change of many records."""
 
-    Attributes:
-        paths: Bank files and trees.
-        op: The operator type.
-        assign: New values by field of the strategy.
-        unset: Fields that go.
-        where: Only records with these values, by field of the strategy or the workload; a name
-            may start with `knowledge.` or `info_dict.`, for one that both have.
-        soc: Only files of these targets; patterns as in a shell.
-        allow: Fields to set though the reader does not know them or not so, or to unset though it
-            needs them.
-        reader: Whose fields count; None: what fields in the files tell.
-    """
-
-    paths: tuple[Path, ...]
-    op: str
+    paths: tuple[Path, ...]  # Bank files and trees
+    op: str  # The operator type
+    # New values by field of the strategy.
     assign: Mapping[str, JsonValue] = field(default_factory=dict)
-    unset: tuple[str, ...] = ()
+    unset: tuple[str, ...] = ()  # Fields that go
+    # Only records with these values, by field of the strategy or the workload; a name may start
+    # with `knowledge.` or `info_dict.`, for one that both have.
     where: Mapping[str, JsonValue] = field(default_factory=dict)
-    soc: tuple[str, ...] = ()
+    soc: tuple[str, ...] = ()  # Only files of these targets; patterns as in a shell
+    # Fields to set though the reader does not know them or not so, or to unset though it needs
+    # them.
     allow: tuple[str, ...] = ()
-    reader: Release | None = None
+    reader: Release | None = None  # Whose fields count; None: what fields in the files tell
     is_dry_run: bool = False
 
 
@@ -206,18 +198,12 @@ def _members(value: JsonValue) -> Mapping[str, JsonValue]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditedFile:
-    """One file with records of the operator.
-
-    Attributes:
-        records: How many of the operator.
-        matched: How many of them were meant.
-        changed: How many of those are not what they were.
-    """
+    """One file with records of the operator."""
 
     path: Path
-    records: int
-    matched: int
-    changed: int
+    records: int  # How many of the operator
+    matched: int  # How many of them were meant
+    changed: int  # How many of those are not what they were
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,20 +217,15 @@ class EditedField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditResult:
-    """Files, records and fields that an edit changed.
-
-    Attributes:
-        reader: Release the fields were checked against; None where nobody knows the operator.
-        is_guessed: Whether fields in the files told the reader.
-        written: Files with a new content; none for a dry run.
-    """
+    """Files, records and fields that an edit changed."""
 
     op: str
     files: tuple[EditedFile, ...]
     fields: tuple[EditedField, ...]
-    written: tuple[Path, ...]
+    written: tuple[Path, ...]  # Files with a new content; none for a dry run
+    # Release the fields were checked against; None where nobody knows the operator.
     reader: Release | None
-    is_guessed: bool
+    is_guessed: bool  # Whether fields in the files told the reader
 
     @property
     def matched(self) -> int:

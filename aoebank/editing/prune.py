@@ -147,19 +147,12 @@ class PrunedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneResult:
-    """Records that go, and counts of records that stay.
+    """Records that go, and counts of records that stay."""
 
-    Attributes:
-        records: Those that go, by file and place.
-        kept: How many records of the banks stay.
-        broken: Files left alone, since they have errors.
-        written: Files with a new content; none for a dry run.
-    """
-
-    records: tuple[PrunedRecord, ...]
-    kept: int
-    broken: tuple[Path, ...]
-    written: tuple[Path, ...]
+    records: tuple[PrunedRecord, ...]  # Those that go, by file and place
+    kept: int  # How many records of the banks stay
+    broken: tuple[Path, ...]  # Files left alone, since they have errors
+    written: tuple[Path, ...]  # Files with a new content; none for a dry run
 
 
 def prune(paths: Sequence[Path], judges: Sequence[RecordJudge], *, is_dry_run: bool) -> PruneResult:

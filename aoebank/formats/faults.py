@@ -14,16 +14,11 @@ from aoebank.model.finding import Finding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Fault of a record.
+    """Fault of a record."""
 
-    Attributes:
-        is_unreadable: Whether no reader gets an answer out of it; else some of it is wrong.
-        problem: The first error about it, for people.
-        own_key: Key readers look its workload up by, where it is stored under another spelling.
-    """
-
-    is_unreadable: bool
-    problem: str
+    is_unreadable: bool  # Whether no reader gets an answer out of it; else some of it is wrong
+    problem: str  # The first error about it, for people
+    # Key readers look its workload up by, where it is stored under another spelling.
     own_key: str = ""
 
 

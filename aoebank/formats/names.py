@@ -21,15 +21,10 @@ _OPERATOR = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankName:
-    """Parts of the name of a bank file; None for a part the name lacks.
+    """Parts of the name of a bank file; None for a part the name lacks."""
 
-    Attributes:
-        soc_version: As the name spells it; see `Format.is_soc`.
-        core_num: Cores the operator was tuned for, not what the device has.
-    """
-
-    soc_version: str
-    core_num: int | None = None
+    soc_version: str  # As the name spells it; see `Format.is_soc`
+    core_num: int | None = None  # Cores the operator was tuned for, not what the device has
     op_type: str | None = None
     core_type: str | None = None
 

@@ -26,42 +26,31 @@ class Format(Protocol):
 
     `parse` finds where records are and what their keys are, no more: a record becomes a
     value only when asked for, so a million of them fit into memory.
-
-    Attributes:
-        name: How it is called in options, reports and quarantine entries.
-        empty: Bytes of a file without records, the start of a new one.
-        first_wins: Whether readers use the first (else the last) of two equal keys.
-        name_pattern: How its files are called, for people.
-        globs: Patterns for git that no name of its files escapes; the broader ones take in what
-            another reader added to a name.
-        folder: The folder of its files below the one of a soc_version, empty for none.
-        brackets: The byte that opens and the byte that closes the one list or object of a
-            file; empty where each record is a line.
-        indent: What stands before a record in a file that shows no example.
-        may_be_sorted: Whether the order of the records means nothing: no twin, no header line
-            and no placeholder ties them to their places.
-        is_found_by_key: Whether the key of a workload is all its readers look for.
-        keeps_alternatives: Whether a key may have several answers.
-        keeps_times: Whether its records may hold a measured time.
-        joins_equal_keys: Whether readers put records of equal keys together: none hides another.
-        check_reads_all: Whether `check` has an error about each ASCII record `record` refuses.
-        fatal_codes: Codes of findings that are notes elsewhere and break its readers.
     """
 
-    name: str
-    empty: bytes
-    first_wins: bool
-    name_pattern: str
+    name: str  # How it is called in options, reports and quarantine entries
+    empty: bytes  # Bytes of a file without records, the start of a new one
+    first_wins: bool  # Whether readers use the first (else the last) of two equal keys
+    name_pattern: str  # How its files are called, for people
+    # Patterns for git that no name of its files escapes; the broader ones take in what another
+    # reader added to a name.
     globs: tuple[str, ...]
-    folder: str = ""
+    folder: str = ""  # The folder of its files below the one of a soc_version, empty for none
+    # The byte that opens and the byte that closes the one list or object of a file; empty where
+    # each record is a line.
     brackets: bytes = b""
-    indent: bytes = b""
+    indent: bytes = b""  # What stands before a record in a file that shows no example
+    # Whether the order of the records means nothing: no twin, no header line and no placeholder
+    # ties them to their places.
     may_be_sorted: bool = False
-    is_found_by_key: bool = True
-    keeps_alternatives: bool = False
-    keeps_times: bool = False
+    is_found_by_key: bool = True  # Whether the key of a workload is all its readers look for
+    keeps_alternatives: bool = False  # Whether a key may have several answers
+    keeps_times: bool = False  # Whether its records may hold a measured time
+    # Whether readers put records of equal keys together: none hides another.
     joins_equal_keys: bool = False
+    # Whether `check` has an error about each ASCII record `record` refuses.
     check_reads_all: bool = False
+    # Codes of findings that are notes elsewhere and break its readers.
     fatal_codes: frozenset[str] = frozenset()
 
     def parse_name(self, name: str) -> BankName | None:
@@ -192,26 +181,19 @@ class Format(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ParsedFile:
-    """A file with the places of its records, in file order.
-
-    Attributes:
-        name: Parts of the file name, when it has the usual form.
-        keys: Key of each record; equal keys may come twice.
-        starts: First byte of each record.
-        ends: One past its last byte.
-        findings: What kept parts of the file from being read, or is odd about its text.
-        preferred: Position of the record `find` gives for a key, where it is not that of readers.
-    """
+    """A file with the places of its records, in file order."""
 
     path: Path
     format: Format
-    name: BankName | None
+    name: BankName | None  # Parts of the file name, when it has the usual form
     data: bytes
-    keys: list[str]
-    starts: array[int]
-    ends: array[int]
+    keys: list[str]  # Key of each record; equal keys may come twice
+    starts: array[int]  # First byte of each record
+    ends: array[int]  # One past its last byte
+    # What kept parts of the file from being read, or is odd about its text.
     findings: tuple[Finding, ...]
     lines: LineIndex
+    # Position of the record `find` gives for a key, where it is not that of readers.
     preferred: Mapping[str, int] = field(default_factory=dict)
     _places: dict[str, int] = field(default_factory=dict, init=False)
 

@@ -12,17 +12,12 @@ TilingRow = tuple[str, str] | tuple[str, str, int]  # name, C type, default if t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """One release as the reader of banks.
+    """One release as the reader of banks."""
 
-    Attributes:
-        name: As in `cann-9.1.0`.
-        source: Where its facts are from.
-        tilings: Rows of the tiling struct by operator, in the order of the struct. What an
-            operator that is not here reads is that of the newest release known.
-    """
-
-    name: str
-    source: str = ""
+    name: str  # As in `cann-9.1.0`
+    source: str = ""  # Where its facts are from
+    # Rows of the tiling struct by operator, in the order of the struct. What an operator that is
+    # not here reads is that of the newest release known.
     tilings: Mapping[str, tuple[TilingRow, ...]] = field(default_factory=dict)
 
 
@@ -31,19 +26,13 @@ NEWEST = Release(name="newest", source="aoebank/schemas/runtime_kb/operators")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseGuess:
-    """The release that explains the records of banks best, and how sure that is.
-
-    Attributes:
-        explained: Records with all fields the release wants, and none it does not know.
-        records: All records of operators whose fields are known.
-        equals: Names of releases that explain the records as well.
-        others: Records the remaining releases explain, by their names.
-    """
+    """The release that explains the records of banks best, and how sure that is."""
 
     release: Release = NEWEST
-    explained: int = 0
-    records: int = 0
-    equals: tuple[str, ...] = ()
+    explained: int = 0  # Records with all fields the release wants, and none it does not know
+    records: int = 0  # All records of operators whose fields are known
+    equals: tuple[str, ...] = ()  # Names of releases that explain the records as well
+    # Records the remaining releases explain, by their names.
     others: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -54,15 +43,9 @@ class ReleaseGuess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyField:
-    """One field a reader knows.
-
-    Attributes:
-        expected: What its values are, for people.
-        is_required: Whether a record without it is an error for the reader.
-        accepts: Tells whether a value reaches the reader as it is.
-    """
+    """One field a reader knows."""
 
     name: str
-    expected: str
-    is_required: bool
-    accepts: Callable[[JsonValue], bool]
+    expected: str  # What its values are, for people
+    is_required: bool  # Whether a record without it is an error for the reader
+    accepts: Callable[[JsonValue], bool]  # Tells whether a value reaches the reader as it is

@@ -27,18 +27,13 @@ STRUCTURAL = frozenset({"minItems", "required", "type"})
 
 @dataclass(kw_only=True)
 class Structure:
-    """Structure of a record as one published schema has it.
+    """Structure of a record as one published schema has it."""
 
-    Attributes:
-        schema: File below `schemas`.
-        record: Where in it a record is, as names from the top; empty if a file is no more.
-        depth: How many levels of objects and lists the schema looks into.
-        decisive: Members whose value the schema looks at, to choose what else it says.
-    """
-
-    schema: str
+    schema: str  # File below `schemas`
+    # Where in it a record is, as names from the top; empty if a file is no more.
     record: tuple[str, ...] = ()
-    depth: int
+    depth: int  # How many levels of objects and lists the schema looks into
+    # Members whose value the schema looks at, to choose what else it says.
     decisive: tuple[str, ...] = ()
     _known: dict[Hashable, bool] = field(default_factory=dict, init=False, repr=False)
 

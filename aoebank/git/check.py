@@ -42,35 +42,22 @@ _SHOWN_PATHS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConflictFile:
-    """Open decisions of a conflict file.
+    """Open decisions of a conflict file."""
 
-    Attributes:
-        open: Decisions nobody made.
-        chosen: Decisions a person made that the bank does not have yet.
-        point: The merge it is of, where that was in a git work tree.
-        problem: Why it cannot be read; empty if it can.
-    """
-
-    open: int = 0
-    chosen: int = 0
-    point: MergePoint | None = None
-    problem: str = ""
+    open: int = 0  # Decisions nobody made
+    chosen: int = 0  # Decisions a person made that the bank does not have yet
+    point: MergePoint | None = None  # The merge it is of, where that was in a git work tree
+    problem: str = ""  # Why it cannot be read; empty if it can
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingConflicts:
-    """One conflict file nobody settled.
+    """One conflict file nobody settled."""
 
-    Attributes:
-        path: From the top of the work tree.
-        is_tracked: Whether git has it in its index.
-        standing: How the work tree is to the merge it is of.
-    """
-
-    path: str
+    path: str  # From the top of the work tree
     file: ConflictFile
-    is_tracked: bool
-    standing: Standing = Standing.CURRENT
+    is_tracked: bool  # Whether git has it in its index
+    standing: Standing = Standing.CURRENT  # How the work tree is to the merge it is of
 
     @property
     def is_stale(self) -> bool:
@@ -158,34 +145,23 @@ class CheckCode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckProblem:
-    """One reason why git does not merge banks record by record.
-
-    Attributes:
-        where: A setting of git, or a file; what `paths` have in common, if there are any.
-        paths: The bank files it is about, from the top of the work tree.
-    """
+    """One reason why git does not merge banks record by record."""
 
     code: CheckCode
-    where: str
+    where: str  # A setting of git, or a file; what `paths` have in common, if there are any
     message: str
     hint: str
-    paths: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()  # The bank files it is about, from the top of the work tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """Files and settings that were checked, and their problems.
-
-    Attributes:
-        files: Tracked bank files, side-cars and quarantine lists.
-        covered: How many of them git gives to our driver.
-        settings: The settings that count here, as far as they are there.
-    """
+    """Files and settings that were checked, and their problems."""
 
     top: Path
-    files: int
-    covered: int
-    settings: Mapping[str, str]
+    files: int  # Tracked bank files, side-cars and quarantine lists
+    covered: int  # How many of them git gives to our driver
+    settings: Mapping[str, str]  # The settings that count here, as far as they are there
     problems: tuple[CheckProblem, ...]
 
 

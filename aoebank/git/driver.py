@@ -63,54 +63,36 @@ _HINT = "git calls this command; to merge files by hand: aoebank merge --base BA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFiles:
-    """Paths git calls `%O`, `%A`, `%B` and `%P`.
+    """Paths git calls `%O`, `%A`, `%B` and `%P`."""
 
-    Attributes:
-        base: Empty where both sides added the file.
-        ours: Also where the result goes.
-        path: Where the file will lie, from the top of the work tree.
-    """
-
-    base: Path
-    ours: Path
+    base: Path  # Empty where both sides added the file
+    ours: Path  # Also where the result goes
     theirs: Path
-    path: Path
+    path: Path  # Where the file will lie, from the top of the work tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverCall:
-    """Circumstances of a call of the driver, besides the files.
+    """Circumstances of a call of the driver, besides the files."""
 
-    Attributes:
-        cwd: The top of the work tree, if there is one.
-        is_inner: Whether two bases of a merge are merged, for that merge only.
-        verbose: Whether the plan is to tell all decisions, not only those for people.
-    """
-
-    cwd: Path
+    cwd: Path  # The top of the work tree, if there is one
     env: Mapping[str, str]
     today: date
-    is_inner: bool = False
+    is_inner: bool = False  # Whether two bases of a merge are merged, for that merge only
     is_dry_run: bool = False
-    verbose: bool = False
+    verbose: bool = False  # Whether the plan is to tell all decisions, not only those for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverOutcome:
-    """Outcome of the merge of one file.
-
-    Attributes:
-        plan: What was decided.
-        conflict_path: Where the conflicts are described, from the top of the work tree.
-        kept_choices: How many of them a person decided in an earlier try of this merge.
-        set_aside: Where an older conflict file went that says more than that.
-    """
+    """Outcome of the merge of one file."""
 
     path: str
-    plan: FilePlan
+    plan: FilePlan  # What was decided
+    # Where the conflicts are described, from the top of the work tree.
     conflict_path: Path | None = None
-    kept_choices: int = 0
-    set_aside: Path | None = None
+    kept_choices: int = 0  # How many of them a person decided in an earlier try of this merge
+    set_aside: Path | None = None  # Where an older conflict file went that says more than that
 
     @property
     def exit_code(self) -> int:

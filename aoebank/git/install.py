@@ -69,18 +69,14 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallPlan:
-    """All that is to be as its `after` says, what is so already included.
-
-    Attributes:
-        forgotten: References of git that go: texts it keeps of banks it showed.
-        hook: The `pre-commit` hook; None where git has none for all repositories.
-    """
+    """All that is to be as its `after` says, what is so already included."""
 
     scope: Scope
     cwd: Path
     settings: tuple[SettingChange, ...]
     files: tuple[FileChange, ...]
-    forgotten: tuple[str, ...] = ()
+    forgotten: tuple[str, ...] = ()  # References of git that go: texts it keeps of banks it showed
+    # The `pre-commit` hook; None where git has none for all repositories.
     hook: FileChange | None = None
 
 

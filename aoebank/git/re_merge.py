@@ -28,13 +28,9 @@ _PATHSPECS = tuple(f":(top)*{suffix}" for suffix in (".json", ".jsonl", CONFLICT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePaths(Three[str | None]):
-    """The paths of one file of a merge in each commit; None where there is no such file.
+    """The paths of one file of a merge in each commit; None where there is no such file."""
 
-    Attributes:
-        path: Where the merge has it, or should.
-    """
-
-    path: str
+    path: str  # Where the merge has it, or should
 
 
 def read_trees(top: Path) -> TreeReader:

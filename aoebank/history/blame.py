@@ -28,33 +28,22 @@ _KEPT_FILES = 8  # a walk looks at a version and its parents; a merge has two, r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordVersion:
-    """One state of a record and the version that brought it.
+    """One state of a record and the version that brought it."""
 
-    Attributes:
-        version: None for a state on disk that no version has.
-        move: Whether the version added, changed or removed the record.
-        record: None when it was removed, or cannot be read.
-    """
-
-    version: Version | None
-    move: Move
-    record: Record | None
+    version: Version | None  # None for a state on disk that no version has
+    move: Move  # Whether the version added, changed or removed the record
+    record: Record | None  # None when it was removed, or cannot be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlamedRecord:
-    """A record with all its states, newest first.
-
-    Attributes:
-        is_present: Whether the bank has it now.
-        provenance: What its side-car tells, oldest first.
-    """
+    """A record with all its states, newest first."""
 
     file: str
     key: str
-    is_present: bool
+    is_present: bool  # Whether the bank has it now
     states: tuple[RecordVersion, ...]
-    provenance: tuple[Provenance, ...]
+    provenance: tuple[Provenance, ...]  # What its side-car tells, oldest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

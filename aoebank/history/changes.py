@@ -30,16 +30,11 @@ class Move(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordMove:
-    """One record that is not the same before and after.
+    """One record that is not the same before and after."""
 
-    Attributes:
-        file: Path below the root.
-        before: Its bytes; None when it was not there.
-    """
-
-    file: str
+    file: str  # Path below the root
     key: str
-    before: bytes | None
+    before: bytes | None  # Its bytes; None when it was not there
     after: bytes | None
 
     @property

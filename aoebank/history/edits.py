@@ -28,30 +28,20 @@ from aoebank.storage.writing.staged import FileWrite, write_files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEdit:
-    """Content of one file before and after an edit.
+    """Content of one file before and after an edit."""
 
-    Attributes:
-        name: Path below the root.
-        before: Its bytes now; None when it is not there.
-        after: Its bytes then; None when it goes.
-    """
-
-    name: str
-    before: bytes | None
-    after: bytes | None
+    name: str  # Path below the root
+    before: bytes | None  # Its bytes now; None when it is not there
+    after: bytes | None  # Its bytes then; None when it goes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Snapshots that keep the states before and after some edits.
+    """Snapshots that keep the states before and after some edits."""
 
-    Attributes:
-        before: Snapshot made because the state before was not recorded, else None.
-        after: Snapshot of the result; None where the bank has no snapshots.
-    """
-
+    # Snapshot made because the state before was not recorded, else None.
     before: Snapshot | None = None
-    after: Snapshot | None = None
+    after: Snapshot | None = None  # Snapshot of the result; None where the bank has no snapshots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,30 +28,21 @@ from aoebank.storage.sides.versions import Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedVersion:
-    """A version and what it changed.
-
-    Attributes:
-        moves: How many of the records asked for moved.
-        socs: The same by soc_version.
-    """
+    """A version and what it changed."""
 
     version: Version
-    moves: Mapping[Move, int]
-    socs: Mapping[str, int]
+    moves: Mapping[Move, int]  # How many of the records asked for moved
+    socs: Mapping[str, int]  # The same by soc_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogResult:
-    """Versions, newest first.
-
-    Attributes:
-        more: Whether there are older ones.
-    """
+    """Versions, newest first."""
 
     root: Path
     kind: SideKind
     versions: tuple[LoggedVersion, ...]
-    more: bool
+    more: bool  # Whether there are older ones
 
 
 def log(
@@ -92,17 +83,12 @@ def log(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyResult:
-    """Result of the check of a whole history.
-
-    Attributes:
-        files: Different contents that were read.
-        problems: What is not as it was stored; none is good.
-    """
+    """Result of the check of a whole history."""
 
     root: Path
     snapshots: int
-    files: int
-    problems: tuple[str, ...]
+    files: int  # Different contents that were read
+    problems: tuple[str, ...]  # What is not as it was stored; none is good
 
 
 def verify_history(root: Path) -> VerifyResult:

@@ -58,33 +58,22 @@ from aoebank.storage.sides.versions import Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevertConflict:
-    """A record that is no longer as the version left it, so it stays as it is.
+    """A record that is no longer as the version left it, so it stays as it is."""
 
-    Attributes:
-        move: What the version did.
-        now: The record as it is; None when it is not there.
-        quarantine: Why the record before the version cannot come back, if that is it.
-    """
-
-    move: RecordMove
-    now: bytes | None
+    move: RecordMove  # What the version did
+    now: bytes | None  # The record as it is; None when it is not there
+    # Why the record before the version cannot come back, if that is it.
     quarantine: QuarantineEntry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevertPlan(EditPlan):
-    """Edits that take back the changes of one version.
+    """Edits that take back the changes of one version."""
 
-    Attributes:
-        version: The version that is taken back.
-        taken_back: What the version did to the records that are put back.
-        done: How many records are already as they were before the version.
-    """
-
-    version: Version
-    taken_back: tuple[RecordMove, ...]
+    version: Version  # The version that is taken back
+    taken_back: tuple[RecordMove, ...]  # What the version did to the records that are put back
     conflicts: tuple[RevertConflict, ...]
-    done: int
+    done: int  # How many records are already as they were before the version
 
     @property
     def message(self) -> str:
@@ -194,18 +183,14 @@ class KeptOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan(EditPlan):
-    """Edits that bring a bank back to a version.
+    """Edits that bring a bank back to a version."""
 
-    Attributes:
-        version: Where the way leads to.
-        moves: Records that are not the same; none for files that only change their spelling.
-        unknown: Files that stay because the version does not know their soc_version.
-        kept_out: Records of the version that do not come back, being in quarantine.
-    """
-
-    version: Version
+    version: Version  # Where the way leads to
+    # Records that are not the same; none for files that only change their spelling.
     moves: tuple[RecordMove, ...]
+    # Files that stay because the version does not know their soc_version.
     unknown: tuple[str, ...] = ()
+    # Records of the version that do not come back, being in quarantine.
     kept_out: tuple[KeptOut, ...] = ()
 
     @property

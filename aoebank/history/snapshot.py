@@ -34,20 +34,13 @@ from aoebank.storage.tree import FileKind, iter_tree
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagResult:
-    """The tags of a bank, and what happened to one.
-
-    Attributes:
-        tags: Id of the snapshot by name of the tag.
-        name: The tag that was asked for; None when all were.
-        snapshot: Id of what it means now, or meant before it was removed.
-        is_removed: Whether it was removed.
-    """
+    """The tags of a bank, and what happened to one."""
 
     root: Path
-    tags: dict[str, str]
-    name: str | None = None
-    snapshot: str | None = None
-    is_removed: bool = False
+    tags: dict[str, str]  # Id of the snapshot by name of the tag
+    name: str | None = None  # The tag that was asked for; None when all were
+    snapshot: str | None = None  # Id of what it means now, or meant before it was removed
+    is_removed: bool = False  # Whether it was removed
 
 
 def show_tags(root: Path) -> TagResult:
@@ -93,20 +86,13 @@ def delete_tag(root: Path, name: str, author: Author) -> TagResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotResult:
-    """Outcome of taking a snapshot.
-
-    Attributes:
-        recorded: None for a dry run.
-        moves: How many records moved since the snapshot before.
-        tag: Name it was given.
-        is_tracked: Whether commits have the bank too.
-    """
+    """Outcome of taking a snapshot."""
 
     root: Path
-    recorded: Recorded | None
-    moves: Mapping[Move, int]
-    tag: str | None = None
-    is_tracked: bool = False
+    recorded: Recorded | None  # None for a dry run
+    moves: Mapping[Move, int]  # How many records moved since the snapshot before
+    tag: str | None = None  # Name it was given
+    is_tracked: bool = False  # Whether commits have the bank too
 
 
 def take_snapshot(

@@ -118,14 +118,10 @@ class Incumbent(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """A policy for some records only; a pattern left out matches all.
-
-    Attributes:
-        soc_version: Shell pattern, as are the other two.
-    """
+    """A policy for some records only; a pattern left out matches all."""
 
     policy: Policy
-    soc_version: str | None = None
+    soc_version: str | None = None  # Shell pattern, as are the other two
     op_type: str | None = None
     key: str | None = None
 
@@ -144,31 +140,23 @@ class Override:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRules:
-    """Rules for keys that both sides changed in different ways.
-
-    Attributes:
-        untimed: For `keep-best` where there are no two comparable times.
-        noise_ratio: A gap up to this share of the smaller time is noise; 0.03 is 3 %.
-        overrides: The last one that matches a record counts.
-        takes_containing: Whether the side whose edit contains that of the other one is taken, where
-            it would be a conflict else.
-        follows_renames: Whether a file one side moved is merged with what the other side calls as
-            before.
-        incumbent: Of a two-way merge; with a base the incumbent is what the base says.
-        may_differ_in_soc: Whether sides for other targets are merged all the same.
-        may_be_unrelated: Whether a base that shares no record with a side is taken.
-    """
+    """Rules for keys that both sides changed in different ways."""
 
     policy: Policy = Policy.KEEP_BEST
-    untimed: Policy = Policy.FAIL
+    untimed: Policy = Policy.FAIL  # For `keep-best` where there are no two comparable times
+    # A gap up to this share of the smaller time is noise; 0.03 is 3 %.
     noise_ratio: float = NOISE_RATIO
     times: Times = Times.ALIKE
+    # Of a two-way merge; with a base the incumbent is what the base says.
     incumbent: Incumbent = Incumbent.OURS
-    overrides: tuple[Override, ...] = ()
+    overrides: tuple[Override, ...] = ()  # The last one that matches a record counts
+    # Whether the side whose edit contains that of the other one is taken, where it would be a
+    # conflict else.
     takes_containing: bool = True
+    # Whether a file one side moved is merged with what the other side calls as before.
     follows_renames: bool = True
-    may_differ_in_soc: bool = False
-    may_be_unrelated: bool = False
+    may_differ_in_soc: bool = False  # Whether sides for other targets are merged all the same
+    may_be_unrelated: bool = False  # Whether a base that shares no record with a side is taken
 
     def __post_init__(self) -> None:
         if self.untimed is Policy.KEEP_BEST:
@@ -215,19 +203,12 @@ def conflict_of(reason: Reason, note: str = "") -> Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptRecord:
-    """The record a version has for a key, as a decision keeps it.
+    """The record a version has for a key, as a decision keeps it."""
 
-    Attributes:
-        raw: Its bytes.
-        sha256: Of these bytes.
-        cost_us: Its time, None if it has none or cannot be read.
-        strategy: None if it cannot be read.
-    """
-
-    raw: bytes
-    sha256: str
-    cost_us: float | None = None
-    strategy: JsonValue = None
+    raw: bytes  # Its bytes
+    sha256: str  # Of these bytes
+    cost_us: float | None = None  # Its time, None if it has none or cannot be read
+    strategy: JsonValue = None  # None if it cannot be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,28 +221,22 @@ class KeptDuplicate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Action for one key, its reason and its records; a version without the key has none.
+    """Action for one key, its reason and its records; a version without the key has none."""
 
-    Attributes:
-        file: Name of the bank file in the result.
-        conflict: Nobody decided yet; the result has what `action` says until somebody does.
-        workload: What the record is about, in one short line; of conflicts that can be read.
-        note: More about the reason, for people.
-    """
-
-    file: str
+    file: str  # Name of the bank file in the result
     key: str
     action: Action
     reason: Reason
+    # Nobody decided yet; the result has what `action` says until somebody does.
     conflict: bool = False
     soc_version: str | None = None
     op_type: str | None = None
-    workload: str = ""
+    workload: str = ""  # What the record is about, in one short line; of conflicts that can be read
     base: KeptRecord | None = None
     ours: KeptRecord | None = None
     theirs: KeptRecord | None = None
     left_out: tuple[KeptDuplicate, ...] = ()
-    note: str = ""
+    note: str = ""  # More about the reason, for people
 
     @property
     def cost_ours_us(self) -> float | None:
@@ -274,15 +249,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonalVerdict:
-    """One decision as a person left it.
+    """One decision as a person left it."""
 
-    Attributes:
-        action: None for a conflict that is still open.
-        sha256: Of the record of each version that has one.
-    """
-
-    action: Action | None
-    sha256: Mapping[Source, str]
+    action: Action | None  # None for a conflict that is still open
+    sha256: Mapping[Source, str]  # Of the record of each version that has one
 
 
 Verdicts = Mapping[str, Mapping[str, Mapping[str, PersonalVerdict]]]
@@ -308,23 +278,18 @@ class RecordMoves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePlan:
-    """Decisions about the keys of one file.
-
-    Attributes:
-        decisions: One per key that needs saying.
-        counts: How many keys were decided for which reason, clean ones included.
-        reasons: Why, by key; empty unless asked for.
-        hidden: Records that do not count, because another one of their side has their key.
-        moves: What changes for who has our file.
-    """
+    """Decisions about the keys of one file."""
 
     name: str
     format: str | None = None
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[Decision, ...] = ()  # One per key that needs saying
+    # How many keys were decided for which reason, clean ones included.
     counts: Mapping[Reason, int] = field(default_factory=dict)
+    # Why, by key; empty unless asked for.
     reasons: Mapping[str, Reason] = field(default_factory=dict)
+    # Records that do not count, because another one of their side has their key.
     hidden: Mapping[Source, int] = field(default_factory=dict)
-    moves: RecordMoves = field(default_factory=RecordMoves)
+    moves: RecordMoves = field(default_factory=RecordMoves)  # What changes for who has our file
 
     @property
     def conflicts(self) -> tuple[Decision, ...]:

@@ -59,13 +59,9 @@ ASIDE_GLOB = f"*.json{CONFLICT_SUFFIX}.old-*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDecisions:
-    """The decisions of merging one side.
+    """The decisions of merging one side."""
 
-    Attributes:
-        theirs: How a person wrote that side.
-    """
-
-    theirs: str
+    theirs: str  # How a person wrote that side
     decisions: tuple[Decision, ...]
 
 
@@ -413,16 +409,11 @@ STALE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """Result of settling conflicts.
-
-    Attributes:
-        settled: Keys with the action a person chose.
-        open: Keys that still wait; the conflict file holds on to them.
-    """
+    """Result of settling conflicts."""
 
     bank: Path
-    settled: Mapping[str, Action]
-    open: tuple[str, ...]
+    settled: Mapping[str, Action]  # Keys with the action a person chose
+    open: tuple[str, ...]  # Keys that still wait; the conflict file holds on to them
     written: tuple[Path, ...] = ()
 
 

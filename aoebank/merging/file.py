@@ -60,15 +60,10 @@ _USED = {  # the versions whose record an action takes, or whose removal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileMerge:
-    """Merge of one file.
+    """Merge of one file."""
 
-    Attributes:
-        plan: What was decided; without decisions for files of lines.
-        data: The merged file; None if there is to be none.
-    """
-
-    plan: FilePlan
-    data: bytes | None
+    plan: FilePlan  # What was decided; without decisions for files of lines
+    data: bytes | None  # The merged file; None if there is to be none
 
 
 def merge_file(versions: Versions, name: str, context: MergeContext) -> FileMerge:
@@ -383,15 +378,11 @@ def _describe(parsed: ParsedFile | None, number: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Pick:
-    """The record a key gets: the one at a position of a version, or bytes made of two.
-
-    Attributes:
-        raw: A record with the alternatives of both sides; None for all others.
-    """
+    """The record a key gets: the one at a position of a version, or bytes made of two."""
 
     source: Source
     number: int
-    raw: bytes | None = None
+    raw: bytes | None = None  # A record with the alternatives of both sides; None for all others
 
 
 @dataclass(slots=True, kw_only=True)

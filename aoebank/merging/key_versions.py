@@ -50,14 +50,10 @@ _FAR = 10.0  # a gain that makes one look at the neighbours
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyVersions(Three[int | None]):
-    """Positions of a key in the three versions, None where it is absent, and its records there.
-
-    Attributes:
-        files: The versions it is in.
-    """
+    """Positions of a key in the three versions, None where it is absent, and its records there."""
 
     key: str
-    files: Versions
+    files: Versions  # The versions it is in
     _records: dict[Source, Record | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -190,21 +186,15 @@ def _read_neighbours(key: KeyVersions, side: Action) -> Sequence[Record]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoAnswers:
-    """Two records of one key that differ, and what they came from.
-
-    Attributes:
-        base: None where the base has no such record.
-        incumbent: The side that wins inside the noise band; None: no side.
-        times_of_ours: Asked only when both have a time; so for the other.
-        read_neighbours: Gives the records near the one of a side; asked only for a large gap.
-    """
+    """Two records of one key that differ, and what they came from."""
 
     ours: Record
     theirs: Record
-    base: Record | None
-    incumbent: Action | None
-    times_of_ours: Measurements
+    base: Record | None  # None where the base has no such record
+    incumbent: Action | None  # The side that wins inside the noise band; None: no side
+    times_of_ours: Measurements  # Asked only when both have a time; so for the other
     times_of_theirs: Measurements
+    # Gives the records near the one of a side; asked only for a large gap.
     read_neighbours: Callable[[Action], Sequence[Record]] = lambda action: ()
 
 

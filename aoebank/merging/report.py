@@ -48,16 +48,11 @@ _ACTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeReport(Report):
-    """A line per decision that is not obvious, the counts, and where conflicts wait.
-
-    Attributes:
-        is_dry_run: Nothing was to be written.
-        is_verbose: Whether to name every file that was written.
-    """
+    """A line per decision that is not obvious, the counts, and where conflicts wait."""
 
     result: MergeResult
-    is_dry_run: bool = False
-    is_verbose: bool = False
+    is_dry_run: bool = False  # Nothing was to be written
+    is_verbose: bool = False  # Whether to name every file that was written
     schema: str = "aoebank.merge/1"
 
     @property

@@ -55,55 +55,41 @@ _NAMED = 5  # broken files an error names besides the first
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRequest:
-    """Sides, rules and destination of a merge.
+    """Sides, rules and destination of a merge."""
 
-    Attributes:
-        sides: Two or more; the first is ours, the others come into it one after the other.
-        destination: None to write nothing.
-        verbose: Whether clean decisions are wanted as values, not only as counts.
-        skips_broken: Whether a broken file of a tree stays as ours has it; else nothing is
-            written and the error names all of them.
-        count: Says how many processes merge so many bytes.
-    """
-
+    # Two or more; the first is ours, the others come into it one after the other.
     sides: tuple[Side, ...]
     base: Side | None = None
     rules: MergeRules = field(default_factory=MergeRules)
     exclusions: Exclusions = field(default_factory=Exclusions)
-    destination: Destination | None = None
+    destination: Destination | None = None  # None to write nothing
     verdicts: Verdicts = field(default_factory=dict)
-    verbose: bool = False
+    verbose: bool = False  # Whether clean decisions are wanted as values, not only as counts
+    # Whether a broken file of a tree stays as ours has it; else nothing is written and the error
+    # names all of them.
     skips_broken: bool = False
-    count: Callable[[int], int] = count_processes
+    count: Callable[[int], int] = count_processes  # Says how many processes merge so many bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """State of a file after the steps so far; attributes of the same name are as in `MergedFile`.
-
-    Attributes:
-        first: Name of the file in our first side; None if no step has followed it from there.
-    """
+    """State of a file after the steps so far; fields of the same name are as in `MergedFile`."""
 
     conflicts: tuple[Decision, ...] = ()
     found: Mapping[str, str] = field(default_factory=dict)
     stays: bool = False
+    # Name of the file in our first side; None if no step has followed it from there.
     first: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The merge of one side into what there is so far.
-
-    Attributes:
-        number: 0 for the side that comes into our first one.
-        carried: What the steps before left, by file.
-    """
+    """The merge of one side into what there is so far."""
 
     request: MergeRequest
-    number: int
+    number: int  # 0 for the side that comes into our first one
     sides: ThreeSides
-    carried: Mapping[str, Carried]
+    carried: Mapping[str, Carried]  # What the steps before left, by file
 
     @property
     def is_last(self) -> bool:
@@ -384,29 +370,24 @@ def _demand_all_known(decided: Mapping[str, object], names: Sequence[str]) -> No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult:
-    """Decisions of a merge, and the files it wrote.
-
-    Attributes:
-        counts: Keys by reason, over all files; of several steps the last one with news counts.
-        written: Files with a new content, side-cars and conflict files too.
-        conflict_files: Those of all open conflicts; one that has them already is not in `written`.
-        skipped: Why files were left as ours has them, or as they are where the result goes.
-        hidden: Records left out since their key comes several times, by the side they are in.
-        followed: Files one side moved and the other one changed.
-        moves: How many records change for who has our side.
-    """
+    """Decisions of a merge, and the files it wrote."""
 
     base: str | None
     sides: tuple[str, ...]
     steps: tuple[StepDecisions, ...]
+    # Keys by reason, over all files; of several steps the last one with news counts.
     counts: Mapping[Reason, int]
     files: int
     other_files: tuple[OtherFile, ...] = ()
+    # Records left out since their key comes several times, by the side they are in.
     hidden: Mapping[str, int] = field(default_factory=dict)
-    written: tuple[Path, ...] = ()
+    written: tuple[Path, ...] = ()  # Files with a new content, side-cars and conflict files too
+    # Those of all open conflicts; one that has them already is not in `written`.
     conflict_files: tuple[Path, ...] = ()
+    # Why files were left as ours has them, or as they are where the result goes.
     skipped: tuple[AoebankError, ...] = ()
-    followed: tuple[FollowedFile, ...] = ()
+    followed: tuple[FollowedFile, ...] = ()  # Files one side moved and the other one changed
+    # How many records change for who has our side.
     moves: RecordMoves = field(default_factory=RecordMoves)
 
     @property
@@ -471,23 +452,19 @@ def merge(request: MergeRequest) -> MergeResult:
 
 @dataclass(slots=True)
 class _Tally:
-    """Results of the steps so far.
-
-    Attributes:
-        carried: What is open, and what was found where the result goes, by file.
-        waiting: Files of the result with conflicts.
-        reasons: Why each key is as it is, by file; of merges of several steps.
-    """
+    """Results of the steps so far."""
 
     steps: list[StepDecisions] = field(default_factory=list)
     counts: Counter[Reason] = field(default_factory=Counter)
     hidden: Counter[str] = field(default_factory=Counter)
     files: int = 0
+    # What is open, and what was found where the result goes, by file.
     carried: dict[str, Carried] = field(default_factory=dict)
-    waiting: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)  # Files of the result with conflicts
     followed: list[FollowedFile] = field(default_factory=list)
     skipped: list[AoebankError] = field(default_factory=list)
     moves: RecordMoves = field(default_factory=RecordMoves)
+    # Why each key is as it is, by file; of merges of several steps.
     reasons: dict[str, dict[str, Reason]] = field(default_factory=dict)
 
     def count_once(self, plan: FilePlan, earlier: str) -> None:

@@ -100,17 +100,13 @@ def _demand_one_target(found: Sequence[tuple[str, frozenset[str]]]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreeSides:
-    """The three sides of one merge.
-
-    Attributes:
-        name: What a single file is called in the result.
-        followed: Files that are called in another way on a side, by their names in the result.
-    """
+    """The three sides of one merge."""
 
     base: Side | None
     ours: Side
     theirs: Side
-    name: str = ""
+    name: str = ""  # What a single file is called in the result
+    # Files that are called in another way on a side, by their names in the result.
     followed: Mapping[str, FollowedFile] = field(default_factory=dict)
 
     @property
@@ -182,30 +178,26 @@ def _load(side: Side | None, *, name: str, like: ParsedFile | None) -> ParsedFil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedFile:
-    """One file of the result, and what stands beside it.
-
-    Attributes:
-        contents: The file, its side-car and its binary cache by name; None: none is to be there.
-        found: SHA-256 of what stands where the result goes, by name, as it was read. A file under
-            a name that `contents` has not goes: a side moved it.
-        binary_cache: Name of the binary cache readers want beside the file; None: they want none.
-        conflicts: Decisions nobody made yet, also those of earlier steps.
-        written: SHA-256 of the records of the result for keys that were a conflict in an earlier
-            step; None: the key has no record.
-        relatedness: How the base and each side are related here.
-        error: Why the versions could not be merged: the file is as ours has it, or left alone.
-        stays: Whether an earlier step could not merge the version where the result goes, so that
-            what is there is left alone.
-    """
+    """One file of the result, and what stands beside it."""
 
     plan: FilePlan
+    # The file, its side-car and its binary cache by name; None: none is to be there.
     contents: Mapping[str, bytes | None]
+    # SHA-256 of what stands where the result goes, by name, as it was read. A file under a name
+    # that `contents` has not goes: a side moved it.
     found: Mapping[str, str] = field(default_factory=dict)
+    # Name of the binary cache readers want beside the file; None: they want none.
     binary_cache: str | None = None
-    conflicts: tuple[Decision, ...] = ()
+    conflicts: tuple[Decision, ...] = ()  # Decisions nobody made yet, also those of earlier steps
+    # SHA-256 of the records of the result for keys that were a conflict in an earlier step; None:
+    # the key has no record.
     written: Mapping[str, str | None] = field(default_factory=dict)
+    # How the base and each side are related here.
     relatedness: Mapping[Source, Relatedness] = field(default_factory=dict)
+    # Why the versions could not be merged: the file is as ours has it, or left alone.
     error: AoebankError | None = None
+    # Whether an earlier step could not merge the version where the result goes, so that what is
+    # there is left alone.
     stays: bool = False
 
     @property
@@ -215,17 +207,12 @@ class MergedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """A file or a tree to write.
-
-    Attributes:
-        number: Which of the sides it is; None if it is a new path.
-        is_new_tree: Whether it is a folder that is not there yet: it appears as a whole.
-    """
+    """A file or a tree to write."""
 
     path: Path
     is_tree: bool
-    number: int | None = None
-    is_new_tree: bool = False
+    number: int | None = None  # Which of the sides it is; None if it is a new path
+    is_new_tree: bool = False  # Whether it is a folder that is not there yet: it appears as a whole
 
     def version(self, step: int) -> Source | None:
         """Return which version of a step this is, if it is one.

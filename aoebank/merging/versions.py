@@ -39,17 +39,11 @@ from aoebank.validation.built_in import BuiltInBank, find_built_in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exclusions:
-    """Records that a merge keeps out.
+    """Records that a merge keeps out."""
 
-    Attributes:
-        quarantines: Of the result and of the sides.
-        today: Decides which entries still hold.
-        built_in: Records slower than the ones here they hide go.
-    """
-
-    quarantines: tuple[Quarantine, ...] = ()
-    today: date = date.min
-    built_in: BuiltInBank | None = None
+    quarantines: tuple[Quarantine, ...] = ()  # Of the result and of the sides
+    today: date = date.min  # Decides which entries still hold
+    built_in: BuiltInBank | None = None  # Records slower than the ones here they hide go
 
     def find_quarantined(self, parsed: ParsedFile | None) -> Mapping[int, str]:
         """Return by position the records of a file under quarantine, each with the reason."""
@@ -78,27 +72,22 @@ class Exclusions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeContext:
-    """Rules and facts that decide about the keys of one file, besides the records themselves.
-
-    Attributes:
-        is_two_way: There is no base at all: an absent record was never there.
-        exclusions: Records that stay out.
-        verdicts: What a person decided, by key.
-        times_of_ours: How ours was measured; asked only if two times are compared.
-        takes_base: Whether a conflict ends in the record of the base; else in that of ours.
-        verbose: Whether every decision becomes a value; else conflicts do, and what keeps a
-            record out, and the rest is counted.
-        tells_reasons: Whether the plan has the reason of each key, for merges of several steps.
-    """
+    """Rules and facts that decide about the keys of one file, besides the records themselves."""
 
     rules: MergeRules = field(default_factory=MergeRules)
-    is_two_way: bool = False
-    exclusions: Exclusions = field(default_factory=Exclusions)
+    is_two_way: bool = False  # There is no base at all: an absent record was never there
+    exclusions: Exclusions = field(default_factory=Exclusions)  # Records that stay out
+    # What a person decided, by key.
     verdicts: Mapping[str, PersonalVerdict] = field(default_factory=dict)
+    # How ours was measured; asked only if two times are compared.
     times_of_ours: Measurements = field(default_factory=lambda: Measurements(tuple))
     times_of_theirs: Measurements = field(default_factory=lambda: Measurements(tuple))
+    # Whether a conflict ends in the record of the base; else in that of ours.
     takes_base: bool = False
+    # Whether every decision becomes a value; else conflicts do, and what keeps a record out, and
+    # the rest is counted.
     verbose: bool = False
+    # Whether the plan has the reason of each key, for merges of several steps.
     tells_reasons: bool = False
 
 
@@ -142,12 +131,9 @@ _TARGET = ("soc_version", "core_num", "core_type", "op_type")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions(Three[ParsedFile | None]):
-    """The parsed files; None where a version has no such file.
+    """The parsed files; None where a version has no such file."""
 
-    Attributes:
-        named: Format and target that the name in the result says; None if it says none.
-    """
-
+    # Format and target that the name in the result says; None if it says none.
     named: tuple[Format, BankName] | None = None
 
     def any(self) -> ParsedFile:
@@ -217,24 +203,17 @@ def _reader(parsed: ParsedFile | None) -> Callable[[int | None], bytes | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """The versions of a file, ready for decisions.
+    """The versions of a file, ready for decisions."""
 
-    Attributes:
-        versions: Each key once.
-        repeated: Records that do not count, since another one of their side has their key.
-        frame: Whose file the edits are made to; None if no version has the file.
-        ours_out: Records of ours that stay out, by position, with the reason.
-        theirs_out: The same of theirs.
-        slower: Records that hide a faster built-in one, by side and position, with both times.
-        mangled: Keys that records with an error took the place of, by side, as far as asked for.
-    """
-
-    versions: Versions
+    versions: Versions  # Each key once
+    # Records that do not count, since another one of their side has their key.
     repeated: Mapping[str, Mapping[Source, Sequence[int]]]
-    frame: Source | None
-    ours_out: Mapping[int, str]
-    theirs_out: Mapping[int, str]
+    frame: Source | None  # Whose file the edits are made to; None if no version has the file
+    ours_out: Mapping[int, str]  # Records of ours that stay out, by position, with the reason
+    theirs_out: Mapping[int, str]  # The same of theirs
+    # Records that hide a faster built-in one, by side and position, with both times.
     slower: Mapping[Source, Mapping[int, str]]
+    # Keys that records with an error took the place of, by side, as far as asked for.
     mangled: dict[Source, frozenset[str]] = field(default_factory=dict, init=False)
 
 

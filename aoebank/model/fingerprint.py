@@ -21,14 +21,10 @@ UNKNOWN = "no fingerprint: nobody noted where it was measured, to be checked aga
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """Distance of the present environment from the one a record was measured in.
+    """Distance of the present environment from the one a record was measured in."""
 
-    Attributes:
-        hard: Why the record must not be used, a sentence each.
-        soft: Why it is to be measured again, a sentence each; it may be used meanwhile.
-    """
-
-    hard: tuple[str, ...] = ()
+    hard: tuple[str, ...] = ()  # Why the record must not be used, a sentence each
+    # Why it is to be measured again, a sentence each; it may be used meanwhile.
     soft: tuple[str, ...] = ()
 
     def __str__(self) -> str:

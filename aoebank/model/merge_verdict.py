@@ -22,37 +22,23 @@ class MergeFault(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeProblem:
-    """One record, or one file, that is not as the merge should have left it.
-
-    Attributes:
-        path: From the top of the work tree.
-        key: Of the record; empty if it is about the file.
-        line: 1-based, in the committed file; 0 means the file as a whole.
-    """
+    """One record, or one file, that is not as the merge should have left it."""
 
     fault: MergeFault
-    path: str
+    path: str  # From the top of the work tree
     message: str
-    key: str = ""
-    line: int = 0
+    key: str = ""  # Of the record; empty if it is about the file
+    line: int = 0  # 1-based, in the committed file; 0 means the file as a whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeVerdict:
-    """Faults of one commit, or of the work tree.
+    """Faults of one commit, or of the work tree."""
 
-    Attributes:
-        note: Why the merge could not be computed again; empty if it was.
-        files: How many bank files differ between its parents or from them.
-        choices: How many keys nobody but a person could decide.
-        choices_ours: How many of them have what ours had, as the driver leaves them.
-        commit: Empty for the work tree.
-    """
-
-    commit: str
+    commit: str  # Empty for the work tree
     subject: str
-    files: int = 0
-    choices: int = 0
-    choices_ours: int = 0
-    note: str = ""
+    files: int = 0  # How many bank files differ between its parents or from them
+    choices: int = 0  # How many keys nobody but a person could decide
+    choices_ours: int = 0  # How many of them have what ours had, as the driver leaves them
+    note: str = ""  # Why the merge could not be computed again; empty if it was
     problems: tuple[MergeProblem, ...] = ()

@@ -33,33 +33,26 @@ _MEASURING = (Event.ADD, Event.UPDATE, Event.RESERVED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Origin of a measurement of one key: author, time, machine, samples; a line of the side-car.
-
-    Attributes:
-        time: RFC 3339 in UTC, as in `2026-03-01T12:00:00Z`.
-        engine: Program and version that wrote the entry.
-        fingerprint: Environment of the measurement, compared before times are.
-        model: `name` and `sha256` of the model the workload came from.
-        baseline_us: Samples of the default schedule, microseconds.
-        tuned_us: Samples of the strategy, same session, microseconds.
-        speedup: Estimate of baseline / tuned; `speedup_low` and `speedup_high` bound it.
-        search: `method`, `seed` and `trials` of the search.
-        extra: Members this version does not know, kept as they are.
-    """
+    """Origin of a measurement of one key: author, time, machine, samples; a side-car line."""
 
     key: str
     event: Event
-    time: str
-    engine: str
+    time: str  # RFC 3339 in UTC, as in `2026-03-01T12:00:00Z`
+    engine: str  # Program and version that wrote the entry
+    # Environment of the measurement, compared before times are.
     fingerprint: JsonObject = field(default_factory=lambda: _EMPTY)
+    # `name` and `sha256` of the model the workload came from.
     model: JsonObject = field(default_factory=lambda: _EMPTY)
     op_names: tuple[str, ...] = ()
-    baseline_us: tuple[float, ...] = ()
-    tuned_us: tuple[float, ...] = ()
+    baseline_us: tuple[float, ...] = ()  # Samples of the default schedule, microseconds
+    tuned_us: tuple[float, ...] = ()  # Samples of the strategy, same session, microseconds
+    # Estimate of baseline / tuned; `speedup_low` and `speedup_high` bound it.
     speedup: float | None = None
     speedup_low: float | None = None
     speedup_high: float | None = None
+    # `method`, `seed` and `trials` of the search.
     search: JsonObject = field(default_factory=lambda: _EMPTY)
+    # Members this version does not know, kept as they are.
     extra: JsonObject = field(default_factory=lambda: _EMPTY)
     location: Location | None = field(default=None, compare=False)
 

@@ -20,30 +20,21 @@ gradient list is its times: measured again, it is another one."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineEntry:
-    """One known-bad record, by its key and what narrows it down.
-
-    Attributes:
-        soc_version: None for any target; so for `op_type` and `format`.
-        strategy_sha256: `answer_digest` of the bad record; None for any strategy of this key.
-        ticket: Where people discuss it.
-        until: Last day it holds; None for ever.
-        who: Who put it there.
-        when: RFC 3339 in UTC.
-        evidence: What was seen: a log, a command, a file.
-        extra: Members this version does not know, kept as they are.
-    """
+    """One known-bad record, by its key and what narrows it down."""
 
     key: str
     reason: str
-    who: str
-    when: str
-    soc_version: str | None = None
+    who: str  # Who put it there
+    when: str  # RFC 3339 in UTC
+    soc_version: str | None = None  # None for any target; so for `op_type` and `format`
     op_type: str | None = None
     format: str | None = None
+    # `answer_digest` of the bad record; None for any strategy of this key.
     strategy_sha256: str | None = None
-    ticket: str | None = None
-    until: date | None = None
-    evidence: str | None = None
+    ticket: str | None = None  # Where people discuss it
+    until: date | None = None  # Last day it holds; None for ever
+    evidence: str | None = None  # What was seen: a log, a command, a file
+    # Members this version does not know, kept as they are.
     extra: JsonObject = field(default_factory=lambda: _EMPTY)
     location: Location | None = field(default=None, compare=False)
 

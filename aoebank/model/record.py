@@ -34,26 +34,19 @@ class Record:
 
     A record read from a file carries its bytes in `raw`. `dataclasses.replace` drops them,
     so a changed record is written anew and an unchanged one byte for byte.
-
-    Attributes:
-        key: Identity inside its file, as the readers of the format compute it.
-        format: Name of the format it is stored in.
-        soc_version: From the file name; None for a record that is in no file yet.
-        strategy: Opaque to the bank; only tuners and compilers give it meaning.
-        cost_us: Measured time in microseconds; None when the file has none.
-        alternatives: Slower answers for the same key, where a format stores them.
-        extra: Members this version does not know, kept as they are.
     """
 
-    key: str
+    key: str  # Identity inside its file, as the readers of the format compute it
     workload: JsonValue
-    strategy: JsonValue
-    format: str = "unified"
-    soc_version: str | None = None
+    strategy: JsonValue  # Opaque to the bank; only tuners and compilers give it meaning
+    format: str = "unified"  # Name of the format it is stored in
+    soc_version: str | None = None  # From the file name; None for a record that is in no file yet
     op_type: str | None = None
-    cost_us: float | None = None
+    cost_us: float | None = None  # Measured time in microseconds; None when the file has none
     origin: str | None = None
+    # Members this version does not know, kept as they are.
     extra: JsonObject = field(default_factory=lambda: _NO_EXTRA)
+    # Slower answers for the same key, where a format stores them.
     alternatives: tuple[Alternative, ...] = ()
     location: Location | None = field(default=None, compare=False)
     raw: bytes | None = field(default=None, init=False, compare=False, repr=False)

@@ -69,35 +69,26 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One place considered, and why it was taken or passed over.
+    """One place considered, and why it was taken or passed over."""
 
-    Attributes:
-        variable: Environment variable or option that names it.
-        directory: Where below `path` the files would be, `<soc_version>` where that is open.
-        failed: Whether it was taken and cannot be used.
-    """
-
-    variable: str
+    variable: str  # Environment variable or option that names it
     tier: Tier
     path: Path | None
     taken: bool
     reason: str
+    # Where below `path` the files would be, `<soc_version>` where that is open.
     directory: Path | None = None
-    failed: bool = False
+    failed: bool = False  # Whether it was taken and cannot be used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """A place or file that cannot be used, and what the program does then.
-
-    Attributes:
-        cann_code: What CANN calls the error, empty if it has no code.
-    """
+    """A place or file that cannot be used, and what the program does then."""
 
     failure: Failure
     tier: Tier
     error: BankPathError
-    cann_code: str = ""
+    cann_code: str = ""  # What CANN calls the error, empty if it has no code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,27 +102,17 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderAnswer:
-    """Place and file that one program would use.
-
-    Attributes:
-        root: Root of the custom bank, also when it is only created on writing.
-        variable: Variable or option that decided, None if nothing did.
-        expected: Custom files it would open or write, whether they are there or not.
-        files: Files there are, in the order of look-up.
-        tried: Every place in order, the taken ones included.
-        troubles: What cannot be used, in the order met.
-        writes: Whether the question is where it would write, so that no file need exist.
-    """
+    """Place and file that one program would use."""
 
     reader: Reader
     outcome: ReaderOutcome
-    root: Path | None
-    variable: str | None
-    expected: tuple[Path, ...]
-    files: tuple[FoundFile, ...]
-    tried: tuple[Attempt, ...]
-    troubles: tuple[Trouble, ...]
-    writes: bool = False
+    root: Path | None  # Root of the custom bank, also when it is only created on writing
+    variable: str | None  # Variable or option that decided, None if nothing did
+    expected: tuple[Path, ...]  # Custom files it would open or write, whether they are there or not
+    files: tuple[FoundFile, ...]  # Files there are, in the order of look-up
+    tried: tuple[Attempt, ...]  # Every place in order, the taken ones included
+    troubles: tuple[Trouble, ...]  # What cannot be used, in the order met
+    writes: bool = False  # Whether the question is where it would write, so that no file need exist
 
     @property
     def ignores_custom(self) -> bool:
@@ -148,20 +129,14 @@ class ReaderAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """The root directory a reader uses.
-
-    Attributes:
-        root: May not exist yet where the rule is to create it when writing.
-        variable: Environment variable that decided (`HOME` for the default).
-        tried: Every place in order, the taken one included.
-    """
+    """The root directory a reader uses."""
 
     reader: Reader
-    root: Path
+    root: Path  # May not exist yet where the rule is to create it when writing
     tier: Tier
-    variable: str
+    variable: str  # Environment variable that decided (`HOME` for the default)
     exists: bool
-    tried: tuple[Attempt, ...]
+    tried: tuple[Attempt, ...]  # Every place in order, the taken one included
 
 
 # 1xx variables and permissions, 2xx places readers disagree about, 3xx records
@@ -213,15 +188,9 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Record a reader would use, and the records it hides.
-
-    Attributes:
-        used: None when no file has one: a miss.
-        shadowed: The others, in the order of look-up.
-        broken: Files that are not what their format says.
-    """
+    """Record a reader would use, and the records it hides."""
 
     reader: Reader
-    used: Hit | None
-    shadowed: tuple[Hit, ...] = ()
-    broken: tuple[Path, ...] = ()
+    used: Hit | None  # None when no file has one: a miss
+    shadowed: tuple[Hit, ...] = ()  # The others, in the order of look-up
+    broken: tuple[Path, ...] = ()  # Files that are not what their format says

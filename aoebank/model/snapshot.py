@@ -24,14 +24,10 @@ class HistorySource(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Author:
-    """Author of a change of a history, with time and machine.
-
-    Attributes:
-        now: In UTC.
-    """
+    """Author of a change of a history, with time and machine."""
 
     who: str
-    now: datetime
+    now: datetime  # In UTC
     machine: Mapping[str, str]
 
     @property
@@ -42,49 +38,31 @@ class Author:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One file of a snapshot.
-
-    Attributes:
-        content: What the store calls its bytes.
-        sha256: Of its bytes.
-        format: Of a bank file; empty for a side-car or a binary twin.
-        record_set: Hash of its records as a set; empty without records.
-    """
+    """One file of a snapshot."""
 
     name: str
-    content: int
-    sha256: str
+    content: int  # What the store calls its bytes
+    sha256: str  # Of its bytes
     size_bytes: int
-    format: str = ""
+    format: str = ""  # Of a bank file; empty for a side-car or a binary twin
     records: int = 0
-    record_set: str = ""
+    record_set: str = ""  # Hash of its records as a set; empty without records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A recorded state of a bank.
+    """A recorded state of a bank."""
 
-    Attributes:
-        id: sha256 over everything below, the parent and the digests of all files included.
-        parent: The snapshot before; empty for the first.
-        time: RFC 3339 in UTC.
-        environment: Versions and machine, for people who compare times later.
-        scope: The soc_versions it knows about; None: the whole bank.
-        records: How many records its bank files hold.
-        record_set: Hash of all records as a set, each with the name of its file.
-        tags: Names that mean it, sorted.
-    """
-
-    id: str
-    parent: str
+    id: str  # sha256 over everything below, the parent and the digests of all files included
+    parent: str  # The snapshot before; empty for the first
     who: str
-    time: str
+    time: str  # RFC 3339 in UTC
     message: str
-    environment: Mapping[str, str]
-    scope: tuple[str, ...] | None
-    records: int
-    record_set: str
-    tags: tuple[str, ...] = field(default=(), compare=False)
+    environment: Mapping[str, str]  # Versions and machine, for people who compare times later
+    scope: tuple[str, ...] | None  # The soc_versions it knows about; None: the whole bank
+    records: int  # How many records its bank files hold
+    record_set: str  # Hash of all records as a set, each with the name of its file
+    tags: tuple[str, ...] = field(default=(), compare=False)  # Names that mean it, sorted
 
     @property
     def short_id(self) -> str:

@@ -45,15 +45,10 @@ class Times(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Circumstances of a measured time.
+    """Circumstances of a measured time."""
 
-    Attributes:
-        fingerprint: Canonical text of the environment; None when nothing tells it.
-        spread_ratio: How far its samples scatter / their median; 0 if that is not known.
-    """
-
-    fingerprint: str | None = None
-    spread_ratio: float = 0.0
+    fingerprint: str | None = None  # Canonical text of the environment; None when nothing tells it
+    spread_ratio: float = 0.0  # How far its samples scatter / their median; 0 if that is not known
 
 
 def timing_of(entry: Provenance) -> Timing:
@@ -108,12 +103,9 @@ def is_beyond(a_us: float, b_us: float, band_ratio: float) -> bool:
 
 @dataclass(slots=True)
 class Measurements:
-    """Looks up how the times of one side's bank file were measured.
+    """Looks up how the times of one side's bank file were measured."""
 
-    Attributes:
-        load: Gives the side-car's entries; called when first needed, which is rarely.
-    """
-
+    # Gives the side-car's entries; called when first needed, which is rarely.
     load: Callable[[], Iterable[Provenance]]
     _by_key: dict[str, list[Provenance]] | None = field(default=None, init=False)
 

@@ -36,33 +36,23 @@ from aoebank.storage.quarantine import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complaint:
-    """Reason and terms for keeping a record out.
-
-    Attributes:
-        until: Last day it has to stay out; None for ever.
-        any_strategy: Whether every answer for the workload is bad, not the present one alone.
-    """
+    """Reason and terms for keeping a record out."""
 
     reason: str
     ticket: str | None = None
-    until: date | None = None
+    until: date | None = None  # Last day it has to stay out; None for ever
     evidence: str | None = None
+    # Whether every answer for the workload is bad, not the present one alone.
     any_strategy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantinePlan(EditPlan):
-    """Changes of a quarantine, and edits of the bank files that lose the bad records.
+    """Changes of a quarantine, and edits of the bank files that lose the bad records."""
 
-    Attributes:
-        added: New entries.
-        removed: Entries that go.
-        left_out: The bad records, as file and key.
-    """
-
-    added: tuple[QuarantineEntry, ...] = ()
-    removed: tuple[QuarantineEntry, ...] = ()
-    left_out: tuple[tuple[str, str], ...] = ()
+    added: tuple[QuarantineEntry, ...] = ()  # New entries
+    removed: tuple[QuarantineEntry, ...] = ()  # Entries that go
+    left_out: tuple[tuple[str, str], ...] = ()  # The bad records, as file and key
 
     @property
     def message(self) -> str:
@@ -92,15 +82,11 @@ class QuarantineResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedEntry:
-    """An entry, and whether the bank holds a record that it keeps out.
-
-    Attributes:
-        present: Bank files that hold one.
-    """
+    """An entry, and whether the bank holds a record that it keeps out."""
 
     entry: QuarantineEntry
     is_active: bool
-    present: tuple[str, ...]
+    present: tuple[str, ...]  # Bank files that hold one
 
 
 def plan_add(

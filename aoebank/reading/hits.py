@@ -35,60 +35,40 @@ class LookupKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankLookup:
-    """One look-up somebody noted.
+    """One look-up somebody noted."""
 
-    Attributes:
-        source: The file that tells.
-        line: Its line, None in a document.
-        name: Node, graph or kernel.
-        is_hit: None where the file leaves it open.
-        reason: What the file says of it, in words.
-        key: Of the record, or its number; empty where the file does not tell.
-        pid: Process that looked it up, None where the file does not tell.
-        soc_version: Target it was looked up for; empty where the file does not tell.
-    """
-
-    source: Path
+    source: Path  # The file that tells
     kind: LookupKind
-    name: str
-    is_hit: bool | None
-    line: int | None = None
-    reason: str = ""
-    key: str = ""
-    pid: int | None = None
-    soc_version: str = ""
+    name: str  # Node, graph or kernel
+    is_hit: bool | None  # None where the file leaves it open
+    line: int | None = None  # Its line, None in a document
+    reason: str = ""  # What the file says of it, in words
+    key: str = ""  # Of the record, or its number; empty where the file does not tell
+    pid: int | None = None  # Process that looked it up, None where the file does not tell
+    soc_version: str = ""  # Target it was looked up for; empty where the file does not tell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordUse:
-    """A record of a bank, and how often it was found.
-
-    Attributes:
-        perhaps: Look-ups that found this record, or one of its key for another target: a log does
-            not tell for which chip it looked.
-    """
+    """A record of a bank, and how often it was found."""
 
     bank: str
     file: str
     key: str
     hits: int
+    # Look-ups that found this record, or one of its key for another target: a log does not tell for
+    # which chip it looked.
     perhaps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HitsResult:
-    """Look-ups, and what they mean for the records of banks.
+    """Look-ups, and what they mean for the records of banks."""
 
-    Attributes:
-        lookups: In the order of the files and their lines.
-        silent: Files that tell of none.
-        records: Every record of the banks.
-        closed: What could not be read, so that something may be missing.
-    """
-
-    lookups: tuple[BankLookup, ...]
-    silent: tuple[Path, ...]
-    records: tuple[RecordUse, ...]
+    lookups: tuple[BankLookup, ...]  # In the order of the files and their lines
+    silent: tuple[Path, ...]  # Files that tell of none
+    records: tuple[RecordUse, ...]  # Every record of the banks
+    # What could not be read, so that something may be missing.
     closed: tuple[BankPathError, ...] = ()
 
     @property
@@ -163,15 +143,11 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SearchedFile:
-    """Keys of a bank file, those that look-ups may have found with what the look-ups call them.
-
-    Attributes:
-        target: soc_version its records count for; empty where its path is silent.
-    """
+    """Keys of a bank file, those that look-ups may have found with what the look-ups call them."""
 
     bank: str
     name: str
-    target: str
+    target: str  # soc_version its records count for; empty where its path is silent
     keys: Sequence[str]
     found: Mapping[str, Sequence[str]]
 

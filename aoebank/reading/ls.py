@@ -28,41 +28,31 @@ _FIRST_KEYS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSummary:
-    """One bank file.
-
-    Attributes:
-        name: Path below the root; the file name where the root is the file.
-        best_speedup: Largest speed-up its side-car tells of, for records still stored.
-        problem: First error in the file, empty when there is none.
-        keys: Starts of keys that mean one record of the file each, as `aoebank show` takes them:
-            of the first records, or of all where the file alone is listed.
-    """
+    """One bank file."""
 
     path: Path
-    name: str
+    name: str  # Path below the root; the file name where the root is the file
     format: str
     soc_version: str | None
     core_num: int | None
     core_type: str | None
     op_type: str | None
     records: int
-    best_speedup: float | None
+    best_speedup: float | None  # Largest speed-up its side-car tells of, for records still stored
     median_speedup: float | None
-    problem: str
+    problem: str  # First error in the file, empty when there is none
+    # Starts of keys that mean one record of the file each, as `aoebank show` takes them: of the
+    # first records, or of all where the file alone is listed.
     keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListResult:
-    """The bank files of a side.
+    """The bank files of a side."""
 
-    Attributes:
-        root: How a person wrote it.
-        closed: Files and folders that cannot be read, so that records may be missing.
-    """
-
-    root: str
+    root: str  # How a person wrote it
     files: tuple[FileSummary, ...]
+    # Files and folders that cannot be read, so that records may be missing.
     closed: tuple[BankPathError, ...] = ()
 
 

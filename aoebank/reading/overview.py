@@ -35,69 +35,45 @@ from aoebank.validation.stale import StaleResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """The records of one operator on one target in one bank.
-
-    Attributes:
-        measured: How many have a speed-up in the side-car.
-        lowest: Smallest speed-up; None where nothing was measured, as for the next two.
-        median: Median speed-up.
-        highest: Largest speed-up.
-    """
+    """The records of one operator on one target in one bank."""
 
     bank: str
     soc_version: str
     op_type: str
     format: str
     records: int
-    measured: int
-    lowest: float | None
-    median: float | None
-    highest: float | None
+    measured: int  # How many have a speed-up in the side-car
+    lowest: float | None  # Smallest speed-up; None where nothing was measured, as for the next two
+    median: float | None  # Median speed-up
+    highest: float | None  # Largest speed-up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Age:
-    """The records of a bank one program measured on one CPU.
-
-    Attributes:
-        engine: Program and version; empty for records nobody noted anything about.
-        oldest: Time of the first change, RFC 3339; empty as above.
-        newest: Time of the last one.
-    """
+    """The records of a bank one program measured on one CPU."""
 
     bank: str
-    engine: str
+    engine: str  # Program and version; empty for records nobody noted anything about
     cpu_model: str
     records: int
-    oldest: str
-    newest: str
+    oldest: str  # Time of the first change, RFC 3339; empty as above
+    newest: str  # Time of the last one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staleness:
-    """Counts of fresh and stale records of a bank, as `aoebank stale` tells them.
-
-    Attributes:
-        fresh: Records measured in an environment like the present one.
-        to_check: Records of another CPU, or of other versions; they may be used meanwhile.
-        stale: Records that must not be used: another target, kernels made another way.
-        unknown: Records nobody noted an environment of.
-    """
+    """Counts of fresh and stale records of a bank, as `aoebank stale` tells them."""
 
     bank: str
-    fresh: int
-    to_check: int
-    stale: int
-    unknown: int
+    fresh: int  # Records measured in an environment like the present one
+    to_check: int  # Records of another CPU, or of other versions; they may be used meanwhile
+    stale: int  # Records that must not be used: another target, kernels made another way
+    unknown: int  # Records nobody noted an environment of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlier:
-    """A record whose figure deserves a second look.
-
-    Attributes:
-        why: In words.
-    """
+    """A record whose figure deserves a second look."""
 
     bank: str
     file: str
@@ -106,25 +82,20 @@ class Outlier:
     speedup: float
     low: float | None
     high: float | None
-    why: str
+    why: str  # In words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opinion:
-    """Record of one side, for a disagreement.
+    """Record of one side, for a disagreement."""
 
-    Attributes:
-        where: Bank, program, CPU: whatever tells the sides apart.
-        strategy_sha256: Of the strategy; empty for an earlier measurement of the same one.
-    """
-
-    where: str
+    where: str  # Bank, program, CPU: whatever tells the sides apart
     time: str
     speedup: float | None
     low: float | None
     high: float | None
     cost_us: float | None = None
-    strategy_sha256: str = ""
+    strategy_sha256: str = ""  # Of the strategy; empty for an earlier measurement of the same one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,28 +120,19 @@ class Duplicates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """Size of a bank.
-
-    Attributes:
-        broken: Files readers cannot use.
-        in_quarantine: Records that are kept out.
-    """
+    """Size of a bank."""
 
     bank: str
     files: int
     records: int
     size_bytes: int
-    broken: int
-    in_quarantine: int
+    broken: int  # Files readers cannot use
+    in_quarantine: int  # Records that are kept out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewResult:
-    """Everything an overview tells, each part with what matters most first.
-
-    Attributes:
-        closed: Files and folders that cannot be read, so that records may be missing.
-    """
+    """Everything an overview tells, each part with what matters most first."""
 
     sizes: tuple[Size, ...]
     coverage: tuple[Coverage, ...]
@@ -179,6 +141,7 @@ class OverviewResult:
     outliers: tuple[Outlier, ...]
     disagreements: tuple[Disagreement, ...]
     duplicates: tuple[Duplicates, ...]
+    # Files and folders that cannot be read, so that records may be missing.
     closed: tuple[BankPathError, ...] = ()
 
 
@@ -406,14 +369,10 @@ def _are_apart(one: Row, other: Row) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """One part.
-
-    Attributes:
-        things: A row is of one.
-    """
+    """One part."""
 
     title: str
-    things: Sequence[Any]
+    things: Sequence[Any]  # A row is of one
     columns: Sequence[Column[Any]]
 
 

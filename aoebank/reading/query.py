@@ -358,18 +358,13 @@ Value = str | int | float | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult:
-    """The answer to a query.
+    """The answer to a query."""
 
-    Attributes:
-        columns: Their names, as the query gives them.
-        rows: Values, a tuple each as long as `columns`.
-        closed: Files and folders that cannot be read, so that rows may be missing.
-        broken: The first error of each file that has one: records of it may be missing, too.
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Value, ...], ...]
+    columns: tuple[str, ...]  # Their names, as the query gives them
+    rows: tuple[tuple[Value, ...], ...]  # Values, a tuple each as long as `columns`
+    # Files and folders that cannot be read, so that rows may be missing.
     closed: tuple[BankPathError, ...] = ()
+    # The first error of each file that has one: records of it may be missing, too.
     broken: tuple[Finding, ...] = ()
 
 

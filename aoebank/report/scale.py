@@ -9,21 +9,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Linear or logarithmic axis.
+    """Linear or logarithmic axis."""
 
-    Attributes:
-        low: Value at the start; above 0 where the axis is logarithmic.
-        high: Value at the end, above `low`.
-        start: Place of `low`, in units of the drawing.
-        end: Place of `high`.
-        is_log: True for a logarithmic axis.
-    """
-
-    low: float
-    high: float
-    start: float
-    end: float
-    is_log: bool = False
+    low: float  # Value at the start; above 0 where the axis is logarithmic
+    high: float  # Value at the end, above `low`
+    start: float  # Place of `low`, in units of the drawing
+    end: float  # Place of `high`
+    is_log: bool = False  # True for a logarithmic axis
 
     def at(self, value: float) -> float:
         """Return the place of a value; values beyond an end stand there.

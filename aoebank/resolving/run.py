@@ -33,16 +33,12 @@ from aoebank.storage.readers.rules import RULES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedWorkload:
-    """Workload to look for: its keys where they are known, else the workload itself.
-
-    Attributes:
-        keys: Keys the workload has in a format, as its readers compute them.
-        format: The only format to look into, None for all.
-    """
+    """Workload to look for: its keys where they are known, else the workload itself."""
 
     value: JsonValue
+    # Keys the workload has in a format, as its readers compute them.
     keys: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    format: str | None = None
+    format: str | None = None  # The only format to look into, None for all
 
 
 def workload_from_text(text: str, *, op_type: str | None) -> WantedWorkload:
@@ -215,23 +211,16 @@ ANYTHING = Query()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveResult:
-    """Bank, files and records each reader would use.
-
-    Attributes:
-        answers: One per reader, in the order asked.
-        hazards: What surprises people about these places.
-        matches: One per reader whose format can hold the workload, and per target and core number
-            that the query leaves open; empty if no workload was given.
-        has_workload: Whether a record was asked for.
-        is_explicit: Whether the readers were named, so that each of them counts.
-    """
+    """Bank, files and records each reader would use."""
 
     query: Query
-    answers: tuple[ReaderAnswer, ...]
-    hazards: tuple[Hazard, ...]
+    answers: tuple[ReaderAnswer, ...]  # One per reader, in the order asked
+    hazards: tuple[Hazard, ...]  # What surprises people about these places
+    # One per reader whose format can hold the workload, and per target and core number that the
+    # query leaves open; empty if no workload was given.
     matches: tuple[Match, ...] = ()
-    has_workload: bool = False
-    is_explicit: bool = False
+    has_workload: bool = False  # Whether a record was asked for
+    is_explicit: bool = False  # Whether the readers were named, so that each of them counts
 
     @property
     def error(self) -> AoebankError | None:

@@ -36,21 +36,16 @@ _ANSWER = ("workload", "strategy", "cost_us", "origin", "extra")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankRow:
-    """One row.
+    """One row."""
 
-    Attributes:
-        file: Below the root of the bank.
-        format: Of a bank file; empty for a side-car and the quarantine.
-        record: Members of a record; None for a bank file without one, and for other files.
-        text: A line of another file, with its line end; what stands before the first record of a
-            bank file that is not as its tuner writes it.
-        written: Text of the record in such a file, with all up to the next one; None in others.
-    """
-
-    file: str
-    format: str = ""
+    file: str  # Below the root of the bank
+    format: str = ""  # Of a bank file; empty for a side-car and the quarantine
+    # Members of a record; None for a bank file without one, and for other files.
     record: Mapping[str, JsonValue] | None = None
+    # A line of another file, with its line end; what stands before the first record of a bank file
+    # that is not as its tuner writes it.
     text: str = ""
+    # Text of the record in such a file, with all up to the next one; None in others.
     written: str | None = None
 
 
@@ -246,19 +241,12 @@ def _format(name: str, where: Path) -> Format:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertResult:
-    """Files and records of a conversion.
+    """Files and records of a conversion."""
 
-    Attributes:
-        source: As a person wrote it.
-        output: What was written.
-        files: Files of the bank, side-cars and the quarantine too.
-        records: Records of the bank.
-    """
-
-    source: str
-    output: Path
-    files: int
-    records: int
+    source: str  # As a person wrote it
+    output: Path  # What was written
+    files: int  # Files of the bank, side-cars and the quarantine too
+    records: int  # Records of the bank
 
 
 def convert_bank(side: Side, output: Path, *, force: bool) -> ConvertResult:

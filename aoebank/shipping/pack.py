@@ -32,19 +32,13 @@ _VERB = "unpack"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpackResult:
-    """A pack whose files all are what its manifest says.
-
-    Attributes:
-        root: Where the bank lies now; None if it was only looked at.
-        is_signed: Whether the pack has a signature.
-        signer: Who signed it; empty if nobody was asked to be allowed.
-    """
+    """A pack whose files all are what its manifest says."""
 
     pack: Path
-    root: Path | None
+    root: Path | None  # Where the bank lies now; None if it was only looked at
     manifest: PackManifest
-    is_signed: bool
-    signer: str = ""
+    is_signed: bool  # Whether the pack has a signature
+    signer: str = ""  # Who signed it; empty if nobody was asked to be allowed
 
 
 def unpack(pack: Path, root: Path | None, *, allowed: Path | None = None) -> UnpackResult:
@@ -115,42 +109,25 @@ def _signer(opened: Pack, pack: Path, allowed: Path | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackRequest:
-    """Contents and place of a new pack.
+    """Contents and place of a new pack."""
 
-    Attributes:
-        output: The archive to write.
-        wanted: Targets; a file is in as a whole or not at all.
-        with_provenance: Whether side-cars go along, which tell of models and machines.
-        message: What the pack is for.
-        key: Private key to sign it with.
-        force: Whether an archive that is there may be replaced.
-    """
-
-    output: Path
-    wanted: RecordFilter
-    with_provenance: bool = True
-    message: str = ""
-    key: Path | None = None
-    force: bool = False
+    output: Path  # The archive to write
+    wanted: RecordFilter  # Targets; a file is in as a whole or not at all
+    with_provenance: bool = True  # Whether side-cars go along, which tell of models and machines
+    message: str = ""  # What the pack is for
+    key: Path | None = None  # Private key to sign it with
+    force: bool = False  # Whether an archive that is there may be replaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackResult:
-    """A pack that was written.
+    """A pack that was written."""
 
-    Attributes:
-        pack: Where.
-        manifest: What it says of itself.
-        size_bytes: Of the archive.
-        sha256: Of the archive.
-        is_signed: Whether it has a signature.
-    """
-
-    pack: Path
-    manifest: PackManifest
-    size_bytes: int
-    sha256: str
-    is_signed: bool
+    pack: Path  # Where
+    manifest: PackManifest  # What it says of itself
+    size_bytes: int  # Of the archive
+    sha256: str  # Of the archive
+    is_signed: bool  # Whether it has a signature
 
 
 def pack(side: Side, request: PackRequest, *, made_by: str) -> PackResult:

@@ -39,17 +39,13 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeEntry:
-    """One file of a tree.
-
-    Attributes:
-        reason: Why it cannot be read, for `FileKind.UNREADABLE`; where it leads, for a
-            `FileKind.LINK`.
-        format: Format of a bank file. By its name alone, one that cannot be read has it too.
-    """
+    """One file of a tree."""
 
     path: Path
     kind: FileKind
+    # Why it cannot be read, for `FileKind.UNREADABLE`; where it leads, for a `FileKind.LINK`.
     reason: str = ""
+    # Format of a bank file. By its name alone, one that cannot be read has it too.
     format: str | None = None
 
     @property

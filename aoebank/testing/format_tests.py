@@ -18,17 +18,11 @@ from aoebank.model.resolution import Query
 
 
 class FormatTests:
-    """Inherit and set the three attributes; the tests come along.
+    """Inherit and set the three attributes; the tests come along."""
 
-    Attributes:
-        format: The format under test.
-        file_name: A name the format recognises.
-        example: Bytes of a file with three or more records of different keys, no findings.
-    """
-
-    format: Format
-    file_name: str
-    example: bytes
+    format: Format  # The format under test
+    file_name: str  # A name the format recognises
+    example: bytes  # Bytes of a file with three or more records of different keys, no findings
 
     def parse(self, data: bytes) -> ParsedFile:
         """Parse bytes under the usual file name."""

@@ -22,24 +22,16 @@ _PART = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Everything there is to say about one finding code.
-
-    Attributes:
-        meaning: What was seen in the file.
-        why: Which reader does what about it.
-        example: A line of a bank, or a situation, that has the finding.
-        way_out: What to do.
-        fixed_by: The class of `validate --fix` that mends it, if one does.
-    """
+    """Everything there is to say about one finding code."""
 
     code: str
     severity: Severity
     title: str
-    meaning: str
-    why: str
-    example: str
-    way_out: str
-    fixed_by: FixClass | None = None
+    meaning: str  # What was seen in the file
+    why: str  # Which reader does what about it
+    example: str  # A line of a bank, or a situation, that has the finding
+    way_out: str  # What to do
+    fixed_by: FixClass | None = None  # The class of `validate --fix` that mends it, if one does
 
 
 def explain(texts: Iterable[str]) -> tuple[Explanation, ...]:
@@ -91,14 +83,10 @@ def _join(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainReport(Report):
-    """A table of codes, or all there is to say about some.
-
-    Attributes:
-        codes: As they were asked for; empty for the table of all.
-    """
+    """A table of codes, or all there is to say about some."""
 
     explanations: Sequence[Explanation]
-    codes: Sequence[str]
+    codes: Sequence[str]  # As they were asked for; empty for the table of all
     schema: str = "aoebank.explain/1"
 
     def document(self) -> Mapping[str, object]:

@@ -176,16 +176,11 @@ _HOPELESS = frozenset({"AB102", "AB104"})  # somebody has to decide what the fil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFix:
-    """Planned fix of one file.
-
-    Attributes:
-        classes: What was done, in order.
-        root: The tree the file was met in; None for its folder.
-    """
+    """Planned fix of one file."""
 
     path: Path
-    root: Path | None = None
-    classes: tuple[FixClass, ...]
+    root: Path | None = None  # The tree the file was met in; None for its folder
+    classes: tuple[FixClass, ...]  # What was done, in order
     before: bytes
     after: bytes
 

@@ -138,24 +138,15 @@ def _rank(finding: Finding) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateReport(Report):
-    """Findings, equal ones told once, and a summary.
-
-    Attributes:
-        fail_on: Findings this bad or worse make the exit code 1.
-        fixes: What `--fix` did; None without it.
-        is_dry_run: Whether fixes were only planned.
-        has_statistics: Whether to count findings by code instead of listing them.
-        has_notes: Whether the text lists notes; else it counts them.
-        has_each: Whether the text lists each finding; else equal ones are told once.
-    """
+    """Findings, equal ones told once, and a summary."""
 
     result: ValidateResult
-    fail_on: Severity = Severity.ERROR
-    fixes: Sequence[FixOutcome] | None = None
-    is_dry_run: bool = False
-    has_statistics: bool = False
-    has_notes: bool = False
-    has_each: bool = False
+    fail_on: Severity = Severity.ERROR  # Findings this bad or worse make the exit code 1
+    fixes: Sequence[FixOutcome] | None = None  # What `--fix` did; None without it
+    is_dry_run: bool = False  # Whether fixes were only planned
+    has_statistics: bool = False  # Whether to count findings by code instead of listing them
+    has_notes: bool = False  # Whether the text lists notes; else it counts them
+    has_each: bool = False  # Whether the text lists each finding; else equal ones are told once
     schema: str = "aoebank.validate/1"
 
     @property

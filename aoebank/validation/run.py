@@ -141,24 +141,16 @@ _NO_TIME = "measured time is not plausible"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateResult:
-    """Everything found, sorted by place, and what was looked at.
-
-    Attributes:
-        checked: Files looked at, in the order met.
-        missing: Paths asked for that are not there.
-        passed_over: How many files of the trees have nothing to do with a bank.
-        known: How many findings a baseline has too; they are not among `findings`.
-        reader: Release whose reader judged the runtime banks.
-        guess: How sure the release is, where neither a person nor headers beside the banks told.
-    """
+    """Everything found, sorted by place, and what was looked at."""
 
     findings: tuple[Finding, ...]
-    checked: tuple[Path, ...]
+    checked: tuple[Path, ...]  # Files looked at, in the order met
     records: int
-    missing: tuple[Path, ...] = ()
-    passed_over: int = 0
-    known: int = 0
-    reader: Release = NEWEST
+    missing: tuple[Path, ...] = ()  # Paths asked for that are not there
+    passed_over: int = 0  # How many files of the trees have nothing to do with a bank
+    known: int = 0  # How many findings a baseline has too; they are not among `findings`
+    reader: Release = NEWEST  # Release whose reader judged the runtime banks
+    # How sure the release is, where neither a person nor headers beside the banks told.
     guess: ReleaseGuess | None = field(default_factory=ReleaseGuess)
 
     @property

@@ -29,43 +29,28 @@ SourceOf = Callable[[Record], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaleRecord:
-    """A record that was measured in another environment, or nobody noted in which.
+    """A record that was measured in another environment, or nobody noted in which."""
 
-    Attributes:
-        path: The bank file.
-        key: Record key.
-        op_type: Of the record, None where its format has none.
-        soc_version: Target of the file, None where neither name nor folder tells.
-        measured: When, RFC 3339 in UTC; None if nobody noted it.
-        drift: What differs: hard, it must not be used; soft, it is to be checked again.
-        is_noted: False if nobody noted in which environment.
-    """
-
-    path: Path
-    key: str
-    op_type: str | None
-    soc_version: str | None
-    measured: str | None
-    drift: Drift
-    is_noted: bool = True
+    path: Path  # The bank file
+    key: str  # Record key
+    op_type: str | None  # Of the record, None where its format has none
+    soc_version: str | None  # Target of the file, None where neither name nor folder tells
+    measured: str | None  # When, RFC 3339 in UTC; None if nobody noted it
+    drift: Drift  # What differs: hard, it must not be used; soft, it is to be checked again
+    is_noted: bool = True  # False if nobody noted in which environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaleResult:
-    """Stale records of a side.
+    """Stale records of a side."""
 
-    Attributes:
-        root: How a person wrote it.
-        found: Records with something to tell, those that must not be used first.
-        looked_at: How many records there are.
-        uncompared: Records whose kernel source is noted, with no engine here to compare it with.
-        closed: Files and folders that cannot be read, so that records may be missing.
-    """
-
-    root: str
+    root: str  # How a person wrote it
+    # Records with something to tell, those that must not be used first.
     found: tuple[StaleRecord, ...]
-    looked_at: int
+    looked_at: int  # How many records there are
+    # Records whose kernel source is noted, with no engine here to compare it with.
     uncompared: int = 0
+    # Files and folders that cannot be read, so that records may be missing.
     closed: tuple[BankPathError, ...] = ()
 
 

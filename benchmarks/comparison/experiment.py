@@ -40,34 +40,25 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """What one script measures and how that is told.
+    """What one script measures and how that is told."""
 
-    Attributes:
-        name: Of the script, of its results and of its place in the page.
-        about: First lines of its help.
-        measure: Measures a case, step by step; what it returns counts for nothing.
-        cases: Names that are known; None where cases are files or pairs of names.
-        usual: Cases that are measured where none is named.
-        options: Its own, by their names on the command line.
-        settings: The options its figures depend on: results of others are dropped.
-        short: Table of the page.
-        whole: Page beside the results; None where the table has everything.
-        page: Of the documentation, with the place of the table.
-        smoke: Cases of `--smoke`, and the options it changes.
-        is_passed: False for figures with which the exit code is 1.
-    """
-
-    name: str
-    about: str
+    name: str  # Of the script, of its results and of its place in the page
+    about: str  # First lines of its help
+    # Measures a case, step by step; what it returns counts for nothing.
     measure: Callable[[str, Steps, Namespace], object]
+    # Names that are known; None where cases are files or pairs of names.
     cases: Collection[str] | None
-    usual: Sequence[str] = ()
+    usual: Sequence[str] = ()  # Cases that are measured where none is named
+    # Its own, by their names on the command line.
     options: Mapping[str, Option] = field(default_factory=dict)
+    # The options its figures depend on: results of others are dropped.
     settings: Callable[[Namespace], Mapping[str, Any]] = lambda given: {}
-    short: Page
-    whole: Page | None = None
-    page: str = "benchmarks.md"
+    short: Page  # Table of the page
+    whole: Page | None = None  # Page beside the results; None where the table has everything
+    page: str = "benchmarks.md"  # Of the documentation, with the place of the table
+    # Cases of `--smoke`, and the options it changes.
     smoke: tuple[Sequence[str], Mapping[str, Any]] = ((), {})
+    # False for figures with which the exit code is 1.
     is_passed: Callable[[Mapping[str, Any]], bool] = lambda document: True
 
     @property

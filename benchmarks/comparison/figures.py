@@ -18,51 +18,32 @@ FLOAT32 = "fp32"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerFigure:
-    """One runtime on one network.
+    """One runtime on one network."""
 
-    Attributes:
-        title: Of the runtime.
-        precision: In what it computes.
-        failure: Why there are no figures; empty if there are.
-        ratio: Speed-up over ONNX Runtime; None where either has no figures.
-        call_ms: Median over the rounds of the median call; 0 without figures.
-        error: Largest difference from float64, as a share of the largest value.
-        roof_share: Multiply-adds a second over those the machine can make in float32; None where
-            the roof was not measured.
-        facts: What the runtime said of itself.
-    """
-
-    title: str
-    precision: str
-    failure: str = ""
+    title: str  # Of the runtime
+    precision: str  # In what it computes
+    failure: str = ""  # Why there are no figures; empty if there are
+    # Speed-up over ONNX Runtime; None where either has no figures.
     ratio: SpeedupEstimate | None = None
-    call_ms: float = 0.0
-    error: float | None = None
+    call_ms: float = 0.0  # Median over the rounds of the median call; 0 without figures
+    error: float | None = None  # Largest difference from float64, as a share of the largest value
+    # Multiply-adds a second over those the machine can make in float32; None where the roof was not
+    # measured.
     roof_share: float | None = None
-    facts: Mapping[str, Any]
+    facts: Mapping[str, Any]  # What the runtime said of itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkFigures:
-    """One network on one number of threads.
+    """One network on one number of threads."""
 
-    Attributes:
-        title: Of the network.
-        threads: For every runtime.
-        multiply_adds: Of one run.
-        peers: By name; empty if the network could not be prepared.
-        failure: Why it could not; empty if it could.
-        others: Shares of the machine other processes had, one for every turn.
-        engine: Digest of the engine its record names, empty if it names none.
-    """
-
-    title: str
-    threads: int
-    multiply_adds: int
-    peers: Mapping[str, PeerFigure]
-    failure: str
-    others: tuple[float, ...]
-    engine: str = ""
+    title: str  # Of the network
+    threads: int  # For every runtime
+    multiply_adds: int  # Of one run
+    peers: Mapping[str, PeerFigure]  # By name; empty if the network could not be prepared
+    failure: str  # Why it could not; empty if it could
+    others: tuple[float, ...]  # Shares of the machine other processes had, one for every turn
+    engine: str = ""  # Digest of the engine its record names, empty if it names none
 
 
 def figures_of(document: Mapping[str, Any]) -> list[NetworkFigures]:

@@ -25,17 +25,11 @@ class PreparationError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedNetwork:
-    """The files of one network.
+    """The files of one network."""
 
-    Attributes:
-        name: In the registry.
-        folder: Where they are.
-        facts: Digest, size, operators, multiply-adds, error of torch in float32.
-    """
-
-    name: str
-    folder: Path
-    facts: Mapping[str, Any]
+    name: str  # In the registry
+    folder: Path  # Where they are
+    facts: Mapping[str, Any]  # Digest, size, operators, multiply-adds, error of torch in float32
 
     @classmethod
     def make(cls, name: str, folder: Path) -> Self:

@@ -19,22 +19,14 @@ _BASE, _RANGE, _FIXED, _OPENVINO = "ort", "engine range", "engine fixed", "openv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredShape:
-    """What was measured of a network at one shape.
+    """What was measured of a network at one shape."""
 
-    Attributes:
-        network: Its title.
-        step: Title and extents.
-        base_ms: ONNX Runtime's median time of a call.
-        speedups: Over ONNX Runtime by name, the median of the rounds' ratios.
-        failed: Names of what computed nothing.
-        calls: In the log of `--shapes_from`; None where the log has none, or there is none.
-    """
-
-    network: str
-    step: str
-    base_ms: float
-    speedups: Mapping[str, float]
-    failed: frozenset[str]
+    network: str  # Its title
+    step: str  # Title and extents
+    base_ms: float  # ONNX Runtime's median time of a call
+    speedups: Mapping[str, float]  # Over ONNX Runtime by name, the median of the rounds' ratios
+    failed: frozenset[str]  # Names of what computed nothing
+    # In the log of `--shapes_from`; None where the log has none, or there is none.
     calls: int | None
 
 

@@ -29,35 +29,23 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundSettings:
-    """How runtimes are compared.
+    """How runtimes are compared."""
 
-    Attributes:
-        rounds: How often each gets its turn.
-        turn_s: How long a turn lasts, after a warm-up of a fifth of it.
-        budget_s: Seconds a runtime that searches may search.
-    """
-
-    rounds: int
-    turn_s: float
-    budget_s: float
+    rounds: int  # How often each gets its turn
+    turn_s: float  # How long a turn lasts, after a warm-up of a fifth of it
+    budget_s: float  # Seconds a runtime that searches may search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What is compared: a network on a number of threads.
+    """What is compared: a network on a number of threads."""
 
-    Attributes:
-        network: Its files.
-        threads: For every runtime.
-        peers: By name, in the order of the tables.
-        versions: Of each peer, so that what was built by another one is built again.
-        roof: Measured in front of the rounds and behind them; None without a C compiler.
-    """
-
-    network: PreparedNetwork
-    threads: int
-    peers: Mapping[str, Peer]
+    network: PreparedNetwork  # Its files
+    threads: int  # For every runtime
+    peers: Mapping[str, Peer]  # By name, in the order of the tables
+    # Of each peer, so that what was built by another one is built again.
     versions: Mapping[str, str]
+    # Measured in front of the rounds and behind them; None without a C compiler.
     roof: FmaRoof | None
 
 

@@ -21,40 +21,27 @@ class Draw(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkInput:
-    """One input of a network.
+    """One input of a network."""
 
-    Attributes:
-        name: As in the ONNX file.
-        shape: Static, batch first.
-        draw: Standard normal float32; int64 tokens; or an int64 mask whose last quarter is 0.
-        below: Number of different tokens.
-    """
-
-    name: str
-    shape: tuple[int, ...]
+    name: str  # As in the ONNX file
+    shape: tuple[int, ...]  # Static, batch first
+    # Standard normal float32; int64 tokens; or an int64 mask whose last quarter is 0.
     draw: Draw = Draw.NORMAL
-    below: int = 0
+    below: int = 0  # Number of different tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """One network of the suite.
+    """One network of the suite."""
 
-    Attributes:
-        title: As tables call it.
-        builder: `module:function` of this package; the function returns a `torch.nn.Module`.
-            For a shipped network `shipped:` and the name of its file.
-        inputs: In the order of `forward`.
-        parameters: Number of trained values as published; 0 where none was.
-        source: The publication whose layers, widths and activations it has.
-        is_shipped: True if the ONNX file comes with the onnx package and is not exported.
-    """
-
-    title: str
+    title: str  # As tables call it
+    # `module:function` of this package; the function returns a `torch.nn.Module`. For a shipped
+    # network `shipped:` and the name of its file.
     builder: str
-    inputs: tuple[NetworkInput, ...]
-    parameters: int = 0
-    source: str
+    inputs: tuple[NetworkInput, ...]  # In the order of `forward`
+    parameters: int = 0  # Number of trained values as published; 0 where none was
+    source: str  # The publication whose layers, widths and activations it has
+    # True if the ONNX file comes with the onnx package and is not exported.
     is_shipped: bool = False
 
 

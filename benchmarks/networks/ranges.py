@@ -17,28 +17,22 @@ from networks.network import Network
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """The range of a network, and where it is measured.
+    """The range of a network, and where it is measured."""
 
-    Attributes:
-        ends: Least and largest extent of each open dimension, by its name.
-        inputs: Names of the open dimensions of an input by their axes; by default those of
-            `ends` in their order, from the first axis on. What begins like a key counts as it.
-        fixed: Extents for which the engine tunes a model of its own, too.
-        unseen: Measured besides; primes and neighbours of powers of two.
-        calls: Calls a service gets by their extents, which the run is told as `--shapes_from`;
-            without any it is told the range alone.
-        unit: What all extents are multiples of: networks that halve images and join them again
-            take no others.
-        limit_s: Seconds in which the whole range is tuned and judged on two cores.
-    """
-
+    # Least and largest extent of each open dimension, by its name.
     ends: Mapping[str, tuple[int, int]]
+    # Names of the open dimensions of an input by their axes; by default those of `ends` in their
+    # order, from the first axis on. What begins like a key counts as it.
     inputs: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    fixed: tuple[tuple[int, ...], ...]
-    unseen: tuple[tuple[int, ...], ...]
+    fixed: tuple[tuple[int, ...], ...]  # Extents for which the engine tunes a model of its own, too
+    unseen: tuple[tuple[int, ...], ...]  # Measured besides; primes and neighbours of powers of two
+    # Calls a service gets by their extents, which the run is told as `--shapes_from`; without any
+    # it is told the range alone.
     calls: Mapping[tuple[int, ...], int] = field(default_factory=dict)
+    # What all extents are multiples of: networks that halve images and join them again take no
+    # others.
     unit: int = 1
-    limit_s: float = 150.0
+    limit_s: float = 150.0  # Seconds in which the whole range is tuned and judged on two cores
 
     @property
     def measured(self) -> tuple[tuple[int, ...], ...]:

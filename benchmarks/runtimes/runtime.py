@@ -17,24 +17,15 @@ RunOnce = Callable[[], list[Array]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeTask:
-    """One network on a number of threads, for one runtime.
+    """One network on a number of threads, for one runtime."""
 
-    Attributes:
-        network: Name in the registry of networks.
-        model: The ONNX file.
-        inputs: By name, in the order of the model.
-        folder: The runtime's own, kept between runs.
-        threads: Threads it may use.
-        budget_s: Seconds it may search.
-        options: What its line in the registry, or the command, adds.
-    """
-
-    network: str
-    model: Path
-    inputs: Mapping[str, Array]
-    folder: Path
-    threads: int
-    budget_s: float
+    network: str  # Name in the registry of networks
+    model: Path  # The ONNX file
+    inputs: Mapping[str, Array]  # By name, in the order of the model
+    folder: Path  # The runtime's own, kept between runs
+    threads: int  # Threads it may use
+    budget_s: float  # Seconds it may search
+    # What its line in the registry, or the command, adds.
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -52,20 +43,12 @@ class Runtime(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """One column of the tables: a runtime with its options.
+    """One column of the tables: a runtime with its options."""
 
-    Attributes:
-        title: As tables call it.
-        module: In this folder.
-        needs: Importable name without which it is left out, and what to install for it.
-        precision: In what it computes; `any` is what the runtime itself chooses.
-        options: Handed to the runtime.
-        has_budget: True if it searches, for as long as the command says.
-    """
-
-    title: str
-    module: str
+    title: str  # As tables call it
+    module: str  # In this folder
+    # Importable name without which it is left out, and what to install for it.
     needs: tuple[str, str]
-    precision: str = "fp32"
-    options: Mapping[str, str] = field(default_factory=dict)
-    has_budget: bool = False
+    precision: str = "fp32"  # In what it computes; `any` is what the runtime itself chooses
+    options: Mapping[str, str] = field(default_factory=dict)  # Handed to the runtime
+    has_budget: bool = False  # True if it searches, for as long as the command says

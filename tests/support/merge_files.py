@@ -30,14 +30,10 @@ HEADER = '{"version": "2.1"}'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What one record says.
-
-    Attributes:
-        cost_us: Left out where the format has no time.
-    """
+    """What one record says."""
 
     tile: int = 1
-    cost_us: float | None = None
+    cost_us: float | None = None  # Left out where the format has no time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

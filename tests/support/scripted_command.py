@@ -31,18 +31,12 @@ sys.exit({code})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRun:
-    """One call of the command.
+    """One call of the command."""
 
-    Attributes:
-        arguments: Its own.
-        env: Its environment variables.
-        cwd: The directory it ran in.
-        files: Text of the files its arguments name, and of those in directories they name.
-    """
-
-    arguments: list[str]
-    env: Mapping[str, str]
-    cwd: Path
+    arguments: list[str]  # Its own
+    env: Mapping[str, str]  # Its environment variables
+    cwd: Path  # The directory it ran in
+    # Text of the files its arguments name, and of those in directories they name.
     files: Mapping[str, str]
 
 

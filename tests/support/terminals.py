@@ -24,19 +24,12 @@ SHOW_CURSOR, HIDE_CURSOR = "\x1b[?25h", "\x1b[?25l"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a program wrote to its terminal.
+    """What a program wrote to its terminal."""
 
-    Attributes:
-        text: All of it, escapes too.
-        exit_code: As a shell has it.
-        settings_kept: True if the terminal's own settings are what they were.
-        width: Columns of the terminal.
-    """
-
-    text: str
-    exit_code: int
-    settings_kept: bool
-    width: int
+    text: str  # All of it, escapes too
+    exit_code: int  # As a shell has it
+    settings_kept: bool  # True if the terminal's own settings are what they were
+    width: int  # Columns of the terminal
 
     @property
     def is_cursor_shown(self) -> bool:

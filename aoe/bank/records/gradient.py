@@ -39,25 +39,16 @@ class Miss(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientConditions:
-    """Conditions of a tuning run; a record is worth something only under the same ones.
+    """Conditions of a tuning run; a record is worth something only under the same ones."""
 
-    Attributes:
-        cost: All-reduce there, None if the side-car does not know.
-        step_us: Time of a training step with what the run left in use; None if unknown.
-        time_limit_s: Limit that cut the search short, None if none did.
-        world_size: Number of processes.
-        backend: Their communication library.
-        cpu_model: Of the first process's machine.
-        date: Day, ISO 8601.
-    """
-
-    cost: CostModel | None = None
+    cost: CostModel | None = None  # All-reduce there, None if the side-car does not know
+    # Time of a training step with what the run left in use; None if unknown.
     step_us: float | None = None
-    time_limit_s: float | None = None
-    world_size: int | None = None
-    backend: str | None = None
-    cpu_model: str | None = None
-    date: str | None = None
+    time_limit_s: float | None = None  # Limit that cut the search short, None if none did
+    world_size: int | None = None  # Number of processes
+    backend: str | None = None  # Their communication library
+    cpu_model: str | None = None  # Of the first process's machine
+    date: str | None = None  # Day, ISO 8601
 
     def __str__(self) -> str:
         words = [described_cost(self.cost)] if self.cost is not None else []
@@ -69,71 +60,43 @@ class GradientConditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientVerdict:
-    """Result of a tuning run for one model, for the side-car.
+    """Result of a tuning run for one model, for the side-car."""
 
-    Attributes:
-        event: What became of the record.
-        world_size: Number of processes it was measured with.
-        backend: Their communication library, such as `gloo`.
-        cost: All-reduce among them, or None if it was not measured.
-        segmentation: The one chosen, or None if the default stays.
-        origin: Why that one was a candidate.
-        inflation: Factor on the cost, or on its latency, that it is optimal for.
-        estimate: Speed-up of a step over the default's, with its interval.
-        baseline_us: Steps with the default segmentation.
-        tuned_us: Steps with the chosen one, pair by pair.
-        step_us: Time of a training step with what is in use now, None if it was not measured.
-        time_limit_s: Limit that cut the search short, None if none did.
-        search: Anything else worth keeping, JSON values.
-    """
-
-    event: Event
-    world_size: int
-    backend: str
-    cost: CostModel | None = None
-    segmentation: Segmentation | None = None
-    origin: Origin | None = None
-    inflation: float = 1.0
+    event: Event  # What became of the record
+    world_size: int  # Number of processes it was measured with
+    backend: str  # Their communication library, such as `gloo`
+    cost: CostModel | None = None  # All-reduce among them, or None if it was not measured
+    segmentation: Segmentation | None = None  # The one chosen, or None if the default stays
+    origin: Origin | None = None  # Why that one was a candidate
+    inflation: float = 1.0  # Factor on the cost, or on its latency, that it is optimal for
+    # Speed-up of a step over the default's, with its interval.
     estimate: SpeedupEstimate | None = None
-    baseline_us: tuple[float, ...] = ()
-    tuned_us: tuple[float, ...] = ()
+    baseline_us: tuple[float, ...] = ()  # Steps with the default segmentation
+    tuned_us: tuple[float, ...] = ()  # Steps with the chosen one, pair by pair
+    # Time of a training step with what is in use now, None if it was not measured.
     step_us: float | None = None
-    time_limit_s: float | None = None
-    search: Mapping[str, Any] | None = None
+    time_limit_s: float | None = None  # Limit that cut the search short, None if none did
+    search: Mapping[str, Any] | None = None  # Anything else worth keeping, JSON values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredGradients:
-    """A usable record with what its side-car adds.
+    """A usable record with what its side-car adds."""
 
-    Attributes:
-        key: Modelhash.
-        trace: The lists; times count from backward if the side-car knows its start, else from
-            the first gradient. Names and dtypes are `?` where there is no side-car of ours.
-        world_size: Processes the segmentation was measured with, None if unknown.
-        backend: Their communication library, None if unknown.
-        cost: All-reduce among them, None if unknown.
-        segmentation: The one that won there, None if unknown.
-        origin: Why that one was a candidate.
-        inflation: Factor on the cost, or on its latency, that it is optimal for.
-        speedup: Of a step over the default's there, None if unknown.
-        speedup_low: Lower end of its interval.
-        speedup_high: Upper end.
-        conditions: Where all that was measured.
-    """
-
-    key: str
+    key: str  # Modelhash
+    # The lists; times count from backward if the side-car knows its start, else from the first
+    # gradient. Names and dtypes are `?` where there is no side-car of ours.
     trace: GradientTrace
-    world_size: int | None = None
-    backend: str | None = None
-    cost: CostModel | None = None
-    segmentation: Segmentation | None = None
-    origin: Origin = Origin.OPTIMUM
-    inflation: float = 1.0
-    speedup: float | None = None
-    speedup_low: float | None = None
-    speedup_high: float | None = None
-    conditions: GradientConditions = GradientConditions()
+    world_size: int | None = None  # Processes the segmentation was measured with, None if unknown
+    backend: str | None = None  # Their communication library, None if unknown
+    cost: CostModel | None = None  # All-reduce among them, None if unknown
+    segmentation: Segmentation | None = None  # The one that won there, None if unknown
+    origin: Origin = Origin.OPTIMUM  # Why that one was a candidate
+    inflation: float = 1.0  # Factor on the cost, or on its latency, that it is optimal for
+    speedup: float | None = None  # Of a step over the default's there, None if unknown
+    speedup_low: float | None = None  # Lower end of its interval
+    speedup_high: float | None = None  # Upper end
+    conditions: GradientConditions = GradientConditions()  # Where all that was measured
 
     def segment(self, cost: CostModel, *, world_size: int, backend: str) -> Segmentation:
         """Return the segmentation to use now.

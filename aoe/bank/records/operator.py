@@ -18,28 +18,18 @@ STRATEGY_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAnswer(Stored):
-    """Stored answer for a workload.
+    """Stored answer for a workload."""
 
-    Attributes:
-        key: Record key.
-        schedule: The strategy, replayable.
-        configuration: The knobs it came from.
-        file: Bank file it is in.
-        old_name: The target's name in that file, empty if it is the present one.
-        is_built_in: True if it came with the package.
-        range_model: Model and range of shapes it was last used for, `bert over x:1~4,64`; empty
-            where it was used for fixed shapes.
-        is_of_this_run: True if the run that asks has written it.
-    """
-
-    key: str
-    schedule: Schedule
-    configuration: Configuration
-    file: Path
-    old_name: str = ""
-    is_built_in: bool = False
+    key: str  # Record key
+    schedule: Schedule  # The strategy, replayable
+    configuration: Configuration  # The knobs it came from
+    file: Path  # Bank file it is in
+    old_name: str = ""  # The target's name in that file, empty if it is the present one
+    is_built_in: bool = False  # True if it came with the package
+    # Model and range of shapes it was last used for, `bert over x:1~4,64`; empty where it was used
+    # for fixed shapes.
     range_model: str = ""
-    is_of_this_run: bool = False
+    is_of_this_run: bool = False  # True if the run that asks has written it
 
     @property
     def range_words(self) -> str:

@@ -25,17 +25,11 @@ _NS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedRule:
-    """A rewrite rule at one place of a subgraph.
+    """A rewrite rule at one place of a subgraph."""
 
-    Attributes:
-        rule: Its name.
-        version: Its version.
-        nodes: Positions of the nodes that go, in the order of the subgraph.
-    """
-
-    rule: str
-    version: int
-    nodes: tuple[int, ...]
+    rule: str  # Its name
+    version: int  # Its version
+    nodes: tuple[int, ...]  # Positions of the nodes that go, in the order of the subgraph
 
     def __str__(self) -> str:
         return f"{self.rule}@{self.version}"
@@ -56,16 +50,12 @@ class ComputeLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionGroup:
-    """Nodes of a subgraph one kernel computes; the kernel has a record of its own, by its workload.
+    """Nodes of a subgraph one kernel computes; the kernel has its own record, by its workload."""
 
-    Attributes:
-        family: Kernel family.
-        nodes: Their positions in the order of the subgraph, the last one makes the result.
-        level: What the schedule of its kernel does; it tells, and decides nothing.
-    """
-
-    family: str
+    family: str  # Kernel family
+    # Their positions in the order of the subgraph, the last one makes the result.
     nodes: tuple[int, ...]
+    # What the schedule of its kernel does; it tells, and decides nothing.
     level: ComputeLevel = field(default=ComputeLevel.INLINED, compare=False)
 
     def __str__(self) -> str:
@@ -74,21 +64,16 @@ class FusionGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphStrategy:
-    """Strategy of a subgraph; an empty one is the default.
+    """Strategy of a subgraph; an empty one is the default."""
 
-    Attributes:
-        rewrites: Rules that are applied, none of them to a node of another.
-        blocked: False to keep ONNX Runtime's blocked layout out of it. There is no third one: its
-            convolutions over NHWC images in float32 are for Arm CPUs with SME, and there it takes
-            them by itself. Source: onnxruntime/core/optimizer/nhwc_transformer.cc.
-        chunks: Pieces the batch is cut into; empty for the whole batch at once.
-        groups: Nodes that become one kernel each.
-    """
-
+    # Rules that are applied, none of them to a node of another.
     rewrites: tuple[AppliedRule, ...] = ()
+    # False to keep ONNX Runtime's blocked layout out of it. There is no third one: its convolutions
+    # over NHWC images in float32 are for Arm CPUs with SME, and there it takes them by itself.
+    # Source: onnxruntime/core/optimizer/nhwc_transformer.cc.
     blocked: bool = True
-    chunks: tuple[int, ...] = ()
-    groups: tuple[FusionGroup, ...] = ()
+    chunks: tuple[int, ...] = ()  # Pieces the batch is cut into; empty for the whole batch at once
+    groups: tuple[FusionGroup, ...] = ()  # Nodes that become one kernel each
 
     def __str__(self) -> str:
         words = [str(done) for done in (*self.rewrites, *self.groups)]
@@ -110,17 +95,12 @@ class SubgraphStrategy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFeature:
-    """Node as a record describes it.
+    """Node as a record describes it."""
 
-    Attributes:
-        op_type: Its operator.
-        shapes: Of its inputs; empty for one that is not there or not known.
-        item_bytes: Bytes of an element of each input, 0 where not known.
-    """
-
-    op_type: str
+    op_type: str  # Its operator
+    # Of its inputs; empty for one that is not there or not known.
     shapes: tuple[tuple[int, ...], ...]
-    item_bytes: tuple[int, ...]
+    item_bytes: tuple[int, ...]  # Bytes of an element of each input, 0 where not known
 
 
 def feature_to_json(nodes: Sequence[NodeFeature]) -> list[JsonObject]:

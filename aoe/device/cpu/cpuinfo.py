@@ -13,23 +13,15 @@ _ARM_FAMILY = 0  # Arm numbers its parts, in no families
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuInfo:
-    """The first processor of a machine.
+    """The first processor of a machine."""
 
-    Attributes:
-        vendor: `GenuineIntel`, `AuthenticAMD`; on Arm the implementer, `0x41`. Empty if unknown.
-        family: Of x86; 0 on Arm.
-        model: Of the family; on Arm the part.
-        stepping: Revision of the model; on Arm 0.
-        features: As `/proc/cpuinfo` names them, masked ones left out.
-        name: Marketing name, empty if there is none.
-    """
-
+    # `GenuineIntel`, `AuthenticAMD`; on Arm the implementer, `0x41`. Empty if unknown.
     vendor: str = ""
-    family: int = -1
-    model: int = -1
-    stepping: int = 0
-    features: frozenset[str] = frozenset()
-    name: str = ""
+    family: int = -1  # Of x86; 0 on Arm
+    model: int = -1  # Of the family; on Arm the part
+    stepping: int = 0  # Revision of the model; on Arm 0
+    features: frozenset[str] = frozenset()  # As `/proc/cpuinfo` names them, masked ones left out
+    name: str = ""  # Marketing name, empty if there is none
 
     def __str__(self) -> str:
         """Return the numbers as people quote them."""

@@ -37,13 +37,9 @@ sample and a time. Beside neighbours a sample with two threads waits 0 us or mor
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """This machine's CPU; see `Device` for what each method is for.
+    """This machine's CPU; see `Device` for what each method is for."""
 
-    Attributes:
-        operators: Libraries of operators ONNX Runtime does not have.
-    """
-
-    operators: tuple[Path, ...] = ()
+    operators: tuple[Path, ...] = ()  # Libraries of operators ONNX Runtime does not have
 
     def describe(self, core_num: int | None = None) -> Target:
         """Describe this machine's CPU."""

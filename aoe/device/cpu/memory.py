@@ -21,15 +21,10 @@ _FIRST_TO_GO = "1000"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostMemory:
-    """The memory of a machine, or what a control group gives of it.
+    """The memory of a machine, or what a control group gives of it."""
 
-    Attributes:
-        total_bytes: All of it.
-        free_bytes: What can still be had without swapping.
-    """
-
-    total_bytes: int
-    free_bytes: int
+    total_bytes: int  # All of it
+    free_bytes: int  # What can still be had without swapping
 
 
 def is_hoarding(process: int, *, proc: Path = _PROC, cgroup: Path = _CGROUP) -> bool:
@@ -95,15 +90,10 @@ _RESET_PEAK = "5"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Count:
-    """Bytes of this process.
+    """Bytes of this process."""
 
-    Attributes:
-        own: Resident, of its own memory and of the files looked at.
-        all: Resident, code and data of libraries too.
-    """
-
-    own: int
-    all: int
+    own: int  # Resident, of its own memory and of the files looked at
+    all: int  # Resident, code and data of libraries too
 
 
 class MemoryGrowth:

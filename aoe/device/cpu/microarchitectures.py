@@ -20,23 +20,14 @@ from aoe.device.cpu.cpuinfo import CpuInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Microarchitecture:
-    """A microarchitecture and the CPUs that have it.
+    """A microarchitecture and the CPUs that have it."""
 
-    Attributes:
-        name: As in a soc_version, behind the architecture.
-        vendor: As `CpuInfo.vendor` spells it.
-        family: Of x86; 0 on Arm.
-        models: Models of the family; parts on Arm.
-        steppings: Where several share a model.
-        extensions: Those of `EXTENSIONS` it has when nothing is masked.
-    """
-
-    name: str
-    vendor: str
-    family: int
-    models: frozenset[int]
-    steppings: range = range(16)
-    extensions: frozenset[str] = frozenset()
+    name: str  # As in a soc_version, behind the architecture
+    vendor: str  # As `CpuInfo.vendor` spells it
+    family: int  # Of x86; 0 on Arm
+    models: frozenset[int]  # Models of the family; parts on Arm
+    steppings: range = range(16)  # Where several share a model
+    extensions: frozenset[str] = frozenset()  # Those of `EXTENSIONS` it has when nothing is masked
 
 
 _AVX2 = frozenset({"avx2"})
@@ -129,14 +120,10 @@ MICROARCHITECTURES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuName:
-    """Name of a CPU.
+    """Name of a CPU."""
 
-    Attributes:
-        soc_version: Without `_`, for example `x86-64-zen5`.
-        doubt: Why the name was made from the features, empty if it was made from the numbers.
-    """
-
-    soc_version: str
+    soc_version: str  # Without `_`, for example `x86-64-zen5`
+    # Why the name was made from the features, empty if it was made from the numbers.
     doubt: str = ""
 
 

@@ -217,16 +217,12 @@ _MOVES = frozenset({"Gather", "Identity", "Pad", "Reshape", "Slice", "Transpose"
 
 @dataclass(slots=True)
 class _Blobs:
-    """The blobs there are after the layers so far.
+    """The blobs there are after the layers so far."""
 
-    Attributes:
-        made: By their names in the prototxt.
-        unread: Names of those no layer has read since they were made.
-        writers: How many layers write a name from here on; the last one's result keeps it.
-    """
-
-    made: dict[str, CaffeBlob] = field(default_factory=dict)
+    made: dict[str, CaffeBlob] = field(default_factory=dict)  # By their names in the prototxt
+    # Names of those no layer has read since they were made.
     unread: dict[str, None] = field(default_factory=dict)
+    # How many layers write a name from here on; the last one's result keeps it.
     writers: dict[str, int] = field(default_factory=dict)
 
 

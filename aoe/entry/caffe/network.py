@@ -50,57 +50,34 @@ _RENAMED = {"SOFTMAX_LOSS": "SoftmaxWithLoss"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaffeLayer:
-    """A layer as the prototxt has it.
+    """A layer as the prototxt has it."""
 
-    Attributes:
-        name: Its name; weights go by it.
-        type: As it is called today.
-        place: File, line, name and type, for errors.
-        bottoms: Names of the blobs it reads.
-        tops: Names of the blobs it makes.
-        fields: All that is written in it.
-    """
-
-    name: str
-    type: str
-    place: str
-    bottoms: tuple[str, ...]
-    tops: tuple[str, ...]
-    fields: Fields
+    name: str  # Its name; weights go by it
+    type: str  # As it is called today
+    place: str  # File, line, name and type, for errors
+    bottoms: tuple[str, ...]  # Names of the blobs it reads
+    tops: tuple[str, ...]  # Names of the blobs it makes
+    fields: Fields  # All that is written in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaffeInput:
-    """A blob that comes from outside.
+    """A blob that comes from outside."""
 
-    Attributes:
-        name: Of the blob.
-        shape: None if the prototxt leaves it open.
-        suggestion: Extents to give for an open one, as far as the prototxt has them.
-        place: For errors.
-    """
-
-    name: str
-    shape: tuple[int, ...] | None
-    suggestion: tuple[int, ...]
-    place: str
+    name: str  # Of the blob
+    shape: tuple[int, ...] | None  # None if the prototxt leaves it open
+    suggestion: tuple[int, ...]  # Extents to give for an open one, as far as the prototxt has them
+    place: str  # For errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """The inference phase of a prototxt.
+    """The inference phase of a prototxt."""
 
-    Attributes:
-        inputs: In the order of the file.
-        layers: Those that compute something, in the order of the file.
-        names: Names of all layers, of those for training too.
-        left_out: Layers that are of no use when a model is run.
-    """
-
-    inputs: tuple[CaffeInput, ...]
-    layers: tuple[CaffeLayer, ...]
-    names: frozenset[str]
-    left_out: tuple[CaffeLayer, ...]
+    inputs: tuple[CaffeInput, ...]  # In the order of the file
+    layers: tuple[CaffeLayer, ...]  # Those that compute something, in the order of the file
+    names: frozenset[str]  # Names of all layers, of those for training too
+    left_out: tuple[CaffeLayer, ...]  # Layers that are of no use when a model is run
 
 
 def parse_network(content: str, place: str) -> Network:

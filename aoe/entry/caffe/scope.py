@@ -19,17 +19,11 @@ from aoe.errors import ModelImportError, OptionError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaffeBlob:
-    """A value of the graph; float32 unless a node says else.
+    """A value of the graph; float32 unless a node says else."""
 
-    Attributes:
-        name: Of the value.
-        shape: Its extents; 1 stands where the data decides.
-        open_axis: The axis whose extent depends on the data, None if there is none.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    open_axis: int | None = None
+    name: str  # Of the value
+    shape: tuple[int, ...]  # Its extents; 1 stands where the data decides
+    open_axis: int | None = None  # The axis whose extent depends on the data, None if there is none
 
     @property
     def rank(self) -> int:
@@ -39,19 +33,12 @@ class CaffeBlob:
 
 @dataclass(slots=True)
 class GraphParts:
-    """The ONNX graph as it grows.
+    """The ONNX graph as it grows."""
 
-    Attributes:
-        nodes: In the order of the layers.
-        constants: Initializers by name.
-        names: Of all values.
-        node_names: Of all nodes.
-    """
-
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
-    node_names: set[str] = field(default_factory=set)
+    nodes: list[onnx.NodeProto] = field(default_factory=list)  # In the order of the layers
+    constants: dict[str, onnx.TensorProto] = field(default_factory=dict)  # Initializers by name
+    names: set[str] = field(default_factory=set)  # Of all values
+    node_names: set[str] = field(default_factory=set)  # Of all nodes
 
 
 def unused(wanted: str, names: set[str]) -> str:
@@ -66,23 +53,15 @@ def unused(wanted: str, names: set[str]) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class LayerScope:
-    """One layer while it is converted.
+    """One layer while it is converted."""
 
-    Attributes:
-        layer: As the prototxt has it.
-        param: Its parameters.
-        bottoms: What it reads.
-        parts: The graph so far.
-        stored: All weights by layer name, None if no file was given.
-        taken: Names of layers whose weights are in the graph.
-    """
-
-    layer: CaffeLayer
-    param: Fields
-    bottoms: tuple[CaffeBlob, ...]
-    parts: GraphParts
+    layer: CaffeLayer  # As the prototxt has it
+    param: Fields  # Its parameters
+    bottoms: tuple[CaffeBlob, ...]  # What it reads
+    parts: GraphParts  # The graph so far
+    # All weights by layer name, None if no file was given.
     stored: Mapping[str, tuple[StoredBlob, ...]] | None
-    taken: set[str]
+    taken: set[str]  # Names of layers whose weights are in the graph
 
     @property
     def bottom(self) -> CaffeBlob:

@@ -55,15 +55,10 @@ _MESSAGES: dict[str, dict[str, tuple[int, int, str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBlob:
-    """An array of a caffemodel.
+    """An array of a caffemodel."""
 
-    Attributes:
-        shape: As it is written.
-        values: float32, one axis.
-    """
-
-    shape: tuple[int, ...]
-    values: Array
+    shape: tuple[int, ...]  # As it is written
+    values: Array  # float32, one axis
 
     def shaped(self, shape: tuple[int, ...]) -> Array | None:
         """Return the values in a shape, None if this blob has another one.

@@ -29,23 +29,14 @@ class WorkerPart(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """Facts a worker reports about its machine and versions.
+    """Facts a worker reports about its machine and versions."""
 
-    Attributes:
-        name: What it was called when it was started, else its address.
-        host: Machine it runs on; workers of one host and one set of cores share a device.
-        pid: Its process there.
-        target: What its machine is.
-        cores: Names of the cores it may use.
-        versions: Of aoe, halide, onnxruntime.
-    """
-
-    name: str
-    host: str
-    pid: int
-    target: Target
-    cores: tuple[str, ...]
-    versions: Mapping[str, str]
+    name: str  # What it was called when it was started, else its address
+    host: str  # Machine it runs on; workers of one host and one set of cores share a device
+    pid: int  # Its process there
+    target: Target  # What its machine is
+    cores: tuple[str, ...]  # Names of the cores it may use
+    versions: Mapping[str, str]  # Of aoe, halide, onnxruntime
 
     @property
     def device(self) -> str:

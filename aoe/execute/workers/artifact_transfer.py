@@ -16,17 +16,11 @@ _KEPT_BYTES = 2 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """A file under the name it has for its reader.
+    """A file under the name it has for its reader."""
 
-    Attributes:
-        name: Of the file, without a folder.
-        digest: SHA-256 of its content.
-        content: None where the receiver has it already.
-    """
-
-    name: str
-    digest: str
-    content: bytes | None
+    name: str  # Of the file, without a folder
+    digest: str  # SHA-256 of its content
+    content: bytes | None  # None where the receiver has it already
 
 
 def pack(files: Iterable[Path], known: Collection[str]) -> tuple[Artifact, ...]:

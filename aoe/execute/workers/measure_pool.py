@@ -167,19 +167,13 @@ _MOST_LOSSES = 2
 
 @dataclass(slots=True, eq=False)
 class RemoteRunner:
-    """Runs the tasks of one operator; baseline and candidate of a pair share a worker.
+    """Runs the tasks of one operator; baseline and candidate of a pair share a worker."""
 
-    Attributes:
-        remote_pool: The workers.
-        local: Stands in where no worker is left.
-        released: Lets the other seats go on while this one waits.
-        told: Is told when this machine has to stand in.
-    """
-
-    remote_pool: RemotePool
-    local: TaskRunner
+    remote_pool: RemotePool  # The workers
+    local: TaskRunner  # Stands in where no worker is left
+    # Lets the other seats go on while this one waits.
     released: Callable[[], AbstractContextManager[None]] = field(kw_only=True)
-    told: Callable[[str], None] = field(kw_only=True)
+    told: Callable[[str], None] = field(kw_only=True)  # Is told when this machine has to stand in
     _slot: WorkerSlot | None = field(default=None, init=False)
 
     @property

@@ -46,25 +46,15 @@ class RemotePoolClosed(BaseException):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class WorkerSlot:
-    """One worker as the run knows it.
+    """One worker as the run knows it."""
 
-    Attributes:
-        address: In Dask.
-        announced: What it says of itself.
-        part: What it is used for.
-        jobs: Operators at it now.
-        done: Operators since its last calibration.
-        known: Digests of files it has.
-        first: Its first calibration, None before it.
-    """
-
-    address: str
-    announced: Announcement
-    part: WorkerPart
-    jobs: int = 0
-    done: int = 0
-    known: set[str] = field(default_factory=set)
-    first: Measurement | None = None
+    address: str  # In Dask
+    announced: Announcement  # What it says of itself
+    part: WorkerPart  # What it is used for
+    jobs: int = 0  # Operators at it now
+    done: int = 0  # Operators since its last calibration
+    known: set[str] = field(default_factory=set)  # Digests of files it has
+    first: Measurement | None = None  # Its first calibration, None before it
 
     def __str__(self) -> str:
         return f"worker {self.announced.name} ({self.address})"

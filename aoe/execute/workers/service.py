@@ -38,53 +38,33 @@ _IDLE_S = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotSetup:
-    """Settings a run sends to a worker.
+    """Settings a run sends to a worker."""
 
-    Attributes:
-        device: Kind of device it measures on.
-        target: What is tuned for.
-        open_runner: Makes the runner of a worker; a test has one that measures nothing.
-        describe: Says what a worker is.
-    """
-
-    device: Device
-    target: Target
+    device: Device  # Kind of device it measures on
+    target: Target  # What is tuned for
+    # Makes the runner of a worker; a test has one that measures nothing.
     open_runner: Callable[[SlotSetup, Announcement], TaskRunner]
-    describe: Announce = announce
+    describe: Announce = announce  # Says what a worker is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errand:
-    """A task on its way to a worker.
+    """A task on its way to a worker."""
 
-    Attributes:
-        task: By name, see `aoe.execute.tasks`.
-        timeout_s: Seconds it may take there, waiting for its turn apart.
-        arguments: Of the task; folders are the worker's own.
-        artifacts: Files it needs.
-    """
-
-    task: str
-    timeout_s: float
-    arguments: Mapping[str, Any]
-    artifacts: tuple[Artifact, ...] = ()
+    task: str  # By name, see `aoe.execute.tasks`
+    timeout_s: float  # Seconds it may take there, waiting for its turn apart
+    arguments: Mapping[str, Any]  # Of the task; folders are the worker's own
+    artifacts: tuple[Artifact, ...] = ()  # Files it needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """Answer of a worker to an errand.
+    """Answer of a worker to an errand."""
 
-    Attributes:
-        reply: Of the task.
-        artifacts: Files it made.
-        missing: Digests the worker lacks; then nothing was done.
-        unknown: True if the worker has no post of this run: it was started again.
-    """
-
-    reply: Reply
-    artifacts: tuple[Artifact, ...] = ()
-    missing: tuple[str, ...] = ()
-    unknown: bool = False
+    reply: Reply  # Of the task
+    artifacts: tuple[Artifact, ...] = ()  # Files it made
+    missing: tuple[str, ...] = ()  # Digests the worker lacks; then nothing was done
+    unknown: bool = False  # True if the worker has no post of this run: it was started again
 
 
 def own_runner(setup: SlotSetup, announced: Announcement) -> Runner:

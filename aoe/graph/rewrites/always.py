@@ -354,42 +354,26 @@ _TOKENS, _IMAGE = 3, 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Product:
-    """A product of tokens with a constant matrix, and its bias.
+    """A product of tokens with a constant matrix, and its bias."""
 
-    Attributes:
-        matmul: Index of its MatMul.
-        last: Index of the node that makes its result: the Add of the bias, or the MatMul.
-        weights: Name of the matrix, (channels read, channels made).
-        channels: Extents of the matrix.
-        bias: Name of the summands, "" if there are none.
-    """
-
-    matmul: int
-    last: int
-    weights: str
-    channels: tuple[int, int]
-    bias: str
+    matmul: int  # Index of its MatMul
+    last: int  # Index of the node that makes its result: the Add of the bias, or the MatMul
+    weights: str  # Name of the matrix, (channels read, channels made)
+    channels: tuple[int, int]  # Extents of the matrix
+    bias: str  # Name of the summands, "" if there are none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FeedForward:
-    """A product, a depthwise convolution, a chain and another product.
+    """A product, a depthwise convolution, a chain and another product."""
 
-    Attributes:
-        widening: The product in front of the convolution.
-        convolution: Index of the convolution.
-        chain: Indices of the element-wise nodes behind it, in order; they read tokens.
-        tokens: Name of what the chain reads.
-        narrowing: The product behind the chain.
-        nodes: Indices of all nodes.
-    """
-
-    widening: _Product
-    convolution: int
+    widening: _Product  # The product in front of the convolution
+    convolution: int  # Index of the convolution
+    # Indices of the element-wise nodes behind it, in order; they read tokens.
     chain: tuple[int, ...]
-    tokens: str
-    narrowing: _Product
-    nodes: frozenset[int]
+    tokens: str  # Name of what the chain reads
+    narrowing: _Product  # The product behind the chain
+    nodes: frozenset[int]  # Indices of all nodes
 
 
 def write_tokens_as_images(proto: onnx.ModelProto) -> onnx.ModelProto:

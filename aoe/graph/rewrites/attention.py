@@ -34,28 +34,18 @@ _TO_HEADS = (0, 2, 1, 3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpelledAttention:
-    """Softmax(scale Q K^T + mask) V.
+    """Softmax(scale Q K^T + mask) V."""
 
-    Attributes:
-        nodes: Indices of the operators, from the scaling to the second product.
-        query: (batch, heads, rows, size), as key (batch, heads, columns, size) and value
-            (batch, heads, columns, value size) float32.
-        key: See `query`; empty if only its transposed form is there.
-        value: See `query`.
-        mask: Added to the scaled products; empty if there is none.
-        scale: Of the products.
-        shape: (batch, heads, rows, columns).
-        result: (batch, heads, rows, value size).
-    """
-
-    nodes: tuple[int, ...]
+    nodes: tuple[int, ...]  # Indices of the operators, from the scaling to the second product
+    # (batch, heads, rows, size), as key (batch, heads, columns, size) and value (batch, heads,
+    # columns, value size) float32.
     query: str
-    key: str
-    value: str
-    mask: str
-    scale: float
-    shape: Shape
-    result: str
+    key: str  # See `query`; empty if only its transposed form is there
+    value: str  # See `query`
+    mask: str  # Added to the scaled products; empty if there is none
+    scale: float  # Of the products
+    shape: Shape  # (batch, heads, rows, columns)
+    result: str  # (batch, heads, rows, value size)
 
 
 def find_spelled(graph: ModelGraph) -> Iterator[SpelledAttention | tuple[int, str]]:

@@ -40,17 +40,11 @@ Pick = Callable[[Array], Array]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelChain:
-    """Operators between one tensor and another one of the same shape.
+    """Operators between one tensor and another one of the same shape."""
 
-    Attributes:
-        source: The tensor they read.
-        nodes: Their indices in topological order; () if there are none.
-        end: The tensor they make.
-    """
-
-    source: str
-    nodes: tuple[int, ...]
-    end: str
+    source: str  # The tensor they read
+    nodes: tuple[int, ...]  # Their indices in topological order; () if there are none
+    end: str  # The tensor they make
 
     def replay(
         self, graph: ModelGraph, rewriting: Rewriting, source: str, pick: Pick, output: str = ""

@@ -28,19 +28,12 @@ from aoe.graph.rewrites.protocol import Finding, RewriteRule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownConv:
-    """A Conv with constant weights.
+    """A Conv with constant weights."""
 
-    Attributes:
-        node: The node.
-        weight: (output channels, input channels / groups, *window) float32.
-        bias: (output channels) float32, None if it has none.
-        groups: Number of groups.
-    """
-
-    node: onnx.NodeProto
-    weight: Array
-    bias: Array | None
-    groups: int
+    node: onnx.NodeProto  # The node
+    weight: Array  # (output channels, input channels / groups, *window) float32
+    bias: Array | None  # (output channels) float32, None if it has none
+    groups: int  # Number of groups
 
     def bias_or_zero(self) -> Array:
         """Return the bias, zeros if there is none."""

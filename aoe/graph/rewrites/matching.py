@@ -156,16 +156,11 @@ class AnyNumber:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """An operator on patterns.
+    """An operator on patterns."""
 
-    Attributes:
-        op_type: Of ONNX's own domain.
-        arguments: One for each input.
-        attributes: What the node's attributes must be; `axes` may be an input too.
-    """
-
-    op_type: str
-    arguments: tuple[Pattern, ...]
+    op_type: str  # Of ONNX's own domain
+    arguments: tuple[Pattern, ...]  # One for each input
+    # What the node's attributes must be; `axes` may be an input too.
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -181,17 +176,11 @@ Pattern = AnyTensor | ThatNumber | AnyNumber | Applied | OneOf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """Nodes and tensors of a graph that a pattern matches.
+    """Nodes and tensors of a graph that a pattern matches."""
 
-    Attributes:
-        names: Tensors by the name they have in the pattern.
-        nodes: Indices of the operators.
-        is_exact: True if numbers and axes are those of the pattern to the letter.
-    """
-
-    names: Mapping[str, str]
-    nodes: frozenset[int]
-    is_exact: bool = False
+    names: Mapping[str, str]  # Tensors by the name they have in the pattern
+    nodes: frozenset[int]  # Indices of the operators
+    is_exact: bool = False  # True if numbers and axes are those of the pattern to the letter
 
 
 def op(op_type: str, *arguments: Pattern | float, **attributes: Any) -> Applied:

@@ -32,16 +32,11 @@ from aoe.graph.weights import array_of, is_outside
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Nodes of a model that another one has others for.
+    """Nodes of a model that another one has others for."""
 
-    Attributes:
-        removed: Indices into the nodes of the model, ascending.
-        added: What the other model has for them, in topological order.
-        constants: What these read that the model does not have, or has with other values.
-    """
-
-    removed: tuple[int, ...]
-    added: tuple[onnx.NodeProto, ...]
+    removed: tuple[int, ...]  # Indices into the nodes of the model, ascending
+    added: tuple[onnx.NodeProto, ...]  # What the other model has for them, in topological order
+    # What these read that the model does not have, or has with other values.
     constants: tuple[onnx.TensorProto, ...]
 
 

@@ -14,51 +14,34 @@ from aoe.graph.model_graph import ModelGraph
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """Nodes and constants that take the place of nodes of the imported model.
+    """Nodes and constants that take the place of nodes of the imported model."""
 
-    Attributes:
-        removed: Indices into `graph.nodes`.
-        added: Nodes in any order; what they make under a name of a removed node is read as before.
-        initializers: Constants the added nodes read, or that take the place of a result.
-        aliases: (name, other): whatever reads `name` reads `other` from now on.
-    """
-
-    removed: tuple[int, ...]
+    removed: tuple[int, ...]  # Indices into `graph.nodes`
+    # Nodes in any order; what they make under a name of a removed node is read as before.
     added: tuple[onnx.NodeProto, ...]
+    # Constants the added nodes read, or that take the place of a result.
     initializers: tuple[onnx.TensorProto, ...] = ()
+    # (name, other): whatever reads `name` reads `other` from now on.
     aliases: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteMatch:
-    """Nodes a rule may take the place of.
+    """Nodes a rule may take the place of."""
 
-    Attributes:
-        rule: Name of the rule.
-        nodes: Names of the nodes, for messages.
-        edit: What stands there then.
-    """
-
-    rule: str
-    nodes: tuple[str, ...]
-    edit: Edit
+    rule: str  # Name of the rule
+    nodes: tuple[str, ...]  # Names of the nodes, for messages
+    edit: Edit  # What stands there then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteRefusal:
-    """Nodes a rule looked at and left alone.
+    """Nodes a rule looked at and left alone."""
 
-    Attributes:
-        rule: Name of the rule.
-        nodes: Names of the nodes, for messages.
-        why: The precondition that does not hold.
-        is_fault: True if the rule itself has failed, which is a bug.
-    """
-
-    rule: str
-    nodes: tuple[str, ...]
-    why: str
-    is_fault: bool = False
+    rule: str  # Name of the rule
+    nodes: tuple[str, ...]  # Names of the nodes, for messages
+    why: str  # The precondition that does not hold
+    is_fault: bool = False  # True if the rule itself has failed, which is a bug
 
 
 Finding = RewriteMatch | RewriteRefusal
@@ -77,31 +60,21 @@ class RuleUse(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteRule:
-    """A way to write a piece of a graph.
+    """A way to write a piece of a graph."""
 
-    Attributes:
-        name: Unique in the registry, in words with hyphens.
-        what: What becomes what, one sentence without a full stop.
-        needs: Preconditions, in the same form.
-        find: Yields every match of a graph and what was refused; matches may overlap.
-        tolerance: Largest difference of a result, relative to its largest magnitude.
-        version: Counted up when the same graph is rewritten otherwise.
-        is_divisible: True if parts of a match are matches again: a model may be cut there.
-        use: When it is applied.
-        op_types: Operators without which it finds nothing; () if that is not known.
-        is_done_anyway: True if ONNX Runtime does the same when it loads a model: there is nothing
-            to choose.
-    """
-
-    name: str
-    what: str
-    needs: str
+    name: str  # Unique in the registry, in words with hyphens
+    what: str  # What becomes what, one sentence without a full stop
+    needs: str  # Preconditions, in the same form
+    # Yields every match of a graph and what was refused; matches may overlap.
     find: Callable[[ModelGraph], Iterable[Finding]]
-    tolerance: float = 0.0
-    version: int = 1
+    tolerance: float = 0.0  # Largest difference of a result, relative to its largest magnitude
+    version: int = 1  # Counted up when the same graph is rewritten otherwise
+    # True if parts of a match are matches again: a model may be cut there.
     is_divisible: bool = False
-    use: RuleUse = RuleUse.MEASURED
+    use: RuleUse = RuleUse.MEASURED  # When it is applied
+    # Operators without which it finds nothing; () if that is not known.
     op_types: tuple[str, ...] = ()
+    # True if ONNX Runtime does the same when it loads a model: there is nothing to choose.
     is_done_anyway: bool = False
 
     @property

@@ -26,21 +26,13 @@ _LONGEST = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
-    """A DFT of known shape.
+    """A DFT of known shape."""
 
-    Attributes:
-        shape: Of what is transformed; its last axis holds 1 or 2 parts of a number.
-        axis: Transformed, not negative.
-        length: Of the transform: fewer elements are filled up with zeros, more are cut off.
-        bins: Of the result.
-        inverse: True for the inverse transform.
-    """
-
-    shape: Shape
-    axis: int
-    length: int
-    bins: int
-    inverse: bool
+    shape: Shape  # Of what is transformed; its last axis holds 1 or 2 parts of a number
+    axis: int  # Transformed, not negative
+    length: int  # Of the transform: fewer elements are filled up with zeros, more are cut off
+    bins: int  # Of the result
+    inverse: bool  # True for the inverse transform
 
     @property
     def axes_to_rows(self) -> tuple[int, ...]:
@@ -61,23 +53,14 @@ class Transform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortTime:
-    """An STFT of a real signal of known shape.
+    """An STFT of a real signal of known shape."""
 
-    Attributes:
-        shape: Of the signal, (batch, samples) or (batch, samples, 1).
-        frames: Of the result.
-        bins: Of the result.
-        size: Samples of a frame.
-        step: From frame to frame.
-        window: (size) float32, None for none.
-    """
-
-    shape: Shape
-    frames: int
-    bins: int
-    size: int
-    step: int
-    window: Array | None
+    shape: Shape  # Of the signal, (batch, samples) or (batch, samples, 1)
+    frames: int  # Of the result
+    bins: int  # Of the result
+    size: int  # Samples of a frame
+    step: int  # From frame to frame
+    window: Array | None  # (size) float32, None for none
 
 
 def read_transform(graph: ModelGraph, node: onnx.NodeProto) -> Transform | str:
@@ -228,21 +211,13 @@ _LEAST_SPARED = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """A transform in two stages.
+    """A transform in two stages."""
 
-    Attributes:
-        first: Length of the transforms of the first stage, N1.
-        second: Of the second one, N2.
-        parts: 1 for real elements, 2 for complex ones.
-        bins: Of the result, from the first on.
-        inverse: True for the inverse transform.
-    """
-
-    first: int
-    second: int
-    parts: int
-    bins: int
-    inverse: bool
+    first: int  # Length of the transforms of the first stage, N1
+    second: int  # Of the second one, N2
+    parts: int  # 1 for real elements, 2 for complex ones
+    bins: int  # Of the result, from the first on
+    inverse: bool  # True for the inverse transform
 
     @property
     def length(self) -> int:

@@ -33,19 +33,12 @@ _MOST_OVERLAPPING = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waves:
-    """Weights (bins of each kind, samples) that are gains times window times waves.
+    """Weights (bins of each kind, samples) that are gains times window times waves."""
 
-    Attributes:
-        window: (samples) float64.
-        gains: (bins, kinds) float64, of cosines and of sines.
-        has_cosine: True if there are cosines.
-        has_sine: True if there are sines; behind the cosines.
-    """
-
-    window: Array
-    gains: Array
-    has_cosine: bool
-    has_sine: bool
+    window: Array  # (samples) float64
+    gains: Array  # (bins, kinds) float64, of cosines and of sines
+    has_cosine: bool  # True if there are cosines
+    has_sine: bool  # True if there are sines; behind the cosines
 
     @property
     def kinds(self) -> tuple[int, ...]:

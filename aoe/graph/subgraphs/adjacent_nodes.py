@@ -34,14 +34,10 @@ Source: onnxruntime/core/optimizer/nchwc_transformer.cc, block sizes 8 and 16.""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithAdjacentNodes:
-    """A subgraph with its adjacent nodes.
+    """A subgraph with its adjacent nodes."""
 
-    Attributes:
-        segment: The subgraph.
-        outer: The same with its neighbours, or the subgraph itself where these cannot be run alone.
-    """
-
-    segment: Segment
+    segment: Segment  # The subgraph
+    # The same with its neighbours, or the subgraph itself where these cannot be run alone.
     outer: Segment
 
     @property

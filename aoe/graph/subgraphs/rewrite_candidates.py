@@ -22,15 +22,10 @@ _PLAIN_TOLERANCE = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundRewrites:
-    """Matches and refusals of the rules in a subgraph.
+    """Matches and refusals of the rules in a subgraph."""
 
-    Attributes:
-        matches: By rule, in the order of the table, and place.
-        refusals: Nodes looked at and left alone, with the reason.
-    """
-
-    matches: Mapping[AppliedRule, RewriteMatch]
-    refusals: tuple[RewriteRefusal, ...]
+    matches: Mapping[AppliedRule, RewriteMatch]  # By rule, in the order of the table, and place
+    refusals: tuple[RewriteRefusal, ...]  # Nodes looked at and left alone, with the reason
 
 
 def find_rewrites(segment: Segment, rules: Mapping[str, RewriteRule]) -> FoundRewrites:

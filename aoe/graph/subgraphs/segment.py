@@ -17,18 +17,13 @@ class Segment:
     """A segment: consecutive nodes of a model, also as a model of its own.
 
     Equal pieces have their nodes in one order, whatever order the whole has them in.
-
-    Attributes:
-        nodes: Indices into the nodes of the whole, in the order the piece has them in.
-        graph: The piece; its tensors and nodes are called as in the whole.
-        inputs: Tensors that come from outside, but for constants.
-        outputs: Tensors somebody outside reads.
     """
 
+    # Indices into the nodes of the whole, in the order the piece has them in.
     nodes: tuple[int, ...]
-    graph: ModelGraph
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    graph: ModelGraph  # The piece; its tensors and nodes are called as in the whole
+    inputs: tuple[str, ...]  # Tensors that come from outside, but for constants
+    outputs: tuple[str, ...]  # Tensors somebody outside reads
 
     @property
     def proto(self) -> onnx.ModelProto:

@@ -29,14 +29,10 @@ _TRANSPOSE = ("", "Transpose")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedAttention:
-    """An attention with the moves around it.
+    """An attention with the moves around it."""
 
-    Attributes:
-        workload: The attention without them.
-        views: Of its inputs, then of its result, with all dimensions of the tensors.
-    """
-
-    workload: Workload
+    workload: Workload  # The attention without them
+    # Of its inputs, then of its result, with all dimensions of the tensors.
     views: tuple[BufferView, ...]
 
 
@@ -174,20 +170,18 @@ class Attention:
 
     Both have the same loops but for the last: every dimension is one, batches first, then the
     queries.
-
-    Attributes:
-        scores: Queries times keys, and the chain behind: scale, mask. Its columns are the keys.
-        values: Weights of the keys times the values; its left matrix is no input of the workload.
-        is_guarded: True if a query whose weights are no numbers, because all its keys are masked,
-            has weights of zero instead.
-        views: Of its inputs and its result, of a workload with moves around it; else ().
-        is_open: True if batches, queries and keys are as many as its inputs have when it runs.
     """
 
+    # Queries times keys, and the chain behind: scale, mask. Its columns are the keys.
     scores: MatrixProduct
+    # Weights of the keys times the values; its left matrix is no input of the workload.
     values: MatrixProduct
+    # True if a query whose weights are no numbers, because all its keys are masked, has weights of
+    # zero instead.
     is_guarded: bool = False
+    # Of its inputs and its result, of a workload with moves around it; else ().
     views: tuple[BufferView, ...] = ()
+    # True if batches, queries and keys are as many as its inputs have when it runs.
     is_open: bool = False
 
     @property

@@ -80,17 +80,11 @@ GELU 6.1 and 6.4 (one thread of a Zen 5 with other work, CPU time, 2026-11-23)."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panels:
-    """Cuts of the channels of a convolution.
+    """Cuts of the channels of a convolution."""
 
-    Attributes:
-        width: Channels of a panel.
-        pair: Channels read that are multiplied at once.
-        in_rows: True if vectors hold neighbours along the innermost axis, not channels.
-    """
-
-    width: int
-    pair: int
-    in_rows: bool
+    width: int  # Channels of a panel
+    pair: int  # Channels read that are multiplied at once
+    in_rows: bool  # True if vectors hold neighbours along the innermost axis, not channels
 
     def ordered(self, channel: hl.Expr, along: hl.Expr, *others: hl.Expr) -> tuple[hl.Expr, ...]:
         """Return an index into sums, what a vector holds innermost."""

@@ -43,44 +43,26 @@ class ConvNchwShape:
 
     A result at `w` sums up, for each tap t, the element
     ((w + leads) // phases) * strides + t * dilations - before of the image.
-
-    Attributes:
-        batch: Images.
-        groups: Groups of channels, each with filters of its own.
-        channels_in: Channels read by a group.
-        channels_out: Channels written by a group.
-        rank: Axes of an image that are there.
-        image: Extents of an image read.
-        result: Extents of a result.
-        kernel: Extents of a filter.
-        taps: Values of a filter along an axis one result meets.
-        strides: Elements of the image from one result to the next.
-        dilations: Elements of the image from one tap to the next.
-        before: Zeros in front of the image.
-        phases: Results between two elements of the image, 1 but for a transposed convolution.
-        leads: Results cut off in front.
-        is_transposed: True for a transposed convolution.
-        behind: Zeros behind the image; none of a transposed convolution.
-        open_axes: Dimensions of the buffer read, innermost first, that have any extent: those here
-            are for schedules alone.
     """
 
-    batch: int
-    groups: int
-    channels_in: int
-    channels_out: int
-    rank: int
-    image: Extents
-    result: Extents
-    kernel: Extents
-    taps: Extents
-    strides: Extents
-    dilations: Extents
-    before: Extents
-    phases: Extents
-    leads: Extents
-    is_transposed: bool
-    behind: Extents
+    batch: int  # Images
+    groups: int  # Groups of channels, each with filters of its own
+    channels_in: int  # Channels read by a group
+    channels_out: int  # Channels written by a group
+    rank: int  # Axes of an image that are there
+    image: Extents  # Extents of an image read
+    result: Extents  # Extents of a result
+    kernel: Extents  # Extents of a filter
+    taps: Extents  # Values of a filter along an axis one result meets
+    strides: Extents  # Elements of the image from one result to the next
+    dilations: Extents  # Elements of the image from one tap to the next
+    before: Extents  # Zeros in front of the image
+    phases: Extents  # Results between two elements of the image, 1 but for a transposed convolution
+    leads: Extents  # Results cut off in front
+    is_transposed: bool  # True for a transposed convolution
+    behind: Extents  # Zeros behind the image; none of a transposed convolution
+    # Dimensions of the buffer read, innermost first, that have any extent: those here are for
+    # schedules alone.
     open_axes: tuple[int, ...]
 
     @property
@@ -128,17 +110,11 @@ class ConvNchwShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvNchwPlan:
-    """A workload that is one convolution and the chain behind it.
+    """A workload that is one convolution and the chain behind it."""
 
-    Attributes:
-        workload: All of it.
-        shape: What the convolution computes, in numbers.
-        epilogue: The chain.
-    """
-
-    workload: Workload
-    shape: ConvNchwShape
-    epilogue: Epilogue
+    workload: Workload  # All of it
+    shape: ConvNchwShape  # What the convolution computes, in numbers
+    epilogue: Epilogue  # The chain
 
     @property
     def inputs(self) -> dict[int, int]:

@@ -274,13 +274,9 @@ def _tile_cost(tile: Tile, shape: ConvNchwShape) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowWinograd(TiledAlgorithm[ConvNchwPlan]):
-    """Fewer products on tiles that are transformed across rows.
+    """Fewer products on tiles that are transformed across rows."""
 
-    Attributes:
-        results: Of a tile, down an image.
-    """
-
-    results: int
+    results: int  # Of a tile, down an image
 
     def _of(self, plan: ConvNchwPlan) -> RowTransforms:
         return transforms_of(plan.shape, self.results)

@@ -96,15 +96,10 @@ long as `direct_rows` (one thread of a Zen 4 with other work, CPU time, 2026-11-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundles:
-    """Groups of channels in vectors they share.
+    """Groups of channels in vectors they share."""
 
-    Attributes:
-        groups: All of them.
-        channels: Of one group, read and written alike.
-    """
-
-    groups: int
-    channels: int
+    groups: int  # All of them
+    channels: int  # Of one group, read and written alike
 
     @property
     def together(self) -> int:
@@ -274,13 +269,9 @@ def _packing(shape: ConvNchwShape) -> PackedInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupWinograd(TiledAlgorithm[ConvNchwPlan]):
-    """Fewer products in groups of channels that fill no vector.
+    """Fewer products in groups of channels that fill no vector."""
 
-    Attributes:
-        transforms: Of the tiles.
-    """
-
-    transforms: Transforms
+    transforms: Transforms  # Of the tiles
 
     def pipeline(self, plan: ConvNchwPlan) -> Pipeline:
         return group_winograd_pipeline(plan, self.transforms)

@@ -33,45 +33,27 @@ X, WEIGHTS, BIAS, SUM = range(4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvolutionShape:
-    """Extents of one convolution of images.
+    """Extents of one convolution of images."""
 
-    Attributes:
-        batch: Images.
-        channels_in: Channels read, padding of the blocked layout included.
-        channels_out: Channels written, likewise.
-        height: Rows of an image read.
-        width: Columns of an image read.
-        rows: Rows of a result.
-        columns: Columns of a result.
-        kernel: Rows and columns of a filter.
-        strides: Rows and columns from one result to the next.
-        dilations: Rows and columns from one value of a filter to the next.
-        pads: Zeros above, left, below, right.
-        block: Channels of one block.
-        is_stem: True if the image is plain: fewer channels than a block has.
-        groups: Groups of channels that have nothing to do with each other, whole blocks each; as
-            many as channels where the convolution is depthwise.
-        is_made: True if a chain in front makes the image: it is never read itself.
-        pooled: Rows and columns of results of which the largest is written; 1 where all are.
-        is_open: True if images have any number of rows and columns: these are for schedules alone.
-    """
-
-    batch: int
-    channels_in: int
-    channels_out: int
-    height: int
-    width: int
-    rows: int
-    columns: int
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    dilations: tuple[int, int]
-    pads: tuple[int, int, int, int]
-    block: int
-    is_stem: bool
+    batch: int  # Images
+    channels_in: int  # Channels read, padding of the blocked layout included
+    channels_out: int  # Channels written, likewise
+    height: int  # Rows of an image read
+    width: int  # Columns of an image read
+    rows: int  # Rows of a result
+    columns: int  # Columns of a result
+    kernel: tuple[int, int]  # Rows and columns of a filter
+    strides: tuple[int, int]  # Rows and columns from one result to the next
+    dilations: tuple[int, int]  # Rows and columns from one value of a filter to the next
+    pads: tuple[int, int, int, int]  # Zeros above, left, below, right
+    block: int  # Channels of one block
+    is_stem: bool  # True if the image is plain: fewer channels than a block has
+    # Groups of channels that have nothing to do with each other, whole blocks each; as many as
+    # channels where the convolution is depthwise.
     groups: int = 1
-    is_made: bool = False
-    pooled: int = 1
+    is_made: bool = False  # True if a chain in front makes the image: it is never read itself
+    pooled: int = 1  # Rows and columns of results of which the largest is written; 1 where all are
+    # True if images have any number of rows and columns: these are for schedules alone.
     is_open: bool = False
 
     @property
@@ -133,18 +115,12 @@ class ConvolutionShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvolutionPlan:
-    """A workload that is one convolution, the chain behind it, and perhaps one in front.
+    """A workload that is one convolution, the chain behind it, and perhaps one in front."""
 
-    Attributes:
-        workload: All of it but for a pooling at its end.
-        shape: What the convolution computes, in numbers.
-        epilogue: The chain.
-        prologue: The chain in front of it, which makes the image; None where there is none.
-    """
-
-    workload: Workload
-    shape: ConvolutionShape
-    epilogue: Epilogue
+    workload: Workload  # All of it but for a pooling at its end
+    shape: ConvolutionShape  # What the convolution computes, in numbers
+    epilogue: Epilogue  # The chain
+    # The chain in front of it, which makes the image; None where there is none.
     prologue: Prologue | None = None
 
     @property
@@ -285,17 +261,11 @@ def _is_like(spec: TensorSpec, output: TensorSpec) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelArguments:
-    """Buffers a kernel reads.
+    """Buffers a kernel reads."""
 
-    Attributes:
-        buffers: In the order of the workload's inputs.
-        extents: Of each, innermost first.
-        places: Their numbers, by the operator's positions.
-    """
-
-    buffers: tuple[hl.ImageParam, ...]
-    extents: tuple[tuple[int, ...], ...]
-    places: Mapping[int, int]
+    buffers: tuple[hl.ImageParam, ...]  # In the order of the workload's inputs
+    extents: tuple[tuple[int, ...], ...]  # Of each, innermost first
+    places: Mapping[int, int]  # Their numbers, by the operator's positions
 
     def at(self, position: int) -> hl.ImageParam:
         """Return the operand of the operator at a position."""

@@ -28,19 +28,12 @@ _GATHER_CYCLES = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GatherPlan:
-    """A GatherElements in loops.
+    """A GatherElements in loops."""
 
-    Attributes:
-        nest: The operator, the chain behind it, and their loops.
-        sources: Inputs that are the data and the indices.
-        axis: Loop over the indices.
-        length: Elements they count.
-    """
-
-    nest: AnchoredNest
-    sources: tuple[int, int]
-    axis: str
-    length: int
+    nest: AnchoredNest  # The operator, the chain behind it, and their loops
+    sources: tuple[int, int]  # Inputs that are the data and the indices
+    axis: str  # Loop over the indices
+    length: int  # Elements they count
 
 
 def place_of(index: hl.Expr, length: int) -> hl.Expr:

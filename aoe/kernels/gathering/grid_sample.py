@@ -63,21 +63,13 @@ class Border(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridDimension:
-    """One dimension a grid has coordinates for.
+    """One dimension a grid has coordinates for."""
 
-    Attributes:
-        extent: Elements there are.
-        stride: From one of them to the next, in elements.
-        taps: Elements read for a result: 1 the nearest, 2 linear, 4 cubic.
-        border: What lies outside.
-        corners: True if -1 and 1 are the first and the last element, not their outer ends.
-    """
-
-    extent: int
-    stride: int
-    taps: int
-    border: Border
-    corners: bool
+    extent: int  # Elements there are
+    stride: int  # From one of them to the next, in elements
+    taps: int  # Elements read for a result: 1 the nearest, 2 linear, 4 cubic
+    border: Border  # What lies outside
+    corners: bool  # True if -1 and 1 are the first and the last element, not their outer ends
 
     def places(self, given: hl.Expr) -> list[hl.Expr]:
         """Return the indices of elements for a coordinate between -1 and 1: int32."""
@@ -148,17 +140,12 @@ class GridDimension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GridPlan:
-    """A GridSample in loops.
+    """A GridSample in loops."""
 
-    Attributes:
-        nest: The operator, the chain behind it, and their loops: images, channels, pixels.
-        sources: Inputs that are the data and the grid.
-        dimensions: Those the grid has coordinates for, outermost first.
-    """
-
+    # The operator, the chain behind it, and their loops: images, channels, pixels.
     nest: AnchoredNest
-    sources: tuple[int, int]
-    dimensions: tuple[GridDimension, ...]
+    sources: tuple[int, int]  # Inputs that are the data and the grid
+    dimensions: tuple[GridDimension, ...]  # Those the grid has coordinates for, outermost first
 
     @property
     def plane(self) -> int:

@@ -51,25 +51,15 @@ _REDUCTIONS: Mapping[str, Callable[[hl.Expr, hl.Expr], hl.Expr]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ScatterPlan:
-    """A ScatterElements in loops: rows, the axis, columns.
+    """A ScatterElements in loops: rows, the axis, columns."""
 
-    Attributes:
-        workload: What is computed.
-        sources: Inputs that are the data, the indices and the updates.
-        rows: Elements in front of the axis.
-        columns: Elements behind it.
-        length: Elements along it.
-        count: Indices along it.
-        reduction: How an update is combined with what is there.
-    """
-
-    workload: Workload
-    sources: tuple[int, int, int]
-    rows: int
-    columns: int
-    length: int
-    count: int
-    reduction: str
+    workload: Workload  # What is computed
+    sources: tuple[int, int, int]  # Inputs that are the data, the indices and the updates
+    rows: int  # Elements in front of the axis
+    columns: int  # Elements behind it
+    length: int  # Elements along it
+    count: int  # Indices along it
+    reduction: str  # How an update is combined with what is there
 
 
 class ScatterElements(PlannedFamily[_ScatterPlan]):

@@ -35,24 +35,16 @@ from aoe.workload import Operation, TensorSpec, Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prologue:
-    """Operations that make what a product reads.
+    """Operations that make what a product reads."""
 
-    Attributes:
-        operations: In topological order, the last one makes it.
-        scalars: Of the workload.
-        made: Shape and layout of what they make.
-        numbers: Workload inputs they read.
-        iteration: Loops of what they make, none merged, and which of them each of those inputs
-            has.
-        channels: Those that are no padding of the blocked layout, whose rest they fill up with
-            zeros; 0 where they compute the padding, too.
-    """
-
-    operations: tuple[Operation, ...]
-    scalars: tuple[float, ...]
-    made: TensorSpec
-    numbers: tuple[int, ...]
+    operations: tuple[Operation, ...]  # In topological order, the last one makes it
+    scalars: tuple[float, ...]  # Of the workload
+    made: TensorSpec  # Shape and layout of what they make
+    numbers: tuple[int, ...]  # Workload inputs they read
+    # Loops of what they make, none merged, and which of them each of those inputs has.
     iteration: Iteration
+    # Those that are no padding of the blocked layout, whose rest they fill up with zeros; 0 where
+    # they compute the padding, too.
     channels: int = 0
 
     @property
@@ -142,26 +134,18 @@ def read_prologue(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epilogue:
-    """A workload split at its sum of products.
+    """A workload split at its sum of products."""
 
-    Attributes:
-        product: The operator the kernel is built around; it reads workload inputs, its first
-            input may be made by `front`.
-        operations: Those behind it, in topological order; empty where none are.
-        front: Those that make its first input, where a family takes them.
-        scalars: Of the workload.
-        result: Reference of the workload's result.
-        numbers: Workload inputs the operations read.
-        iteration: Loops of the result, none merged, and which of them each of those inputs has.
-    """
-
+    # The operator the kernel is built around; it reads workload inputs, its first input may be made
+    # by `front`.
     product: Operation
-    operations: tuple[Operation, ...]
-    scalars: tuple[float, ...]
-    result: str
-    numbers: tuple[int, ...]
+    operations: tuple[Operation, ...]  # Those behind it, in topological order; empty where none are
+    scalars: tuple[float, ...]  # Of the workload
+    result: str  # Reference of the workload's result
+    numbers: tuple[int, ...]  # Workload inputs the operations read
+    # Loops of the result, none merged, and which of them each of those inputs has.
     iteration: Iteration
-    front: tuple[Operation, ...] = ()
+    front: tuple[Operation, ...] = ()  # Those that make its first input, where a family takes them
 
     @property
     def cycles(self) -> int:
@@ -271,22 +255,15 @@ def _inputs_of(operation: Operation) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchored:
-    """A workload split at its anchor.
+    """A workload split at its anchor."""
 
-    Attributes:
-        workload: All of it.
-        anchor: The operator the kernel is built around.
-        source: Index of the workload input it reads.
-        before: Operations the anchor's result does not enter and that precede it: reorders,
-            and branches which join the chain later.
-        after: Operations behind the anchor, in topological order.
-    """
-
-    workload: Workload
-    anchor: Operation
-    source: int
+    workload: Workload  # All of it
+    anchor: Operation  # The operator the kernel is built around
+    source: int  # Index of the workload input it reads
+    # Operations the anchor's result does not enter and that precede it: reorders, and branches
+    # which join the chain later.
     before: tuple[Operation, ...]
-    after: tuple[Operation, ...]
+    after: tuple[Operation, ...]  # Operations behind the anchor, in topological order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

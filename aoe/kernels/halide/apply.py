@@ -55,23 +55,14 @@ _MEMORY = {Memory.STACK: hl.MemoryType.Stack, Memory.HEAP: hl.MemoryType.Heap}
 
 @dataclass(slots=True)
 class _Loop:
-    """A loop while steps are followed.
+    """A loop while steps are followed."""
 
-    Attributes:
-        name: Empty where no step can name it.
-        extent: 0 where it is not known.
-        copies: How often its body is written out.
-        is_vector: True if its iterations are one vector.
-        is_in_order: True if an iteration reads what those before it have made.
-        multiple: What its extent, where not known, is a multiple of.
-    """
-
-    name: str
-    extent: int
-    copies: int = 1
-    is_vector: bool = False
-    is_in_order: bool = False
-    multiple: int = 1
+    name: str  # Empty where no step can name it
+    extent: int  # 0 where it is not known
+    copies: int = 1  # How often its body is written out
+    is_vector: bool = False  # True if its iterations are one vector
+    is_in_order: bool = False  # True if an iteration reads what those before it have made
+    multiple: int = 1  # What its extent, where not known, is a multiple of
 
     @property
     def is_special(self) -> bool:
@@ -81,25 +72,15 @@ class _Loop:
 
 @dataclass(slots=True)
 class _Stage:
-    """A stage while steps are followed.
+    """A stage while steps are followed."""
 
-    Attributes:
-        name: As steps use it.
-        nest: Its loops, innermost first.
-        is_result: True for the result of the kernel.
-        may_go_past: True if it may be computed past what is read of it.
-        at: Where it is computed; None at the root or where it is inlined.
-        is_atomic: True if loops over what it sums up may be vectorized.
-        is_parallel: True if one of its own loops runs on all threads.
-    """
-
-    name: str
-    nest: list[_Loop]
-    is_result: bool
-    may_go_past: bool
-    at: sch.ComputeAt | None = None
-    is_atomic: bool = False
-    is_parallel: bool = False
+    name: str  # As steps use it
+    nest: list[_Loop]  # Its loops, innermost first
+    is_result: bool  # True for the result of the kernel
+    may_go_past: bool  # True if it may be computed past what is read of it
+    at: sch.ComputeAt | None = None  # Where it is computed; None at the root or where it is inlined
+    is_atomic: bool = False  # True if loops over what it sums up may be vectorized
+    is_parallel: bool = False  # True if one of its own loops runs on all threads
 
     @property
     def is_update(self) -> bool:
@@ -137,15 +118,10 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True)
 class LegalStep:
-    """A step that may be applied.
+    """A step that may be applied."""
 
-    Attributes:
-        step: What is done.
-        is_whole: True if its factor is the whole loop: nothing is left to split off.
-    """
-
-    step: Step
-    is_whole: bool = False
+    step: Step  # What is done
+    is_whole: bool = False  # True if its factor is the whole loop: nothing is left to split off
 
 
 def legal_steps(pipeline: Pipeline, schedule: Schedule) -> tuple[LegalStep, ...]:

@@ -169,19 +169,13 @@ def estimate_cycles(operations: Iterable[Operation]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operands:
-    """Buffers a kernel reads, and the values of references made of their elements.
+    """Buffers a kernel reads, and the values of references made of their elements."""
 
-    Attributes:
-        iteration: The loop nest of the result.
-        variables: Its loop variables, innermost first.
-        arguments: Buffers, one per workload input.
-        values: The element of each input that one iteration takes, and what is computed of them
-            already, by reference.
-    """
-
-    iteration: Iteration
-    variables: tuple[hl.Var, ...]
-    arguments: tuple[hl.ImageParam, ...]
+    iteration: Iteration  # The loop nest of the result
+    variables: tuple[hl.Var, ...]  # Its loop variables, innermost first
+    arguments: tuple[hl.ImageParam, ...]  # Buffers, one per workload input
+    # The element of each input that one iteration takes, and what is computed of them already, by
+    # reference.
     values: Mapping[str, hl.Expr]
 
 

@@ -35,16 +35,12 @@ TILE, VECTOR, TASKS = "tile", "vector", "tasks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnTiles:
-    """Loops of a result whose columns are walked tile by tile.
+    """Loops of a result whose columns are walked tile by tile."""
 
-    Attributes:
-        column: The innermost loop.
-        outer: Returns the loops around a tile of so many columns, outermost first.
-        walked: Loops of the result inside a tile around its columns, innermost first.
-    """
-
-    column: Axis
+    column: Axis  # The innermost loop
+    # Returns the loops around a tile of so many columns, outermost first.
     outer: Callable[[int], tuple[Axis, ...]]
+    # Loops of the result inside a tile around its columns, innermost first.
     walked: tuple[str, ...] = ()
 
     @classmethod
@@ -124,15 +120,10 @@ class ColumnTiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalkPlan:
-    """A workload's loops in the terms of an operator that walks one axis.
+    """A workload's loops in the terms of an operator that walks one axis."""
 
-    Attributes:
-        nest: The operator, the chain behind it and their loops.
-        walked: The axis.
-    """
-
-    nest: AnchoredNest
-    walked: Axis
+    nest: AnchoredNest  # The operator, the chain behind it and their loops
+    walked: Axis  # The axis
 
     @property
     def tiles(self) -> ColumnTiles:

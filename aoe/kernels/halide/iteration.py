@@ -33,14 +33,10 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration:
-    """Axes of a workload's loop nest and of its operands.
+    """Axes of a workload's loop nest and of its operands."""
 
-    Attributes:
-        axes: Outermost first.
-        operands: For each workload input, indices into `axes` it has, outermost first.
-    """
-
-    axes: tuple[Axis, ...]
+    axes: tuple[Axis, ...]  # Outermost first
+    # For each workload input, indices into `axes` it has, outermost first.
     operands: tuple[tuple[int, ...], ...]
 
     @property

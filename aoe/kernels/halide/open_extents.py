@@ -34,21 +34,13 @@ _SUM = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtentRelation:
-    """An open extent that follows from one of an input.
+    """An open extent that follows from one of an input."""
 
-    Attributes:
-        tensor: Number of the input whose extent it is; that behind the last one is the result.
-        axis: Where.
-        source: Number of the input it follows from.
-        source_axis: Where.
-        steps: How.
-    """
-
-    tensor: int
-    axis: int
-    source: int
-    source_axis: int
-    steps: Steps
+    tensor: int  # Number of the input whose extent it is; that behind the last one is the result
+    axis: int  # Where
+    source: int  # Number of the input it follows from
+    source_axis: int  # Where
+    steps: Steps  # How
 
 
 def extent_relations(workload: Workload) -> tuple[ExtentRelation, ...] | str:
@@ -230,15 +222,10 @@ def _in_memory(spec: TensorSpec) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A schedule, and the extents from which on it computes nothing outside of the result.
+    """A schedule, and the extents from which on it computes nothing outside of the result."""
 
-    Attributes:
-        schedule: The schedule.
-        least: Extents of the result's buffer, innermost first.
-    """
-
-    schedule: Schedule
-    least: tuple[int, ...]
+    schedule: Schedule  # The schedule
+    least: tuple[int, ...]  # Extents of the result's buffer, innermost first
 
 
 def variants_of(pipeline: Pipeline, schedule: Schedule) -> tuple[Variant, ...]:

@@ -28,29 +28,20 @@ Term = Callable[..., hl.Expr]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OuterLoops:
-    """Loops around a reduction, in the order of buffers.
+    """Loops around a reduction, in the order of buffers."""
 
-    Attributes:
-        columns: Loop variables inside the reduced axis, innermost first; none where the reduced
-            axis is the innermost itself.
-        rows: Those outside of it, innermost first.
-        vector: Extent of the innermost column.
-        length: Elements of the reduced axis, 2 or more.
-        outer: Extents of reduced axes apart from it, outermost first.
-        open_length: Its elements where they are known when the kernel runs alone; `length` is one
-            of the numbers there may be then.
-        is_whole: True if the accumulators share `open_length` out evenly.
-        widths: Numbers of accumulators to choose from, without columns.
-    """
-
+    # Loop variables inside the reduced axis, innermost first; none where the reduced axis is the
+    # innermost itself.
     columns: tuple[hl.Var, ...]
-    rows: tuple[hl.Var, ...]
-    vector: int
-    length: int
-    outer: tuple[int, ...] = ()
+    rows: tuple[hl.Var, ...]  # Those outside of it, innermost first
+    vector: int  # Extent of the innermost column
+    length: int  # Elements of the reduced axis, 2 or more
+    outer: tuple[int, ...] = ()  # Extents of reduced axes apart from it, outermost first
+    # Its elements where they are known when the kernel runs alone; `length` is one of the numbers
+    # there may be then.
     open_length: hl.Expr | None = None
-    is_whole: bool = True
-    widths: tuple[int, ...] = _WIDTHS
+    is_whole: bool = True  # True if the accumulators share `open_length` out evenly
+    widths: tuple[int, ...] = _WIDTHS  # Numbers of accumulators to choose from, without columns
 
     @property
     def is_cut_short(self) -> bool:

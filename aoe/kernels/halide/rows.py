@@ -58,34 +58,24 @@ class Apart:
 
     From the outermost on, it lies in the first of the loops around the axis, blocks of the axis,
     the other loops around it, and the elements of a block.
-
-    Attributes:
-        number: Of the input.
-        length: Elements along the axis, those that only fill the last block up included.
-        block: Neighbours among them; 1 where there are none.
     """
 
-    number: int
-    length: int
-    block: int
+    number: int  # Of the input
+    length: int  # Elements along the axis, those that only fill the last block up included
+    block: int  # Neighbours among them; 1 where there are none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
-    """A workload's loops in terms of the axis that is walked.
+    """A workload's loops in terms of the axis that is walked."""
 
-    Attributes:
-        nest: The operator, the chains around it and their loops.
-        walked: The axis; several loops where the chain behind tells parts of it apart.
-        is_computed: True if what is walked has to be computed, by the chain in front of the
-            operator or by the operator itself.
-        apart: What is walked, where it does not lie in rows.
-    """
-
-    nest: AnchoredNest
+    nest: AnchoredNest  # The operator, the chains around it and their loops
+    # The axis; several loops where the chain behind tells parts of it apart.
     walked: tuple[Axis, ...]
+    # True if what is walked has to be computed, by the chain in front of the operator or by the
+    # operator itself.
     is_computed: bool
-    apart: Apart | None = None
+    apart: Apart | None = None  # What is walked, where it does not lie in rows
 
     @property
     def anchor(self) -> Operation:

@@ -31,17 +31,11 @@ GUESSES_MAX = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowNest:
-    """A loop nest that is computed row by row: no axis but the innermost is vectorised.
+    """A loop nest that is computed row by row: no axis but the innermost is vectorised."""
 
-    Attributes:
-        stage: Stage of the result.
-        axes: Loops, outermost first.
-        work_us: Estimated time of one core for all of it.
-    """
-
-    stage: str
-    axes: tuple[Axis, ...]
-    work_us: float
+    stage: str  # Stage of the result
+    axes: tuple[Axis, ...]  # Loops, outermost first
+    work_us: float  # Estimated time of one core for all of it
 
 
 def estimate_us(

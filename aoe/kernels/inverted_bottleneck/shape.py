@@ -27,17 +27,13 @@ class BottleneckShape:
     """Two convolutions, of which the first makes the image of the second.
 
     Every block of channels of the second reads that block of the first and no other.
-
-    Attributes:
-        first: Pointwise, with its activation and the chain behind it.
-        second: Depthwise, or in groups of one block of channels, with what stands behind it. Its
-            image is no input of the workload: it has the number behind the last one.
-        extents: Of all inputs, innermost first.
     """
 
-    first: ConvolutionPlan
+    first: ConvolutionPlan  # Pointwise, with its activation and the chain behind it
+    # Depthwise, or in groups of one block of channels, with what stands behind it. Its image is no
+    # input of the workload: it has the number behind the last one.
     second: ConvolutionPlan
-    extents: tuple[_AsRead, ...]
+    extents: tuple[_AsRead, ...]  # Of all inputs, innermost first
 
     @property
     def in_pairs(self) -> bool:

@@ -47,33 +47,21 @@ class MatrixProduct:
 
     For the loops of the result a matrix product is an outer product: the left matrix without its
     columns times the right one without its rows, broadcast. `chain` is the workload written so.
-
-    Attributes:
-        workload: All of it, as it was given.
-        chain: The same with `left` and `right` as its last two inputs, summed axis of extent 1;
-            factor, summand and activation of a Gemm are operations of their own.
-        product: Reference of the bare product in `chain`.
-        iteration: Loops of `chain`; the last axis runs over the columns.
-        left: Number of the input whose rows are multiplied.
-        right: Number of the input whose columns they are multiplied with.
-        depth: Elements summed up.
-        left_turned: True if the left matrix is stored column by column.
-        right_turned: True if the right matrix is stored column by column.
-        open_depth: True if the depth is what the right matrix has when the kernel runs.
-        open_columns: True for the columns.
     """
 
-    workload: Workload
+    workload: Workload  # All of it, as it was given
+    # The same with `left` and `right` as its last two inputs, summed axis of extent 1; factor,
+    # summand and activation of a Gemm are operations of their own.
     chain: Workload
-    product: str
-    iteration: Iteration
-    left: int
-    right: int
-    depth: int
-    left_turned: bool
-    right_turned: bool
-    open_depth: bool = False
-    open_columns: bool = False
+    product: str  # Reference of the bare product in `chain`
+    iteration: Iteration  # Loops of `chain`; the last axis runs over the columns
+    left: int  # Number of the input whose rows are multiplied
+    right: int  # Number of the input whose columns they are multiplied with
+    depth: int  # Elements summed up
+    left_turned: bool  # True if the left matrix is stored column by column
+    right_turned: bool  # True if the right matrix is stored column by column
+    open_depth: bool = False  # True if the depth is what the right matrix has when the kernel runs
+    open_columns: bool = False  # True for the columns
 
     @property
     def columns(self) -> Axis:
@@ -277,21 +265,13 @@ def panels_of(product: MatrixProduct) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductArguments:
-    """Buffers a kernel reads.
+    """Buffers a kernel reads."""
 
-    Attributes:
-        operands: Of the chain, and the loops of the result.
-        left: The left matrix.
-        right: The right one, packed where it is a constant.
-        right_extents: Its extents, innermost first.
-        packing: What packs it.
-    """
-
-    operands: Operands
-    left: hl.ImageParam
-    right: hl.ImageParam
-    right_extents: tuple[int, ...]
-    packing: PackedInput
+    operands: Operands  # Of the chain, and the loops of the result
+    left: hl.ImageParam  # The left matrix
+    right: hl.ImageParam  # The right one, packed where it is a constant
+    right_extents: tuple[int, ...]  # Its extents, innermost first
+    packing: PackedInput  # What packs it
 
     @property
     def rows(self) -> tuple[hl.Var, ...]:

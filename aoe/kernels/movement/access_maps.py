@@ -37,14 +37,10 @@ class NoPlaceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place: `offset` + sum of coefficients times variables.
+    """A place: `offset` + sum of coefficients times variables."""
 
-    Attributes:
-        offset: The place where all variables are 0.
-        terms: Variables with their coefficients, which are not 0, in the order of the names.
-    """
-
-    offset: int = 0
+    offset: int = 0  # The place where all variables are 0
+    # Variables with their coefficients, which are not 0, in the order of the names.
     terms: tuple[tuple[str, int], ...] = ()
 
     def times(self, factor: int) -> Position:
@@ -112,17 +108,11 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeptInside:
-    """A variable made of a place by keeping it inside a dimension.
+    """A variable made of a place by keeping it inside a dimension."""
 
-    Attributes:
-        place: May be outside.
-        extent: Of the dimension.
-        bound: How it is kept inside.
-    """
-
-    place: Position
-    extent: int
-    bound: Bound
+    place: Position  # May be outside
+    extent: int  # Of the dimension
+    bound: Bound  # How it is kept inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +128,12 @@ Made = KeptInside | Part
 
 @dataclass(slots=True)
 class Variables:
-    """Variables of places: loops, and what is made of loops.
+    """Variables of places: loops, and what is made of loops."""
 
-    Attributes:
-        extents: Values each takes, from 0 on: loops, and what is made of them.
-        made: Those that are no loops, each behind those it is made of.
-        divided_when_run: Loops that may be divided where they run: not the innermost.
-    """
-
-    extents: dict[str, int]
+    extents: dict[str, int]  # Values each takes, from 0 on: loops, and what is made of them
+    # Those that are no loops, each behind those it is made of.
     made: dict[str, Made] = field(default_factory=dict)
+    # Loops that may be divided where they run: not the innermost.
     divided_when_run: frozenset[str] = frozenset()
 
     def keep(self, place: Position, extent: int, bound: Bound, step: int = 1) -> Position:
@@ -242,14 +228,10 @@ class Variables:
 
 @dataclass(frozen=True, slots=True)
 class Loops:
-    """Loops over a result.
+    """Loops over a result."""
 
-    Attributes:
-        axes: Outermost first; the result is dense over them.
-        dimensions: For each dimension of the result, its loops, outermost first.
-    """
-
-    axes: tuple[Axis, ...]
+    axes: tuple[Axis, ...]  # Outermost first; the result is dense over them
+    # For each dimension of the result, its loops, outermost first.
     dimensions: tuple[tuple[str, ...], ...]
 
     def cut(self, cut: CutLoop) -> Loops:

@@ -98,21 +98,14 @@ _MOVE_CYCLES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Movement:
-    """Moves and a chain in the loops of the result.
+    """Moves and a chain in the loops of the result."""
 
-    Attributes:
-        workload: All of it.
-        chain: Element-wise operations behind the moves, in topological order.
-        axes: Loops over the result, outermost first; the result is dense over them.
-        sources: Where the operands of the chain come from; without a chain, the result.
-        made: Variables that are no loops, each behind those it is made of.
-    """
-
-    workload: Workload
-    chain: tuple[Operation, ...]
-    axes: tuple[Axis, ...]
+    workload: Workload  # All of it
+    chain: tuple[Operation, ...]  # Element-wise operations behind the moves, in topological order
+    axes: tuple[Axis, ...]  # Loops over the result, outermost first; the result is dense over them
+    # Where the operands of the chain come from; without a chain, the result.
     sources: Mapping[str, Source]
-    made: Mapping[str, Made]
+    made: Mapping[str, Made]  # Variables that are no loops, each behind those it is made of
 
 
 class MovementFamily(PlannedFamily[Movement]):
@@ -319,15 +312,10 @@ def _merged(
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """Operands read in another order than they are written.
+    """Operands read in another order than they are written."""
 
-    Attributes:
-        along: The loop whose iterations read neighbours.
-        refs: The operands.
-    """
-
-    along: Axis
-    refs: tuple[str, ...]
+    along: Axis  # The loop whose iterations read neighbours
+    refs: tuple[str, ...]  # The operands
 
 
 def turned(plan: Movement) -> Turned | None:

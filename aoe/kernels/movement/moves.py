@@ -50,17 +50,11 @@ read off its coefficient."""
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """An element of a workload input.
+    """An element of a workload input."""
 
-    Attributes:
-        number: Of the input.
-        address: Elements in front of it in memory.
-        image: Elements of an image of any size, as `address` counts them; else 0.
-    """
-
-    number: int
-    address: Position
-    image: int = 0
+    number: int  # Of the input
+    address: Position  # Elements in front of it in memory
+    image: int = 0  # Elements of an image of any size, as `address` counts them; else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +80,11 @@ Source = Read | Fill | Chosen
 
 @dataclass(slots=True)
 class Tracer:
-    """Follows elements of a workload back to its inputs.
+    """Follows elements of a workload back to its inputs."""
 
-    Attributes:
-        workload: What is computed.
-        shapes: Of every reference.
-        variables: The loops; more are added.
-    """
-
-    workload: Workload
-    shapes: Mapping[str, Shape]
-    variables: Variables
+    workload: Workload  # What is computed
+    shapes: Mapping[str, Shape]  # Of every reference
+    variables: Variables  # The loops; more are added
 
     def trace(self, ref: str, index: Index) -> Source:
         """Return the source of the element of `ref` at `index`.

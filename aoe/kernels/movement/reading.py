@@ -46,19 +46,12 @@ _CUTS_MAX = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitAround:
-    """A workload split at the operation that reads neighbours.
+    """A workload split at the operation that reads neighbours."""
 
-    Attributes:
-        workload: All of it.
-        anchor: The operation; what it reads is moved at most.
-        chain: Operations behind it, in topological order.
-        shapes: Of every reference.
-    """
-
-    workload: Workload
-    anchor: Operation
-    chain: tuple[Operation, ...]
-    shapes: Mapping[str, Shape]
+    workload: Workload  # All of it
+    anchor: Operation  # The operation; what it reads is moved at most
+    chain: tuple[Operation, ...]  # Operations behind it, in topological order
+    shapes: Mapping[str, Shape]  # Of every reference
 
     @property
     def given(self) -> Shape:
@@ -73,21 +66,15 @@ class SplitAround:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowReads:
-    """Loops and reads around such an operation.
+    """Loops and reads around such an operation."""
 
-    Attributes:
-        axes: Loops over the result, outermost first; the result is dense over them.
-        dimensions: For each dimension neighbours are read along, its loops, outermost first.
-        read: The element at the taps: variables called `tap(dimension)`.
-        made: Variables that are neither loops nor taps, each behind those it is made of.
-        sources: Where the other operands of the chain come from.
-    """
-
-    axes: tuple[Axis, ...]
+    axes: tuple[Axis, ...]  # Loops over the result, outermost first; the result is dense over them
+    # For each dimension neighbours are read along, its loops, outermost first.
     dimensions: Mapping[int, tuple[str, ...]]
-    read: Read
+    read: Read  # The element at the taps: variables called `tap(dimension)`
+    # Variables that are neither loops nor taps, each behind those it is made of.
     made: Mapping[str, Made]
-    sources: Mapping[str, Source]
+    sources: Mapping[str, Source]  # Where the other operands of the chain come from
 
 
 def tap(dimension: int) -> str:

@@ -69,15 +69,11 @@ class InstanceNormalization(NormalizedFamily):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Grouped:
-    """A normalisation of groups of channels.
+    """A normalisation of groups of channels."""
 
-    Attributes:
-        parts: The workload without its Reshapes, split at the normalisation.
-        shaped: A workload of the same inputs, whose result has the shape
-            (N, groups, channels of a group, pixels...).
-    """
-
-    parts: Anchored
+    parts: Anchored  # The workload without its Reshapes, split at the normalisation
+    # A workload of the same inputs, whose result has the shape (N, groups, channels of a group,
+    # pixels...).
     shaped: Workload
 
 

@@ -46,23 +46,14 @@ _TILES = (8, 16, 32)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """A workload whose channels are turned.
+    """A workload whose channels are turned."""
 
-    Attributes:
-        workload: All of it.
-        front: The operation that puts channels last.
-        anchor: The normalisation.
-        back: The Transpose that puts them back, if there is one.
-        given: Shape of what is read.
-        made: Shape of what is normalised.
-    """
-
-    workload: Workload
-    front: Operation
-    anchor: Operation
-    back: Operation | None
-    given: Shape
-    made: Shape
+    workload: Workload  # All of it
+    front: Operation  # The operation that puts channels last
+    anchor: Operation  # The normalisation
+    back: Operation | None  # The Transpose that puts them back, if there is one
+    given: Shape  # Shape of what is read
+    made: Shape  # Shape of what is normalised
 
     @property
     def number(self) -> int:

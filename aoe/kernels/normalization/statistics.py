@@ -29,23 +29,14 @@ _CYCLES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalized:
-    """Terms and attributes of a normalisation.
+    """Terms and attributes of a normalisation."""
 
-    Attributes:
-        plan: The loops; the axis is what statistics are taken over.
-        summands: References whose sum is normalised.
-        scale: Reference of the factor.
-        bias: Reference of the summand behind it, empty for none.
-        epsilon: Added to the mean square.
-        centred: True if the mean is taken off first.
-    """
-
-    plan: RowPlan
-    summands: tuple[str, ...]
-    scale: str
-    bias: str
-    epsilon: float
-    centred: bool
+    plan: RowPlan  # The loops; the axis is what statistics are taken over
+    summands: tuple[str, ...]  # References whose sum is normalised
+    scale: str  # Reference of the factor
+    bias: str  # Reference of the summand behind it, empty for none
+    epsilon: float  # Added to the mean square
+    centred: bool  # True if the mean is taken off first
 
     @property
     def folds(self) -> tuple[str, ...]:

@@ -23,19 +23,15 @@ class CellValues:
     """Values of one element of the states once its sums are complete.
 
     All of them are plain values: what is made of them is computed strictly where it has to be.
-
-    Attributes:
-        sums: Of each gate, what has entered included, unless the cell keeps both apart.
-        entered: What has entered the last gate by this step's input; added by a cell that keeps
-            both apart only.
-        before: The states of the step before.
-        kept: Those of this step, as far as they are made.
     """
 
+    # Of each gate, what has entered included, unless the cell keeps both apart.
     sums: Sequence[hl.Expr]
+    # What has entered the last gate by this step's input; added by a cell that keeps both apart
+    # only.
     entered: hl.Expr
-    before: Sequence[hl.Expr]
-    kept: Sequence[hl.Expr]
+    before: Sequence[hl.Expr]  # The states of the step before
+    kept: Sequence[hl.Expr]  # Those of this step, as far as they are made
 
 
 States = tuple[hl.Expr | None, ...]
@@ -44,22 +40,15 @@ States = tuple[hl.Expr | None, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A recurrent operator.
+    """A recurrent operator."""
 
-    Attributes:
-        gates: Sums for each element of the hidden state.
-        states: What a step leaves for the next: the hidden state, and that of the cell.
-        activations: ONNX's names of those that are computed, as they are by default.
-        finish: Makes the states of the sums, one part after the other: each finds what those
-            before it have made.
-        keeps_apart: True if the last gate's share of the input is not added to its sum.
-    """
-
-    gates: int
-    states: int
-    activations: tuple[str, ...]
+    gates: int  # Sums for each element of the hidden state
+    states: int  # What a step leaves for the next: the hidden state, and that of the cell
+    activations: tuple[str, ...]  # ONNX's names of those that are computed, as they are by default
+    # Makes the states of the sums, one part after the other: each finds what those before it have
+    # made.
     finish: tuple[Callable[[CellValues], States], ...]
-    keeps_apart: bool = False
+    keeps_apart: bool = False  # True if the last gate's share of the input is not added to its sum
 
 
 def _lstm_cell(of: CellValues) -> States:
@@ -128,37 +117,21 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrence:
-    """One recurrent operator: numbers of its inputs, and extents.
+    """One recurrent operator: numbers of its inputs, and extents."""
 
-    Attributes:
-        workload: What it is all of.
-        cell: What it makes of its sums.
-        data: Number of the input (steps, rows, width) that is walked.
-        weights: Of the weights of the input.
-        recurrent: Of those of the hidden state.
-        bias: Of both biases, if there are any.
-        starts: Of the states before the first step; None where they are zero.
-        steps: Of a sequence.
-        rows: Sequences side by side.
-        width: Elements of a step.
-        hidden: Elements of the hidden state.
-        direction: From which end a sequence is walked.
-        result: Which one is wanted: all hidden states, the last one, or the last one of the cell.
-    """
-
-    workload: Workload
-    cell: Cell
-    data: int
-    weights: int
-    recurrent: int
-    bias: int | None
-    starts: tuple[int | None, ...]
-    steps: int
-    rows: int
-    width: int
-    hidden: int
-    direction: Direction
-    result: int
+    workload: Workload  # What it is all of
+    cell: Cell  # What it makes of its sums
+    data: int  # Number of the input (steps, rows, width) that is walked
+    weights: int  # Of the weights of the input
+    recurrent: int  # Of those of the hidden state
+    bias: int | None  # Of both biases, if there are any
+    starts: tuple[int | None, ...]  # Of the states before the first step; None where they are zero
+    steps: int  # Of a sequence
+    rows: int  # Sequences side by side
+    width: int  # Elements of a step
+    hidden: int  # Elements of the hidden state
+    direction: Direction  # From which end a sequence is walked
+    result: int  # Which one is wanted: all hidden states, the last one, or the last one of the cell
 
     @property
     def directions(self) -> int:

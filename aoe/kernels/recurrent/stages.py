@@ -50,20 +50,13 @@ class PackedWeights:
     Float32 lie over (PANEL, gates, depth, panels, directions), zeros behind the last element.
     In bfloat16 two neighbours along the depth share a word: its low half is the first of them, and
     the second one is the whole word, read as float32.
-
-    Attributes:
-        argument: The buffer.
-        extents: Its extents, innermost first.
-        packing: What makes it.
-        depth: Elements summed up.
-        is_rounded: True for bfloat16.
     """
 
-    argument: hl.ImageParam
-    extents: tuple[int, ...]
-    packing: PackedInput
-    depth: int
-    is_rounded: bool
+    argument: hl.ImageParam  # The buffer
+    extents: tuple[int, ...]  # Its extents, innermost first
+    packing: PackedInput  # What makes it
+    depth: int  # Elements summed up
+    is_rounded: bool  # True for bfloat16
 
     def pair(self, place: Place, at: hl.Expr | int) -> tuple[hl.Expr, hl.Expr]:
         """Return the weights of elements 2 `at` and 2 `at` + 1 of the depth.
@@ -307,17 +300,11 @@ def _input_sums(of: Recurrence, arguments: _RecurrentArguments) -> hl.Func:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Walk:
-    """The steps, one after the other.
+    """The steps, one after the other."""
 
-    Attributes:
-        of: What is computed.
-        arguments: What is read.
-        entered: What has entered each step by its input.
-    """
-
-    of: Recurrence
-    arguments: _RecurrentArguments
-    entered: hl.Func
+    of: Recurrence  # What is computed
+    arguments: _RecurrentArguments  # What is read
+    entered: hl.Func  # What has entered each step by its input
 
     def states(self) -> hl.Func:
         """Return sums and states over (PANEL, panels, steps + 1, rows, directions).

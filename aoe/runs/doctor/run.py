@@ -27,15 +27,10 @@ INSTALL_ENGINE = "python -m pip install 'aoebank[engine]'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """Findings of a check-up.
+    """Findings of a check-up."""
 
-    Attributes:
-        settings: Every setting with its value, in the order of the table.
-        checks: Everything else.
-    """
-
-    settings: tuple[ResolvedSetting, ...]
-    checks: tuple[CheckUp, ...]
+    settings: tuple[ResolvedSetting, ...]  # Every setting with its value, in the order of the table
+    checks: tuple[CheckUp, ...]  # Everything else
 
     @property
     def is_ready(self) -> bool:

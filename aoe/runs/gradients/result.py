@@ -17,29 +17,20 @@ from aoebank import AoebankError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GdatResult:
-    """Result of gradient tuning, the same in every process.
+    """Result of gradient tuning, the same in every process."""
 
-    Attributes:
-        outcome: What became of the record.
-        reason: Why, in words.
-        segmentation: What the model is left with, None for its default.
-        estimate: Speed-up of a training step this run proves; None if it measured or kept nothing.
-        stored_speedup: What the bank says about a grouping that was used as it is.
-        stored_conditions: Where that was measured.
-        compressed: What sums in 16 bits brought on top of it; None if they were not allowed, or
-            turned out not to be.
-        report: Everything, as the result file has it.
-        steps: Training steps that were run.
-    """
-
-    outcome: RepoOutcome
-    reason: str
-    segmentation: Segmentation | None
+    outcome: RepoOutcome  # What became of the record
+    reason: str  # Why, in words
+    segmentation: Segmentation | None  # What the model is left with, None for its default
+    # Speed-up of a training step this run proves; None if it measured or kept nothing.
     estimate: SpeedupEstimate | None
-    report: GdatReport
-    steps: int
+    report: GdatReport  # Everything, as the result file has it
+    steps: int  # Training steps that were run
+    # What the bank says about a grouping that was used as it is.
     stored_speedup: float | None = None
-    stored_conditions: GradientConditions | None = None
+    stored_conditions: GradientConditions | None = None  # Where that was measured
+    # What sums in 16 bits brought on top of it; None if they were not allowed, or turned out not to
+    # be.
     compressed: GdatResult | None = None
 
     @property
@@ -56,25 +47,17 @@ class GdatResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedGradients:
-    """Result of tuning the gradients of a training, and its files.
-
-    Attributes:
-        result: Outcome, grouping, speed-up, report; the same in every process.
-        bank_file: Gradient bank.
-        result_file: AOE's result file.
-        is_first: True in the process that speaks for all.
-        exit_code: Of the program that was tuned; 0 where there is none.
-        bank_failure: Why the bank took no more, and where the records are; None if it took all.
-    """
+    """Result of tuning the gradients of a training, and its files."""
 
     job: ClassVar[JobType] = JobType.GDAT
     """The mode."""
 
-    result: GdatResult
-    bank_file: Path
-    result_file: Path
-    is_first: bool = True
-    exit_code: int = 0
+    result: GdatResult  # Outcome, grouping, speed-up, report; the same in every process
+    bank_file: Path  # Gradient bank
+    result_file: Path  # AOE's result file
+    is_first: bool = True  # True in the process that speaks for all
+    exit_code: int = 0  # Of the program that was tuned; 0 where there is none
+    # Why the bank took no more, and where the records are; None if it took all.
     bank_failure: AoebankError | None = None
 
     @property

@@ -172,19 +172,12 @@ def verify_training(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """A recorded grouping, measured again.
+    """A recorded grouping, measured again."""
 
-    Attributes:
-        stored: The record.
-        measurement: Fresh pairs of training steps.
-        estimate: What they prove in other runs, too.
-        misfit: How times differ from the record's, None if they fit.
-    """
-
-    stored: StoredGradients
-    measurement: Measurement
-    estimate: SpeedupEstimate
-    misfit: str | None
+    stored: StoredGradients  # The record
+    measurement: Measurement  # Fresh pairs of training steps
+    estimate: SpeedupEstimate  # What they prove in other runs, too
+    misfit: str | None  # How times differ from the record's, None if they fit
 
 
 def _stored(bench: TrainingBench) -> StoredGradients | str:

@@ -76,19 +76,13 @@ def plan_operators(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GraphOperators:
-    """The operators of a graph, looked up.
+    """The operators of a graph, looked up."""
 
-    Attributes:
-        operators: By record key, those that may be taken apart first.
-        lookups: What the banks say of each.
-        maybe: Keys of those that fused operators leave if they are not won, known only then.
-        model_us: Time of the model.
-    """
-
-    operators: Mapping[str, Operator]
-    lookups: Mapping[str, OperatorLookup]
+    operators: Mapping[str, Operator]  # By record key, those that may be taken apart first
+    lookups: Mapping[str, OperatorLookup]  # What the banks say of each
+    # Keys of those that fused operators leave if they are not won, known only then.
     maybe: frozenset[str]
-    model_us: float
+    model_us: float  # Time of the model
 
 
 def _operators_of(tuning: TuneContext, bank: OperatorBank) -> _GraphOperators:

@@ -55,17 +55,11 @@ _LONGEST_NAME = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointGain:
-    """Gain of the whole model at one shape of the range it is tuned for.
+    """Gain of the whole model at one shape of the range it is tuned for."""
 
-    Attributes:
-        shapes: The shape, as `--input_shape` says it.
-        estimate: Speed-up with its 95 % interval.
-        baseline_us: Time of the untuned model.
-    """
-
-    shapes: str
-    estimate: SpeedupEstimate
-    baseline_us: float
+    shapes: str  # The shape, as `--input_shape` says it
+    estimate: SpeedupEstimate  # Speed-up with its 95 % interval
+    baseline_us: float  # Time of the untuned model
 
     @property
     def tuned_us(self) -> float:
@@ -75,30 +69,20 @@ class PointGain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpatResult(ModelTuning[ChosenKernel]):
-    """Result of a run of operator tuning.
-
-    Attributes:
-        operators: Every operator looked at, largest share of time first.
-        refusals: Nodes left to ONNX Runtime, with the reason.
-        profile: Of the untuned model.
-        tuned_profile: Of the tuned model.
-        report: Contents of AOE's result file.
-        allowed: What precision the run might use.
-        figures: Of the nodes of the untuned and of the tuned model, see `aoe profile`.
-        shape_range: Text of `--input_shape` where the model is tuned for a range of shapes.
-        points: What it gains at shapes of that range; the speed-up is their geometric mean.
-    """
+    """Result of a run of operator tuning."""
 
     job = JobType.OPAT
 
-    operators: tuple[TunedOperator, ...]
-    refusals: tuple[Refusal, ...]
-    profile: ModelProfile
-    tuned_profile: ModelProfile
-    report: OpatReport
-    allowed: PrecisionSettings = KEEP_FLOAT32
+    operators: tuple[TunedOperator, ...]  # Every operator looked at, largest share of time first
+    refusals: tuple[Refusal, ...]  # Nodes left to ONNX Runtime, with the reason
+    profile: ModelProfile  # Of the untuned model
+    tuned_profile: ModelProfile  # Of the tuned model
+    report: OpatReport  # Contents of AOE's result file
+    allowed: PrecisionSettings = KEEP_FLOAT32  # What precision the run might use
+    # Of the nodes of the untuned and of the tuned model, see `aoe profile`.
     figures: tuple[tuple[OperatorProfile, ...], tuple[OperatorProfile, ...]] = ((), ())
-    shape_range: str = ""
+    shape_range: str = ""  # Text of `--input_shape` where the model is tuned for a range of shapes
+    # What it gains at shapes of that range; the speed-up is their geometric mean.
     points: tuple[PointGain, ...] = ()
 
     @property

@@ -225,23 +225,14 @@ def finished_report(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartGraph:
-    """A graph of the model before its operators are tuned.
+    """A graph of the model before its operators are tuned."""
 
-    Attributes:
-        tuning: The model; its chosen graph is this one.
-        graph: ONNX Runtime's optimised form of it.
-        profile: Where the time of that goes.
-        plan: In which precisions its operators are tuned.
-        origins: Under which names the user knows its nodes.
-        found: Its operators.
-    """
-
-    tuning: TuneContext
-    graph: ModelGraph
-    profile: ModelProfile
-    plan: PrecisionPlan
-    origins: Origins
-    found: FoundOperators
+    tuning: TuneContext  # The model; its chosen graph is this one
+    graph: ModelGraph  # ONNX Runtime's optimised form of it
+    profile: ModelProfile  # Where the time of that goes
+    plan: PrecisionPlan  # In which precisions its operators are tuned
+    origins: Origins  # Under which names the user knows its nodes
+    found: FoundOperators  # Its operators
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -251,23 +242,14 @@ class StartGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
-    """Tools that all graphs of a run share for their operators.
+    """Tools that all graphs of a run share for their operators."""
 
-    Attributes:
-        bank: Where answers come from and go to.
-        compilers: Compile candidates.
-        measure_pool: Does the searches.
-        rates: Of the machine, None where nothing is searched.
-        tell: Is told of each operator that is done.
-        tell_lookup: Is told what the banks say of each.
-    """
-
-    bank: OperatorBank
-    compilers: KernelCompilers
-    measure_pool: OperatorPool
-    rates: MachineRates | None
-    tell: Callable[[TunedOperator], None]
-    tell_lookup: Callable[[Operator, OperatorLookup], None]
+    bank: OperatorBank  # Where answers come from and go to
+    compilers: KernelCompilers  # Compile candidates
+    measure_pool: OperatorPool  # Does the searches
+    rates: MachineRates | None  # Of the machine, None where nothing is searched
+    tell: Callable[[TunedOperator], None]  # Is told of each operator that is done
+    tell_lookup: Callable[[Operator, OperatorLookup], None]  # Is told what the banks say of each
 
 
 def starts_of(tuning: TuneContext) -> list[StartGraph]:

@@ -102,19 +102,12 @@ _MORE_POINTS_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenGraph:
-    """The optimised graph of a model with open dimensions.
+    """The optimised graph of a model with open dimensions."""
 
-    Attributes:
-        graph: With the shapes its tensors have at the largest shape of the range.
-        shapes: With names for open extents, as far as they are proven.
-        profile: Where the time goes in the middle of the range.
-        timed: Points of which the profile has the time of a run.
-    """
-
-    graph: ModelGraph
-    shapes: dict[str, OpenShape]
-    profile: ModelProfile
-    timed: tuple[ShapePoint, ...] = ()
+    graph: ModelGraph  # With the shapes its tensors have at the largest shape of the range
+    shapes: dict[str, OpenShape]  # With names for open extents, as far as they are proven
+    profile: ModelProfile  # Where the time goes in the middle of the range
+    timed: tuple[ShapePoint, ...] = ()  # Points of which the profile has the time of a run
 
     def costs_at(self, points: Sequence[ShapePoint], costs: ModelCosts) -> ModelCosts:
         """Return the costs of running the model at points; if not timed, the middle's."""
@@ -160,25 +153,16 @@ def run(context: ModeContext) -> OpatResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeOperators:
-    """Operators to tune in a model for a range of shapes.
+    """Operators to tune in a model for a range of shapes."""
 
-    Attributes:
-        tuning: The run, whose model is run in the middle of the range.
-        points: Where operators are measured, the smallest first.
-        judged: Where the whole model is compared, if there is time: these and more between them.
-        opened: The graph.
-        images: Operators whose images have any size, at the points.
-        operators: That compute rows.
-        refusals: Nodes left alone, with the reason.
-    """
-
-    tuning: TuneContext
-    points: tuple[ShapePoint, ...]
+    tuning: TuneContext  # The run, whose model is run in the middle of the range
+    points: tuple[ShapePoint, ...]  # Where operators are measured, the smallest first
+    # Where the whole model is compared, if there is time: these and more between them.
     judged: tuple[ShapePoint, ...]
-    opened: OpenGraph
-    images: tuple[ImageRange, ...]
-    operators: tuple[RowOperator, ...]
-    refusals: tuple[Refusal, ...]
+    opened: OpenGraph  # The graph
+    images: tuple[ImageRange, ...]  # Operators whose images have any size, at the points
+    operators: tuple[RowOperator, ...]  # That compute rows
+    refusals: tuple[Refusal, ...]  # Nodes left alone, with the reason
 
     @property
     def blocks(self) -> tuple[Operator, ...]:

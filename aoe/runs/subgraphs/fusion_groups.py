@@ -75,23 +75,15 @@ _SETS_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedFusionGroups:
-    """Result of the search of fusion groups of a model.
+    """Result of the search of fusion groups of a model."""
 
-    Attributes:
-        subgraphs: Of the optimised graph, each with what was found.
-        found: What there was to choose.
-        validation: Kernels that hold up in the whole model.
-        uses: Subgraphs that have some of these, for the manifest; those with a record.
-        used_ids: Identities of all that have some of these.
-        won_alone: Kernels that are faster by themselves than the nodes they compute.
-    """
-
-    subgraphs: tuple[TunedSubgraph, ...]
-    found: FoundSubgraphs
-    validation: ValidationResult[ChosenKernel]
+    subgraphs: tuple[TunedSubgraph, ...]  # Of the optimised graph, each with what was found
+    found: FoundSubgraphs  # What there was to choose
+    validation: ValidationResult[ChosenKernel]  # Kernels that hold up in the whole model
+    # Subgraphs that have some of these, for the manifest; those with a record.
     uses: tuple[SubgraphUse, ...]
-    used_ids: frozenset[str]
-    won_alone: int
+    used_ids: frozenset[str]  # Identities of all that have some of these
+    won_alone: int  # Kernels that are faster by themselves than the nodes they compute
 
 
 def tune_fusion_groups(

@@ -34,29 +34,21 @@ from aoe.validation.rewrite_assembly import ChosenRewrite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SgatResult(ModelTuning[ValidatedPart]):
-    """Result of a run of subgraph tuning.
-
-    Attributes:
-        bank_file: The bank's file of subgraphs for this target.
-        subgraphs: Every subgraph with something to choose, those of the optimised graph last.
-        used_ids: Identities of the subgraphs that are otherwise in the tuned model.
-        without_options: Distinct subgraphs without.
-        refused: Pieces that cannot be tuned by themselves: first node and reason.
-        chosen: The graph for the modes that follow; None if the imported one stays.
-        report: Contents of AOE's result file.
-        won_alone: Kernels of subgraphs that are faster by themselves than what they compute.
-    """
+    """Result of a run of subgraph tuning."""
 
     job = JobType.SGAT
 
-    bank_file: Path
+    bank_file: Path  # The bank's file of subgraphs for this target
+    # Every subgraph with something to choose, those of the optimised graph last.
     subgraphs: tuple[TunedSubgraph, ...]
-    without_options: int
+    without_options: int  # Distinct subgraphs without
+    # Pieces that cannot be tuned by themselves: first node and reason.
     refused: tuple[tuple[str, str], ...]
-    used_ids: frozenset[str]
+    used_ids: frozenset[str]  # Identities of the subgraphs that are otherwise in the tuned model
+    # The graph for the modes that follow; None if the imported one stays.
     chosen: ChosenGraph | None
-    report: SgatReport
-    won_alone: int = 0
+    report: SgatReport  # Contents of AOE's result file
+    won_alone: int = 0  # Kernels of subgraphs that are faster by themselves than what they compute
 
     @property
     def schema(self) -> str:

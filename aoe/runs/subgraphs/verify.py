@@ -141,19 +141,12 @@ class SubgraphReader(RecordReader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedSubgraph:
-    """The subgraph of a record in a model, measured as a search does; see `MeasurableAnswer`.
+    """The subgraph of a record in a model, measured as a search does; see `MeasurableAnswer`."""
 
-    Attributes:
-        given: The model.
-        subgraph: Of it.
-        strategy: What is done with it.
-        operators: The records of its kernels.
-    """
-
-    given: GivenModel
-    subgraph: Subgraph
-    strategy: SubgraphStrategy
-    operators: OperatorBank
+    given: GivenModel  # The model
+    subgraph: Subgraph  # Of it
+    strategy: SubgraphStrategy  # What is done with it
+    operators: OperatorBank  # The records of its kernels
     op_type: str = "subgraph"
 
     @property

@@ -30,33 +30,20 @@ SET_S = 1.5
 
 @dataclass(slots=True, kw_only=True)
 class FusionTasks:
-    """The subgraphs of an optimised graph whose kernels were tuned alone; see `Tasks`.
+    """The subgraphs of an optimised graph whose kernels were tuned alone; see `Tasks`."""
 
-    Attributes:
-        left: Subgraphs nothing has been done about; the one with most to save comes first.
-        lookups: What the banks say of each, by its identity.
-        tools: What with.
-        won: Kernels that are faster alone.
-        library: File of these.
-        folder: Scratch directory, which is made.
-        bytes_around: What one inference of the model reads and writes.
-        accept_busy: True to decide on a busy machine by wall time.
-        tell: Is told of each subgraph that is done.
-        detail: Is told the same in a line, for the log.
-        done: What became of each.
-    """
-
+    # Subgraphs nothing has been done about; the one with most to save comes first.
     left: list[Subgraph]
-    lookups: Mapping[str, SubgraphLookup]
-    tools: SubgraphTools
-    won: WonKernels
-    library: Path
-    folder: Path
-    bytes_around: int
-    accept_busy: bool
-    tell: Callable[[TunedSubgraph], None]
-    detail: Callable[[str], None]
-    done: list[TunedSubgraph] = field(default_factory=list)
+    lookups: Mapping[str, SubgraphLookup]  # What the banks say of each, by its identity
+    tools: SubgraphTools  # What with
+    won: WonKernels  # Kernels that are faster alone
+    library: Path  # File of these
+    folder: Path  # Scratch directory, which is made
+    bytes_around: int  # What one inference of the model reads and writes
+    accept_busy: bool  # True to decide on a busy machine by wall time
+    tell: Callable[[TunedSubgraph], None]  # Is told of each subgraph that is done
+    detail: Callable[[str], None]  # Is told the same in a line, for the log
+    done: list[TunedSubgraph] = field(default_factory=list)  # What became of each
 
     def waiting(self) -> Sequence[Subgraph]:
         """Return the subgraphs nothing has been done about."""

@@ -58,29 +58,19 @@ def checked_loops(run_loop: int | None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GdatSettings:
-    """One gradient tuning run.
+    """One gradient tuning run."""
 
-    Attributes:
-        loops: Backward passes that are recorded, more than three.
-        repeat_tune: True to tune what the bank already has.
-        tuning_time_limit_s: No further grouping is tried after so many seconds; None: no limit.
-        grid_mib: Bucket sizes tried beside the computed groupings.
-        race: Policy for all candidates beside each other.
-        final: Policy for the best one.
-        least_speedup: What the lower end of its interval has to exceed.
-        accept_busy: True to say nothing of a busy machine.
-        compression: What gradients may be summed in, so that results differ in rounding; None for
-            all their bits.
-    """
-
-    loops: int = DEFAULT_LOOPS
-    repeat_tune: bool = False
+    loops: int = DEFAULT_LOOPS  # Backward passes that are recorded, more than three
+    repeat_tune: bool = False  # True to tune what the bank already has
+    # No further grouping is tried after so many seconds; None: no limit.
     tuning_time_limit_s: float | None = None
-    grid_mib: tuple[float, ...] = GRID_MIB
+    grid_mib: tuple[float, ...] = GRID_MIB  # Bucket sizes tried beside the computed groupings
+    # Policy for all candidates beside each other.
     race: RacePolicy = field(default_factory=step_race_policy)
-    final: MeasurePolicy = field(default_factory=step_final_policy)
-    least_speedup: float = ACCEPT_STEP_SPEEDUP
-    accept_busy: bool = False
+    final: MeasurePolicy = field(default_factory=step_final_policy)  # Policy for the best one
+    least_speedup: float = ACCEPT_STEP_SPEEDUP  # What the lower end of its interval has to exceed
+    accept_busy: bool = False  # True to say nothing of a busy machine
+    # What gradients may be summed in, so that results differ in rounding; None for all their bits.
     compression: Compression | None = None
 
     def __post_init__(self) -> None:
@@ -98,40 +88,24 @@ _TRIES, _TRY_S = 360, 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingBench:
-    """A training and what it takes to tune it.
+    """A training and what it takes to tune it."""
 
-    Attributes:
-        training: The run.
-        bank: Of the first process; the others' is not used.
-        spare: Takes what that bank cannot.
-        settings: What to do.
-        report: Follows the run, in the first process.
-        progress: Told what happens.
-        stopwatch: Of the run.
-    """
-
-    training: Training
-    bank: GradientBank
-    spare: SpareBank = field(default_factory=SpareBank)
-    settings: GdatSettings
-    report: LiveReport[GdatReport]
-    progress: Progress
-    stopwatch: Stopwatch
+    training: Training  # The run
+    bank: GradientBank  # Of the first process; the others' is not used
+    spare: SpareBank = field(default_factory=SpareBank)  # Takes what that bank cannot
+    settings: GdatSettings  # What to do
+    report: LiveReport[GdatReport]  # Follows the run, in the first process
+    progress: Progress  # Told what happens
+    stopwatch: Stopwatch  # Of the run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlaces:
-    """Files of a run on a training, as its first process sees them.
+    """Files of a run on a training, as its first process sees them."""
 
-    Attributes:
-        tuning_name: Name of the run, `<model>_<timestamp>`.
-        bank_folder: Folder of the gradient bank.
-        result_file: AOE's result file.
-    """
-
-    tuning_name: str
-    bank_folder: Path
-    result_file: Path
+    tuning_name: str  # Name of the run, `<model>_<timestamp>`
+    bank_folder: Path  # Folder of the gradient bank
+    result_file: Path  # AOE's result file
 
 
 def find_places(

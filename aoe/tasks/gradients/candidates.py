@@ -21,34 +21,21 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GdatCandidate:
-    """A grouping to be measured.
+    """A grouping to be measured."""
 
-    Attributes:
-        name: For people.
-        segmentation: The grouping.
-        origin: Why it was computed, None for others.
-        inflation: Factor on the cost it is optimal for.
-    """
-
-    name: str
-    segmentation: Segmentation
-    origin: Origin | None = None
-    inflation: float = 1.0
+    name: str  # For people
+    segmentation: Segmentation  # The grouping
+    origin: Origin | None = None  # Why it was computed, None for others
+    inflation: float = 1.0  # Factor on the cost it is optimal for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GdatTrial:
-    """A grouping and its training steps beside those of the default.
+    """A grouping and its training steps beside those of the default."""
 
-    Attributes:
-        candidate: The grouping.
-        measurement: Its steps and the default's, pair by pair.
-        estimate: Speed-up of a training step over the default's.
-    """
-
-    candidate: GdatCandidate
-    measurement: Measurement
-    estimate: SpeedupEstimate
+    candidate: GdatCandidate  # The grouping
+    measurement: Measurement  # Its steps and the default's, pair by pair
+    estimate: SpeedupEstimate  # Speed-up of a training step over the default's
 
 
 def gdat_candidates(

@@ -91,35 +91,23 @@ def _difference(time_us: Callable[[int], float], then_us: float) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownGradients:
-    """Answer of the bank for a training, before anything is searched.
+    """Answer of the bank for a training, before anything is searched."""
 
-    Attributes:
-        why: In words, why it is used or not.
-        stored: The record, None if there is none that can be used.
-        is_used: True if its grouping is used as it is.
-        is_default_best: True if an earlier search found the default best, and is believed.
-        is_afresh: True if the record's times of backward are not those of this training.
-    """
-
-    why: str
-    stored: StoredGradients | None = None
-    is_used: bool = False
+    why: str  # In words, why it is used or not
+    stored: StoredGradients | None = None  # The record, None if there is none that can be used
+    is_used: bool = False  # True if its grouping is used as it is
+    # True if an earlier search found the default best, and is believed.
     is_default_best: bool = False
-    is_afresh: bool = False
+    is_afresh: bool = False  # True if the record's times of backward are not those of this training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedGroup:
-    """Processes the records of a bank were measured in.
+    """Processes the records of a bank were measured in."""
 
-    Attributes:
-        world: How many; None where records differ, or none of them says a number this machine
-            has cores for.
-        threads: Of each, likewise.
-    """
-
+    # How many; None where records differ, or none of them says a number this machine has cores for.
     world: int | None
-    threads: int | None
+    threads: int | None  # Of each, likewise
 
 
 def recorded_group(

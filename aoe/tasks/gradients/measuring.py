@@ -20,19 +20,13 @@ from aoe.tasks.gradients.racing import Verdict, race_and_confirm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GdatSearch:
-    """Result of measuring the candidates.
+    """Result of measuring the candidates."""
 
-    Attributes:
-        verdict: Of the race; its candidates count from 1.
-        winner: The grouping to be used, with its fresh pairs; None if the default stays.
-        is_complete: False if time was up before every candidate ran.
-        is_cut: True if time was up before the race was over.
-    """
-
-    verdict: Verdict
+    verdict: Verdict  # Of the race; its candidates count from 1
+    # The grouping to be used, with its fresh pairs; None if the default stays.
     winner: GdatTrial | None
-    is_complete: bool
-    is_cut: bool
+    is_complete: bool  # False if time was up before every candidate ran
+    is_cut: bool  # True if time was up before the race was over
 
     @property
     def default_step_us(self) -> float | None:

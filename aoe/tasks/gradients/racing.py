@@ -66,21 +66,17 @@ class RaceTrack(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Result of a race of candidates.
+    """Result of a race of candidates."""
 
-    Attributes:
-        race: The rounds.
-        winner: Place of the candidate to be used, from 1; None if the default stays.
-        final: Fresh pairs of the winner; of the last one tried if none won, None if none was.
-        estimate: Speed-up they prove, for runs like this one; see `for_other_runs`.
-        least_gain: Speed-up that would have been shown in four of five searches like this one;
-            None with a winner, and after less than two rounds: one round shows no noise.
-    """
-
-    race: Race
+    race: Race  # The rounds
+    # Place of the candidate to be used, from 1; None if the default stays.
     winner: int | None = None
+    # Fresh pairs of the winner; of the last one tried if none won, None if none was.
     final: Measurement | None = None
+    # Speed-up they prove, for runs like this one; see `for_other_runs`.
     estimate: SpeedupEstimate | None = None
+    # Speed-up that would have been shown in four of five searches like this one; None with a
+    # winner, and after less than two rounds: one round shows no noise.
     least_gain: float | None = None
 
 

@@ -15,22 +15,15 @@ _FASTER = 1.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenKernel:
-    """A kernel that goes into the model.
+    """A kernel that goes into the model."""
 
-    Attributes:
-        source: Name, workload and schedule.
-        key: Record key.
-        regions: Places in the model it computes.
-        op_names: Node at the end of each place.
-        gain_us: Time it has proven, alone, to save in one run of the model, all places together.
-        recorded: Workloads of the records it is made of, where these are not those of its parts.
-    """
-
-    source: KernelSource
-    key: str
-    regions: tuple[Region, ...]
-    op_names: tuple[str, ...]
+    source: KernelSource  # Name, workload and schedule
+    key: str  # Record key
+    regions: tuple[Region, ...]  # Places in the model it computes
+    op_names: tuple[str, ...]  # Node at the end of each place
+    # Time it has proven, alone, to save in one run of the model, all places together.
     gain_us: float
+    # Workloads of the records it is made of, where these are not those of its parts.
     recorded: tuple[Workload, ...] = ()
 
     @property

@@ -30,15 +30,12 @@ has left open whether it does: final comparisons of models tell half a percent a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorLookup(Lookup[StoredAnswer]):
-    """Answer of the banks for an operator.
+    """Answer of the banks for an operator."""
 
-    Attributes:
-        undecided: The earlier search, where noise or a busy machine has left its best candidate
-            undecided: the candidate alone is measured again. None where there is a search to make.
-        covering: On a miss, the answer of a record of a range of shapes that holds this one.
-    """
-
+    # The earlier search, where noise or a busy machine has left its best candidate undecided: the
+    # candidate alone is measured again. None where there is a search to make.
     undecided: FailedSearch | None = None
+    # On a miss, the answer of a record of a range of shapes that holds this one.
     covering: StoredAnswer | None = None
 
     @property

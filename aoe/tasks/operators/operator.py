@@ -73,71 +73,51 @@ _WON = (RepoOutcome.ADD, RepoOutcome.UPDATE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedOperator(TunedTask):
-    """Operator with the outcome of its tuning.
+    """Operator with the outcome of its tuning."""
 
-    Attributes:
-        operator: The workload and its places in the model.
-        schedule: Strategy to use; None leaves the operator to ONNX Runtime.
-        estimate: Speed-up measured in this run, None if there was nothing to measure.
-        search: What was tried, None if nothing was.
-        formatted_us: Time of the default without what it reorders; None where the
-            strategy chooses no layout, or that was not measured.
-    """
-
-    operator: Operator
-    schedule: Schedule | None = None
+    operator: Operator  # The workload and its places in the model
+    schedule: Schedule | None = None  # Strategy to use; None leaves the operator to ONNX Runtime
+    # Speed-up measured in this run, None if there was nothing to measure.
     estimate: SpeedupEstimate | None = None
-    search: SearchResult[Schedule] | None = None
+    search: SearchResult[Schedule] | None = None  # What was tried, None if nothing was
+    # Time of the default without what it reorders; None where the strategy chooses no layout, or
+    # that was not measured.
     formatted_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTools(TaskTools[OperatorBank]):
-    """Tools of operators.
+    """Tools of operators."""
 
-    Attributes:
-        bytes_touched: What one inference of the model reads and writes.
-        builder_of: Makes the builder for the runner of another machine.
-        trials_left: Candidates the run may still measure.
-        tell_lookup: Is told what the banks say of each operator.
-        is_chosen: Says whether an operator is to be tuned; others are looked up.
-        covering: Gives the answers of ranges of shapes that hold a workload.
-    """
-
-    bytes_touched: int = 0
+    bytes_touched: int = 0  # What one inference of the model reads and writes
+    # Makes the builder for the runner of another machine.
     builder_of: Callable[[TaskRunner], KernelCompilers] = KernelCompilers
-    trials_left: float = math.inf
+    trials_left: float = math.inf  # Candidates the run may still measure
+    # Is told what the banks say of each operator.
     tell_lookup: Callable[[Operator, OperatorLookup], None] = lambda operator, lookup: None
+    # Says whether an operator is to be tuned; others are looked up.
     is_chosen: Callable[[Operator], bool] = lambda operator: True
+    # Gives the answers of ranges of shapes that hold a workload.
     covering: Callable[[Workload], Iterable[StoredAnswer]] = lambda workload: ()
 
 
 @dataclass(slots=True, kw_only=True)
 class OperatorSearch:
-    """An operator whose search has begun; it may be interrupted for others.
+    """An operator whose search has begun; it may be interrupted for others."""
 
-    Attributes:
-        operator: What is searched.
-        task: Its schedules, and what measures them.
-        stored: Its record before the run, None without one.
-        covering: What is used without a record where the search comes to nothing.
-        search: As far as it is.
-        seen: What the screening has brought, None before it.
-        is_enough: True once all was tried that the operator is worth.
-        undecided: The earlier search whose best candidate is measured alone; None for a search. One
-            that a busy machine left undecided is made again later if the candidate gains nothing.
-        promise: Best speed-up earlier runs have found for similar workloads; the answer to the
-            nearest one is the first candidate. None if there is none.
-    """
-
-    operator: Operator
-    task: OperatorTask
-    stored: StoredAnswer | None
-    search: TaskSearch[Schedule]
+    operator: Operator  # What is searched
+    task: OperatorTask  # Its schedules, and what measures them
+    stored: StoredAnswer | None  # Its record before the run, None without one
+    search: TaskSearch[Schedule]  # As far as it is
+    # What is used without a record where the search comes to nothing.
     covering: StoredAnswer | None = None
-    seen: TunedOperator | None = None
-    is_enough: bool = False
+    seen: TunedOperator | None = None  # What the screening has brought, None before it
+    is_enough: bool = False  # True once all was tried that the operator is worth
+    # The earlier search whose best candidate is measured alone; None for a search. One that a busy
+    # machine left undecided is made again later if the candidate gains nothing.
     undecided: FailedSearch | None = None
+    # Best speed-up earlier runs have found for similar workloads; the answer to the nearest one is
+    # the first candidate. None if there is none.
     promise: float | None = None
 
     @property

@@ -124,21 +124,13 @@ class _Plan:
 
 @dataclass(slots=True, kw_only=True)
 class OperatorBudget:
-    """Chooses the operator with the largest expected saving per second of search.
+    """Chooses the operator with the largest expected saving per second of search."""
 
-    Attributes:
-        rates: Of the machine.
-        target: What kernels are made for.
-        model_us: Time of the model's operators, untuned.
-        trials: Most trials of an operator.
-        left_s: Seconds until the time limit of the run.
-    """
-
-    rates: MachineRates
-    target: KernelTarget
-    model_us: float
-    trials: int
-    left_s: Callable[[], float] = lambda: math.inf
+    rates: MachineRates  # Of the machine
+    target: KernelTarget  # What kernels are made for
+    model_us: float  # Time of the model's operators, untuned
+    trials: int  # Most trials of an operator
+    left_s: Callable[[], float] = lambda: math.inf  # Seconds until the time limit of the run
     _least_us: dict[str, float] = field(default_factory=dict)
     _savings: _Savings = field(default_factory=_Savings)
     _kinds: defaultdict[Hashable, _Experience] = field(

@@ -31,26 +31,17 @@ by tuning."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTask:
-    """One workload to be searched; see `SearchTask`.
+    """One workload to be searched; see `SearchTask`."""
 
-    Attributes:
-        runner: Measures candidates.
-        family: Kernel family of the workload.
-        workload: What to compute.
-        kernel_target: What the family wants to know of the hardware.
-        settings: Method, budget, policies.
-        bytes_around: What one inference of the model reads and writes besides.
-        compilers: Compile candidates; without them the measuring worker does.
-        first: Knobs that are tried before the guesses of the family, if they are legal.
-    """
-
-    runner: TaskRunner
-    family: KernelFamily
-    workload: Workload
-    kernel_target: KernelTarget
-    settings: SearchSettings
-    bytes_around: int = 0
+    runner: TaskRunner  # Measures candidates
+    family: KernelFamily  # Kernel family of the workload
+    workload: Workload  # What to compute
+    kernel_target: KernelTarget  # What the family wants to know of the hardware
+    settings: SearchSettings  # Method, budget, policies
+    bytes_around: int = 0  # What one inference of the model reads and writes besides
+    # Compile candidates; without them the measuring worker does.
     compilers: KernelCompilers | None = None
+    # Knobs that are tried before the guesses of the family, if they are legal.
     first: Configuration | None = None
 
     def space(self) -> Space | None:

@@ -35,15 +35,10 @@ from 0.2 to 2 s, and the last one is waited for."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedOperators:
-    """Operators of a model with the outcomes of their tuning.
+    """Operators of a model with the outcomes of their tuning."""
 
-    Attributes:
-        operators: By falling share of its time.
-        refusals: Nodes left alone, with the reason.
-    """
-
-    operators: tuple[TunedOperator, ...]
-    refusals: tuple[Refusal, ...]
+    operators: tuple[TunedOperator, ...]  # By falling share of its time
+    refusals: tuple[Refusal, ...]  # Nodes left alone, with the reason
 
 
 def tune_found(
@@ -95,39 +90,32 @@ def tune_found(
 
 @dataclass(slots=True, kw_only=True)
 class OperatorTasks:
-    """The operators of a run, as tasks of a scheduler.
-
-    Attributes:
-        left: Those that are not fused, with the parts of what was lost, which may be fused.
-        done: What became of each, by key.
-        open: Searches that were screened and may go on.
-        running: Searches that run now and the trials they had before, by key.
-        lost: Places of fused operators that were not won.
-        cut: Searches that have won nothing and got less than they are worth, by key.
-        looked_up: What the banks say of operators whose search has not begun, by key.
-        given_up: Searches of fused operators whose parts have had their turn instead.
-        later: What else there is, once it has its turn.
-        is_screening: True while every operator gets its first guess.
-        is_short: True once a search had to stop because the next candidate would take too long.
-    """
+    """The operators of a run, as tasks of a scheduler."""
 
     found: FoundOperators
+    # Those that are not fused, with the parts of what was lost, which may be fused.
     left: FoundOperators
     take_apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators]
     budget: OperatorBudget
     tools: OperatorTools
     tell: Callable[[TunedOperator], None]
     measure_pool: OperatorPool
-    done: dict[str, TunedOperator] = field(default_factory=dict)
+    done: dict[str, TunedOperator] = field(default_factory=dict)  # What became of each, by key
+    # Searches that were screened and may go on.
     open: dict[str, OperatorSearch] = field(default_factory=dict)
+    # Searches that run now and the trials they had before, by key.
     running: dict[str, tuple[OperatorSearch, int]] = field(default_factory=dict)
-    lost: list[Region] = field(default_factory=list)
+    lost: list[Region] = field(default_factory=list)  # Places of fused operators that were not won
+    # Searches that have won nothing and got less than they are worth, by key.
     cut: dict[str, OperatorSearch] = field(default_factory=dict)
+    # What the banks say of operators whose search has not begun, by key.
     looked_up: dict[str, OperatorLookup] = field(default_factory=dict)
+    # Searches of fused operators whose parts have had their turn instead.
     given_up: list[OperatorSearch] = field(default_factory=list)
     planned: int = 0
-    later: Sequence[Operator] = ()
-    is_screening: bool = False
+    later: Sequence[Operator] = ()  # What else there is, once it has its turn
+    is_screening: bool = False  # True while every operator gets its first guess
+    # True once a search had to stop because the next candidate would take too long.
     is_short: bool = False
 
     def all(self) -> tuple[Operator, ...]:

@@ -44,26 +44,18 @@ class ModelNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """A workload of a model.
+    """A workload of a model."""
 
-    Attributes:
-        workload: What is computed.
-        key: Record key.
-        regions: Every place in the model that computes it.
-        op_names: Node of the optimised graph at the end of each place.
-        model_nodes: Nodes of the user's model the first place computes, in the order of the model;
-            none where they are not known.
-        share: Part of the model's time it takes now, all places together.
-        default_us: Time of its nodes in one run of the model, all places together; 0 of a block of
-            rows, whose default nobody has timed.
-    """
-
-    workload: Workload
-    key: str
-    regions: tuple[Region, ...]
-    op_names: tuple[str, ...]
-    share: float
+    workload: Workload  # What is computed
+    key: str  # Record key
+    regions: tuple[Region, ...]  # Every place in the model that computes it
+    op_names: tuple[str, ...]  # Node of the optimised graph at the end of each place
+    share: float  # Part of the model's time it takes now, all places together
+    # Time of its nodes in one run of the model, all places together; 0 of a block of rows, whose
+    # default nobody has timed.
     default_us: float
+    # Nodes of the user's model the first place computes, in the order of the model; none where they
+    # are not known.
     model_nodes: tuple[ModelNode, ...] = ()
 
     @property
@@ -93,19 +85,14 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundOperators:
-    """Operators to tune, and nodes left to ONNX Runtime.
+    """Operators to tune, and nodes left to ONNX Runtime."""
 
-    Attributes:
-        fused: Sums of products and moves with the chain behind them, and normalisations with what
-            turns their channels, by falling share of time; where nothing is found for one, its
-            parts are tuned (`part_operators`).
-        operators: All others, likewise.
-        refusals: Nodes left alone, with the reason.
-    """
-
+    # Sums of products and moves with the chain behind them, and normalisations with what turns
+    # their channels, by falling share of time; where nothing is found for one, its parts are tuned
+    # (`part_operators`).
     fused: tuple[Operator, ...]
-    operators: tuple[Operator, ...]
-    refusals: tuple[Refusal, ...]
+    operators: tuple[Operator, ...]  # All others, likewise
+    refusals: tuple[Refusal, ...]  # Nodes left alone, with the reason
 
 
 def find_operators(

@@ -72,15 +72,10 @@ def find_noted(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedBlock:
-    """A block of a kernel for any number of rows, as it was measured.
+    """A block of a kernel for any number of rows, as it was measured."""
 
-    Attributes:
-        block: With its time.
-        default_us: Time of ONNX Runtime's default for as many rows.
-    """
-
-    block: RowBlock
-    default_us: float
+    block: RowBlock  # With its time
+    default_us: float  # Time of ONNX Runtime's default for as many rows
 
 
 def note_times(

@@ -37,50 +37,33 @@ _METHOD, _SERVES, _POINTS_US = "points", "serves_from", "points_us"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtentSample:
-    """Extents at which the blocks of an operator are measured.
+    """Extents at which the blocks of an operator are measured."""
 
-    Attributes:
-        rows: Their number.
-        extents: Of the open dimensions of the model, in words.
-        workload: The operator in these extents.
-        count: Calls at a point of the range with these extents; 0 between points.
-        is_inside: True if the range has so many rows.
-    """
-
-    rows: int
-    extents: str
-    workload: Workload
-    count: float
-    is_inside: bool
+    rows: int  # Their number
+    extents: str  # Of the open dimensions of the model, in words
+    workload: Workload  # The operator in these extents
+    count: float  # Calls at a point of the range with these extents; 0 between points
+    is_inside: bool  # True if the range has so many rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingBlock:
-    """A block that may serve.
+    """A block that may serve."""
 
-    Attributes:
-        own_rows: It is searched for.
-        least_rows: It computes.
-        measure: Returns its pairs at some extents, None where nothing can be measured.
-    """
-
-    own_rows: int
-    least_rows: int
+    own_rows: int  # It is searched for
+    least_rows: int  # It computes
+    # Returns its pairs at some extents, None where nothing can be measured.
     measure: Callable[[Workload], Measurement | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedRows:
-    """From how many rows on each block serves, and what that was measured to gain.
+    """From how many rows on each block serves, and what that was measured to gain."""
 
-    Attributes:
-        serves_from: Numbers of rows by those blocks are searched for; empty where the kernel gains
-            nothing over the points, or surely loses somewhere in the range.
-        saved_us: At the largest point; 0 where nothing was measured.
-    """
-
+    # Numbers of rows by those blocks are searched for; empty where the kernel gains nothing over
+    # the points, or surely loses somewhere in the range.
     serves_from: Mapping[int, int]
-    saved_us: float = 0.0
+    saved_us: float = 0.0  # At the largest point; 0 where nothing was measured
 
 
 # ---- where blocks are measured ----

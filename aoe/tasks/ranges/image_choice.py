@@ -20,15 +20,10 @@ _MOST_VARIANTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointWeight:
-    """A point as far as the choice is concerned.
+    """A point as far as the choice is concerned."""
 
-    Attributes:
-        elements: Of the result there: the work.
-        count: Calls.
-    """
-
-    elements: int
-    count: float
+    elements: int  # Of the result there: the work
+    count: float  # Calls
 
 
 def choose_schedules(

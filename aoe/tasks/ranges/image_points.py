@@ -58,18 +58,12 @@ _WRONG = "it computes something else at a point of the range, or cannot be measu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImagePoint:
-    """An operator at a point of the range.
+    """An operator at a point of the range."""
 
-    Attributes:
-        shapes: Of the inputs of the model.
-        count: Calls with these shapes.
-        workload: Of open axes, with the shapes of the point.
-        fixed: The same as an ordinary workload, None where it gets no kernel of its own.
-    """
-
-    shapes: str
-    count: int
-    workload: Workload
+    shapes: str  # Of the inputs of the model
+    count: int  # Calls with these shapes
+    workload: Workload  # Of open axes, with the shapes of the point
+    # The same as an ordinary workload, None where it gets no kernel of its own.
     fixed: Workload | None
 
     @property
@@ -80,15 +74,10 @@ class ImagePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRange:
-    """An operator whose images have any size, over the range.
+    """An operator whose images have any size, over the range."""
 
-    Attributes:
-        operator: Its workload is that of the middle point.
-        points: By rising elements of its result, each workload once.
-    """
-
-    operator: Operator
-    points: tuple[ImagePoint, ...]
+    operator: Operator  # Its workload is that of the middle point
+    points: tuple[ImagePoint, ...]  # By rising elements of its result, each workload once
 
     @property
     def middle(self) -> int:
@@ -163,38 +152,26 @@ def frequent_points(points: Sequence[ShapePoint]) -> tuple[ShapePoint, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointTools:
-    """Tools that measure operators at the points of a range.
+    """Tools that measure operators at the points of a range."""
 
-    Attributes:
-        bank: Has the winners of the search, and gets what is chosen.
-        target: What kernels are made for.
-        measure: Measures schedules of a workload in the shapes of another one.
-        verdict: Says what an earlier run of the model has settled about a workload.
-        step: Is told what happens.
-        left_s: Seconds until measuring has to end.
-    """
-
-    bank: OperatorBank
-    target: KernelTarget
+    bank: OperatorBank  # Has the winners of the search, and gets what is chosen
+    target: KernelTarget  # What kernels are made for
+    # Measures schedules of a workload in the shapes of another one.
     measure: Callable[[Workload, Sequence[Schedule], Workload], Sequence[Measurement]]
+    # Says what an earlier run of the model has settled about a workload.
     verdict: Callable[[Workload], Event | None]
-    step: Callable[[str], None]
-    left_s: Callable[[], float]
+    step: Callable[[str], None]  # Is told what happens
+    left_s: Callable[[], float]  # Seconds until measuring has to end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Table:
-    """Schedules of an operator, measured at the points of the range.
+    """Schedules of an operator, measured at the points of the range."""
 
-    Attributes:
-        configurations: Of each schedule.
-        measured: Of each schedule that is right at all points, its pairs at each.
-        speedups: The estimates from these pairs.
-    """
-
-    configurations: Mapping[Schedule, Configuration]
+    configurations: Mapping[Schedule, Configuration]  # Of each schedule
+    # Of each schedule that is right at all points, its pairs at each.
     measured: Mapping[Schedule, Sequence[Measurement]]
-    speedups: Mapping[Schedule, Sequence[SpeedupEstimate]]
+    speedups: Mapping[Schedule, Sequence[SpeedupEstimate]]  # The estimates from these pairs
 
     def times(
         self, points: Sequence[ImagePoint], chosen: Sequence[Schedule]

@@ -59,24 +59,17 @@ RowsFound = OpenRows | OpenRegion | ClosedRegion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOperator:
-    """Equal places of a model that compute rows.
+    """Equal places of a model that compute rows."""
 
-    Attributes:
-        rows: The first of them.
-        regions: All of them.
-        op_names: Node at the end of each.
-        share: Part of the model's time at the shape the model was profiled in.
-        blocks: Workloads by their number of rows, the largest first; the last one has one row.
-        frequent: Rows of blocks that are there for frequent shapes alone.
-        cut_rows: Rows of points of the range for which no block of their own is worth a search.
-    """
-
-    rows: RowsFound
-    regions: tuple[Region, ...]
-    op_names: tuple[str, ...]
-    share: float
+    rows: RowsFound  # The first of them
+    regions: tuple[Region, ...]  # All of them
+    op_names: tuple[str, ...]  # Node at the end of each
+    share: float  # Part of the model's time at the shape the model was profiled in
+    # Workloads by their number of rows, the largest first; the last one has one row.
     blocks: Mapping[int, Workload]
+    # Rows of blocks that are there for frequent shapes alone.
     frequent: frozenset[int] = frozenset()
+    # Rows of points of the range for which no block of their own is worth a search.
     cut_rows: frozenset[int] = frozenset()
 
     def operators(self) -> Iterator[Operator]:
@@ -277,15 +270,10 @@ def interpolated_us(times: Mapping[int, float], rows: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageOperators:
-    """Operators of images in a model.
+    """Operators of images in a model."""
 
-    Attributes:
-        operators: Those whose images have any size, by falling share of time.
-        left: All others.
-    """
-
-    operators: tuple[Operator, ...]
-    left: FoundOperators
+    operators: tuple[Operator, ...]  # Those whose images have any size, by falling share of time
+    left: FoundOperators  # All others
 
 
 def find_image_operators(

@@ -28,12 +28,9 @@ PIECES, PLAIN_LAYOUT = _CHUNKED.strip(), "plain layout"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experience:
-    """Expected gain of each word of a strategy.
+    """Expected gain of each word of a strategy."""
 
-    Attributes:
-        effects: Natural logarithm of the speed-up by word; a word that is not here brings nothing.
-    """
-
+    # Natural logarithm of the speed-up by word; a word that is not here brings nothing.
     effects: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod

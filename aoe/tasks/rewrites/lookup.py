@@ -33,20 +33,13 @@ class StrategyTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedSubgraph(TunedTask):
-    """Subgraph with the outcome of its tuning.
+    """Subgraph with the outcome of its tuning."""
 
-    Attributes:
-        subgraph: The subgraph.
-        strategy: What is done with it, None for the default.
-        trials: Everything measured on the way.
-        is_untried: True if a limit has left it as it is, without a trial.
-        is_undecided: True if what measures has failed, or a busy machine has: a later run decides.
-    """
-
-    subgraph: Subgraph
-    strategy: SubgraphStrategy | None = None
-    trials: tuple[StrategyTrial, ...] = ()
-    is_untried: bool = False
+    subgraph: Subgraph  # The subgraph
+    strategy: SubgraphStrategy | None = None  # What is done with it, None for the default
+    trials: tuple[StrategyTrial, ...] = ()  # Everything measured on the way
+    is_untried: bool = False  # True if a limit has left it as it is, without a trial
+    # True if what measures has failed, or a busy machine has: a later run decides.
     is_undecided: bool = False
 
 

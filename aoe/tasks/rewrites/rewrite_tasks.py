@@ -35,18 +35,14 @@ class RewriteBudget:
 
     Each is worth the time its share of what all that wait should save allows for: how much there
     is to do, and what the same rules have saved in subgraphs before.
-
-    Attributes:
-        left_s: Seconds until the search ends.
-        work: What the whole model has to do, see `work_of`.
-        rival_per_s: Share of the model's time that what follows is expected to save with each
-            second of the limit; where subgraphs promise less, they leave it the time.
-        experience: What other models say of what can be done.
     """
 
-    left_s: Callable[[], float] = lambda: math.inf
-    work: float = math.inf
+    left_s: Callable[[], float] = lambda: math.inf  # Seconds until the search ends
+    work: float = math.inf  # What the whole model has to do, see `work_of`
+    # Share of the model's time that what follows is expected to save with each second of the limit;
+    # where subgraphs promise less, they leave it the time.
     rival_per_s: float = 0.0
+    # What other models say of what can be done.
     experience: Experience = field(default_factory=Experience)
     _saved: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     _not_plain: set[Hashable] = field(default_factory=set)
@@ -117,21 +113,14 @@ class RewriteBudget:
 
 @dataclass(slots=True, kw_only=True)
 class RewriteTasks:
-    """The subgraphs of a model whose rewrites are tuned; see `Tasks`.
+    """The subgraphs of a model whose rewrites are tuned; see `Tasks`."""
 
-    Attributes:
-        left: Subgraphs nothing has been done about.
-        tools: What with.
-        budget: Shares the time out.
-        tell: Is told of each subgraph as soon as its record is in the bank.
-        most_trials: Of all subgraphs together, None for no limit.
-    """
-
-    left: list[Subgraph]
-    tools: SubgraphTools
-    budget: RewriteBudget
+    left: list[Subgraph]  # Subgraphs nothing has been done about
+    tools: SubgraphTools  # What with
+    budget: RewriteBudget  # Shares the time out
+    # Is told of each subgraph as soon as its record is in the bank.
     tell: Callable[[TunedSubgraph], None]
-    most_trials: int | None = None
+    most_trials: int | None = None  # Of all subgraphs together, None for no limit
     _affordable: int | None = None
     _spent: int = 0
 

@@ -23,19 +23,13 @@ _OFF, _ON = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategySpace:
-    """Search space of a subgraph.
+    """Search space of a subgraph."""
 
-    Attributes:
-        space: The choices.
-        knob_of: The knob that decides about each place of a rule.
-        chunks_of: What the words of the batch stand for.
-        group_of: The kernel a knob is about, with the positions it needs for itself; what stands
-            first gets a node two want.
-    """
-
-    space: Space
-    knob_of: Mapping[AppliedRule, str]
-    chunks_of: Mapping[str, tuple[int, ...]]
+    space: Space  # The choices
+    knob_of: Mapping[AppliedRule, str]  # The knob that decides about each place of a rule
+    chunks_of: Mapping[str, tuple[int, ...]]  # What the words of the batch stand for
+    # The kernel a knob is about, with the positions it needs for itself; what stands first gets a
+    # node two want.
     group_of: Mapping[str, tuple[FusionGroup, frozenset[int]]] = field(default_factory=dict)
 
     def strategy(self, configuration: Mapping[str, Choice]) -> SubgraphStrategy:

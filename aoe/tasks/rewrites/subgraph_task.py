@@ -69,34 +69,26 @@ def is_surely_faster(estimate: SpeedupEstimate) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphTools(TaskTools[SubgraphBank]):
-    """Tools of subgraphs.
+    """Tools of subgraphs."""
 
-    Attributes:
-        rules: By name.
-        measurer: Makes what measures the strategies of a subgraph.
-        space: Says what there is to choose.
-        invalid_reason_of: Says why a record cannot be used; None for what rules say of it.
-        accepts: Says whether a speed-up is enough.
-        is_partial: True if a limit has kept some of what there is to choose from being weighed.
-        final: Policy for the winner.
-        budget: Most trials for one subgraph.
-        affordable: Most trials there is time for, None for any number; what they leave is open.
-        screens: False if the first strategy should be the best: it is measured in full at once.
-        experience: Orders what is tried.
-        tell_lookup: Is told what the banks say of a subgraph.
-    """
-
-    rules: Mapping[str, RewriteRule]
+    rules: Mapping[str, RewriteRule]  # By name
+    # Makes what measures the strategies of a subgraph.
     measurer: Callable[[Subgraph, TaskRunner], StrategyMeasurer]
-    final: MeasurePolicy
-    budget: int
+    final: MeasurePolicy  # Policy for the winner
+    budget: int  # Most trials for one subgraph
+    # Most trials there is time for, None for any number; what they leave is open.
     affordable: int | None = None
+    # False if the first strategy should be the best: it is measured in full at once.
     screens: bool = True
-    space: Callable[[Subgraph], StrategySpace] = strategy_space
+    space: Callable[[Subgraph], StrategySpace] = strategy_space  # Says what there is to choose
+    # Says why a record cannot be used; None for what rules say of it.
     invalid_reason_of: FlawOf | None = None
+    # Says whether a speed-up is enough.
     accepts: Callable[[SpeedupEstimate], bool] = is_surely_faster
+    # True if a limit has kept some of what there is to choose from being weighed.
     is_partial: bool = False
-    experience: Experience = field(default_factory=Experience)
+    experience: Experience = field(default_factory=Experience)  # Orders what is tried
+    # Is told what the banks say of a subgraph.
     tell_lookup: Callable[[Subgraph, SubgraphLookup], None] = lambda subgraph, lookup: None
 
 
@@ -154,17 +146,11 @@ def search_subgraph(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteTask:
-    """A subgraph to be searched; see `SearchTask`.
+    """A subgraph to be searched; see `SearchTask`."""
 
-    Attributes:
-        choices: Its strategies.
-        measurer: Measures them.
-        settings: Method, budget, policies.
-    """
-
-    choices: StrategySpace
-    measurer: StrategyMeasurer
-    settings: SearchSettings
+    choices: StrategySpace  # Its strategies
+    measurer: StrategyMeasurer  # Measures them
+    settings: SearchSettings  # Method, budget, policies
 
     def space(self) -> Space | None:
         """Return the strategies as configurations, None if there is nothing to choose."""

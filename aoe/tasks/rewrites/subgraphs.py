@@ -47,46 +47,34 @@ def untried_rules(engine: EngineParts, level: OptimizationLevel) -> frozenset[st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionCandidate:
-    """Nodes of a subgraph that could become one kernel.
+    """Nodes of a subgraph that could become one kernel."""
 
-    Attributes:
-        ruling: Whether AOE's classes allow it.
-        owned: Positions no other kernel may compute; reorders may be computed by several.
-        regions: What the kernel would compute at each place, None where that is something else.
-        is_operator: True if operator tuning would cut the first place like that.
-    """
-
-    ruling: FusionRuling
+    ruling: FusionRuling  # Whether AOE's classes allow it
+    # Positions no other kernel may compute; reorders may be computed by several.
     owned: frozenset[int]
+    # What the kernel would compute at each place, None where that is something else.
     regions: tuple[Region | None, ...]
-    is_operator: bool = False
+    is_operator: bool = False  # True if operator tuning would cut the first place like that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subgraph:
-    """A subgraph of a model, tuned once for all its places.
+    """A subgraph of a model, tuned once for all its places."""
 
-    Attributes:
-        graph_id: Its identity, the record key.
-        places: Every place in the model that computes it; options are of the first.
-        matches: Places of rules in it, of those that are tried.
-        only_recorded: Places of the other rules: they are used where a record says so.
-        refusals: What the rules looked at and left alone.
-        chunkings: Ways its batch can be cut.
-        may_be_plain: True if ONNX Runtime's blocked layout could be kept out of it.
-        groups: What could become one kernel; of a subgraph of ONNX Runtime's optimised graph.
-        model_names: Node of the user's model at the end of each place; none where the places are
-            those of the imported graph, whose nodes have these names.
-    """
-
-    graph_id: str
+    graph_id: str  # Its identity, the record key
+    # Every place in the model that computes it; options are of the first.
     places: tuple[Segment, ...]
+    # Places of rules in it, of those that are tried.
     matches: Mapping[AppliedRule, RewriteMatch] = field(default_factory=dict)
+    # Places of the other rules: they are used where a record says so.
     only_recorded: tuple[AppliedRule, ...] = ()
-    refusals: tuple[RewriteRefusal, ...] = ()
-    chunkings: tuple[tuple[int, ...], ...] = ()
-    may_be_plain: bool = False
+    refusals: tuple[RewriteRefusal, ...] = ()  # What the rules looked at and left alone
+    chunkings: tuple[tuple[int, ...], ...] = ()  # Ways its batch can be cut
+    may_be_plain: bool = False  # True if ONNX Runtime's blocked layout could be kept out of it
+    # What could become one kernel; of a subgraph of ONNX Runtime's optimised graph.
     groups: Mapping[FusionGroup, FusionCandidate] = field(default_factory=dict)
+    # Node of the user's model at the end of each place; none where the places are those of the
+    # imported graph, whose nodes have these names.
     model_names: tuple[str, ...] = ()
 
     @property
@@ -131,20 +119,14 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSubgraphs:
-    """The subgraphs of a model.
+    """The subgraphs of a model."""
 
-    Attributes:
-        subgraphs: Those with something to choose, in the order of the model.
-        without_options: How many distinct ones have nothing to choose.
-        refused: Pieces that cannot be tuned by themselves: first node and reason.
-        work: What all have to do, those without options too, see `work_of`.
-        faults: Rules that have failed, with the error; the first of each.
-    """
-
-    subgraphs: tuple[Subgraph, ...]
-    without_options: int
+    subgraphs: tuple[Subgraph, ...]  # Those with something to choose, in the order of the model
+    without_options: int  # How many distinct ones have nothing to choose
+    # Pieces that cannot be tuned by themselves: first node and reason.
     refused: tuple[tuple[str, str], ...]
-    work: float = 0.0
+    work: float = 0.0  # What all have to do, those without options too, see `work_of`
+    # Rules that have failed, with the error; the first of each.
     faults: Mapping[str, str] = field(default_factory=dict)
 
 

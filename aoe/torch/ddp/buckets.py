@@ -63,23 +63,14 @@ SWITCHES = ("skip_all_reduce_unused_params", "batched_grad_copy", "lazy_bucket_a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReducedGradient:
-    """One parameter as DDP's reducer sees it.
+    """One parameter as DDP's reducer sees it."""
 
-    Attributes:
-        index: Position in the reducer's list.
-        name: As in `named_parameters()` of the wrapped module.
-        size_bytes: Of the gradient.
-        dtype: Of the gradient, without `torch.`.
-        device: Where it lives.
-        sparse: True if DDP expects a sparse gradient: alone in its bucket.
-    """
-
-    index: int
-    name: str
-    size_bytes: int
-    dtype: str
-    device: str
-    sparse: bool
+    index: int  # Position in the reducer's list
+    name: str  # As in `named_parameters()` of the wrapped module
+    size_bytes: int  # Of the gradient
+    dtype: str  # Of the gradient, without `torch.`
+    device: str  # Where it lives
+    sparse: bool  # True if DDP expects a sparse gradient: alone in its bucket
 
     @property
     def kind(self) -> tuple[str, str, bool]:

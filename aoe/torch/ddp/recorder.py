@@ -71,15 +71,10 @@ def stamps_for(device: Any) -> Stamps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackwardPass:
-    """Start of one backward pass, and when its gradients were ready.
+    """Start of one backward pass, and when its gradients were ready."""
 
-    Attributes:
-        start: Stamp of its start, None if there was none.
-        ready_us: When each gradient was ready after that, by index; those that did not come are
-            missing.
-    """
-
-    start: Any
+    start: Any  # Stamp of its start, None if there was none
+    # When each gradient was ready after that, by index; those that did not come are missing.
     ready_us: Mapping[int, float]
 
 

@@ -50,16 +50,11 @@ class TrainingScript:
     DDP model it trains is tuned. Its first steps are used for recording and measuring; they are
     its own steps, with its own data, and train as they always do. The grouping found stays in
     use until the script ends.
-
-    Attributes:
-        path: The script.
-        arguments: Its command line.
-        goes_on: False to end the script once its gradients are tuned, or looked at.
     """
 
-    path: Path
-    arguments: tuple[str, ...] = ()
-    goes_on: bool = True
+    path: Path  # The script
+    arguments: tuple[str, ...] = ()  # Its command line
+    goes_on: bool = True  # False to end the script once its gradients are tuned, or looked at
 
     @property
     def name(self) -> str:

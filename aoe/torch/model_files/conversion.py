@@ -37,15 +37,11 @@ _FOLDED = "_bias"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainableModel:
-    """A model that computes its loss.
+    """A model that computes its loss."""
 
-    Attributes:
-        module: Takes the inputs of the file in their order, returns the loss; named as the file.
-        doubt: Why a script's model may have other parameters, empty where nothing speaks for it.
-    """
-
+    # Takes the inputs of the file in their order, returns the loss; named as the file.
     module: nn.Module
-    doubt: str
+    doubt: str  # Why a script's model may have other parameters, empty where nothing speaks for it
 
 
 def trainable_model(proto: onnx.ModelProto, name: str, where: str) -> TrainableModel:

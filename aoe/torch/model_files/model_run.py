@@ -39,25 +39,17 @@ class TrainingModel:
 
     Its loss is differentiated by PyTorch, in `DistributedDataParallel` with gloo, on made-up data.
     Every process of the group runs it, as `torchrun` starts them.
-
-    Attributes:
-        path: The model.
-        loss_name: Output that is the loss; None for the only output.
-        framework: AOE's framework number.
-        weight: Second file, for frameworks that keep the weights apart.
-        input_shape: Text of `--input_shape`, or None.
-        seed: Of the made-up data.
-        tell: Is told what the model was taken for, in the first process.
-        env: Environment variables, for entries that run a program.
     """
 
-    path: Path
-    loss_name: str | None = None
-    framework: int | None = 5
-    weight: Path | None = None
-    input_shape: str | None = None
-    seed: int = 0
+    path: Path  # The model
+    loss_name: str | None = None  # Output that is the loss; None for the only output
+    framework: int | None = 5  # AOE's framework number
+    weight: Path | None = None  # Second file, for frameworks that keep the weights apart
+    input_shape: str | None = None  # Text of `--input_shape`, or None
+    seed: int = 0  # Of the made-up data
+    # Is told what the model was taken for, in the first process.
     tell: Callable[[str], object] = field(default=lambda text: None)
+    # Environment variables, for entries that run a program.
     env: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -233,34 +233,24 @@ def _warn(reason: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SymbolicExtent:
-    """An extent of a tensor that PyTorch treats as a symbol.
+    """An extent of a tensor that PyTorch treats as a symbol."""
 
-    Attributes:
-        axis: Of the tensor.
-        name: Of the symbol; equal names are equal extents.
-        low: Least extent.
-        high: Largest extent, None for no end.
-    """
-
-    axis: int
-    name: str
-    low: int
-    high: int | None
+    axis: int  # Of the tensor
+    name: str  # Of the symbol; equal names are equal extents
+    low: int  # Least extent
+    high: int | None  # Largest extent, None for no end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphShapes:
-    """Symbolic extents, sizes and numbers among the arguments of a graph.
+    """Symbolic extents, sizes and numbers among the arguments of a graph."""
 
-    Attributes:
-        symbols: Symbolic extents of a tensor, by its place among the arguments.
-        sizes: Arguments that are such extents themselves, by their place: place of a tensor that
-            has it, and axis.
-        numbers: Places of tensors that hold a number the graph reads, an epsilon or a factor.
-    """
-
+    # Symbolic extents of a tensor, by its place among the arguments.
     symbols: Mapping[int, tuple[SymbolicExtent, ...]]
+    # Arguments that are such extents themselves, by their place: place of a tensor that has it, and
+    # axis.
     sizes: Mapping[int, tuple[int, int]]
+    # Places of tensors that hold a number the graph reads, an epsilon or a factor.
     numbers: frozenset[int]
 
     def open_dims(

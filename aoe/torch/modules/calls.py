@@ -42,17 +42,11 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorForm:
-    """Properties that two tensors share where they are the same kind of input.
+    """Properties that two tensors share where they are the same kind of input."""
 
-    Attributes:
-        shape: Extents; those of open dimensions say nothing.
-        dtype: Element type.
-        open_dims: Dimensions that are open.
-    """
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    open_dims: OpenDims = ()
+    shape: tuple[int, ...]  # Extents; those of open dimensions say nothing
+    dtype: torch.dtype  # Element type
+    open_dims: OpenDims = ()  # Dimensions that are open
 
     def __str__(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"

@@ -97,17 +97,11 @@ class OutputForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
-    """Calls that an exported model computes, with its inputs and outputs.
+    """Calls that an exported model computes, with its inputs and outputs."""
 
-    Attributes:
-        form: The calls.
-        inputs: Input of the model for each tensor of a call.
-        outputs: What the module returns, in terms of the model's results.
-    """
-
-    form: CallForm
-    inputs: tuple[str, ...]
-    outputs: OutputForm
+    form: CallForm  # The calls
+    inputs: tuple[str, ...]  # Input of the model for each tensor of a call
+    outputs: OutputForm  # What the module returns, in terms of the model's results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,23 +22,14 @@ _GROWTH = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenDim:
-    """A dimension whose extent is `times * name + plus`, where `name` may be anything of a range.
+    """A dimension of extent `times * name + plus`, where `name` may be anything of a range."""
 
-    Attributes:
-        axis: Of the tensor.
-        name: Has one value in a call, whatever dimensions follow from it.
-        extents: The range of the name.
-        tuned: The part of the range the model is tuned for; all of it unless that has no end.
-        times: Factor, 1 where the extent is that of the name.
-        plus: What is added.
-    """
-
-    axis: int
-    name: str
-    extents: Extents
-    tuned: Extents
-    times: int = 1
-    plus: int = 0
+    axis: int  # Of the tensor
+    name: str  # Has one value in a call, whatever dimensions follow from it
+    extents: Extents  # The range of the name
+    tuned: Extents  # The part of the range the model is tuned for; all of it unless that has no end
+    times: int = 1  # Factor, 1 where the extent is that of the name
+    plus: int = 0  # What is added
 
     @property
     def most(self) -> int | None:

@@ -35,19 +35,12 @@ Metric = Callable[[Results, Results], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyConstraint:
-    """A metric of results and the bound it has to keep.
+    """A metric of results and the bound it has to keep."""
 
-    Attributes:
-        name: Of the metric, for people.
-        metric: Computes it.
-        least: True if the value has to be `bound` or more, False if `bound` or less.
-        bound: Finite.
-    """
-
-    name: str
-    metric: Metric
-    least: bool
-    bound: float
+    name: str  # Of the metric, for people
+    metric: Metric  # Computes it
+    least: bool  # True if the value has to be `bound` or more, False if `bound` or less
+    bound: float  # Finite
 
     def __str__(self) -> str:
         return f"{self.name} {'>=' if self.least else '<='} {self.bound:g}"
@@ -239,25 +232,17 @@ Evaluate = Callable[[frozenset[str]], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trade:
-    """Result of putting operators back until a constraint holds.
+    """Result of putting operators back until a constraint holds."""
 
-    Attributes:
-        lowered: Operators that stay in the lower precision.
-        roll_back: Operators that go back, most harmful first.
-        value: Metric of the model as it is now.
-        at_first: With all operators lowered.
-        alone: With one of them lowered alone; empty where that was not asked for.
-        holds: False if not even the model without any lowered operator keeps the bound.
-        in_time: False if all went back because the time was up; `value` is NaN then, where not even
-            the model without them could be run.
-    """
-
-    lowered: frozenset[str]
-    roll_back: tuple[str, ...] = ()
-    value: float
-    at_first: float
+    lowered: frozenset[str]  # Operators that stay in the lower precision
+    roll_back: tuple[str, ...] = ()  # Operators that go back, most harmful first
+    value: float  # Metric of the model as it is now
+    at_first: float  # With all operators lowered
+    # With one of them lowered alone; empty where that was not asked for.
     alone: Mapping[str, float] = field(default_factory=dict)
-    holds: bool = True
+    holds: bool = True  # False if not even the model without any lowered operator keeps the bound
+    # False if all went back because the time was up; `value` is NaN then, where not even the model
+    # without them could be run.
     in_time: bool = True
 
 

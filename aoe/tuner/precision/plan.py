@@ -27,17 +27,11 @@ _LISTED_REASON = "there is a kernel of lower precision only, and the lists keep 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrecisionPlan:
-    """Decides in which precisions a workload is tuned.
+    """Decides in which precisions a workload is tuned."""
 
-    Attributes:
-        settings: What the user allows.
-        target: Says to families what the CPU can do.
-        imported: The model before it was optimised: node names of the lists are its.
-    """
-
-    settings: PrecisionSettings
-    target: KernelTarget
-    imported: onnx.ModelProto
+    settings: PrecisionSettings  # What the user allows
+    target: KernelTarget  # Says to families what the CPU can do
+    imported: onnx.ModelProto  # The model before it was optimised: node names of the lists are its
 
     def classify(self, workload: Workload) -> Workload | str:
         """Return the workload in the highest precision there is a kernel for, or why none is.

@@ -58,12 +58,9 @@ _REMOVED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixLists:
-    """Operators that may be computed in a lower precision.
+    """Operators that may be computed in a lower precision."""
 
-    Attributes:
-        listings: By operator type, node name, or pattern of node names (`*`, `?`, `[...]`).
-    """
-
+    # By operator type, node name, or pattern of node names (`*`, `?`, `[...]`).
     listings: Mapping[str, Listing] = field(default_factory=dict)
 
     def listing(self, op_type: str, names: tuple[str, ...]) -> Listing:
@@ -179,20 +176,15 @@ class PrecisionMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrecisionSettings:
-    """Precisions a run may use.
+    """Precisions a run may use."""
 
-    Attributes:
-        mode: How far it may go.
-        lists: Which operators are exempt.
-        strict: True to leave out what spreads rounding errors or special values (Winograd).
-        accuracy: What the whole model has to keep, None for what `constraint` says.
-        calibration: Inputs that is checked on; none for those the model is judged on.
-    """
-
-    mode: PrecisionMode = PrecisionMode.KEEP
-    lists: MixLists = NO_LISTS
+    mode: PrecisionMode = PrecisionMode.KEEP  # How far it may go
+    lists: MixLists = NO_LISTS  # Which operators are exempt
+    # True to leave out what spreads rounding errors or special values (Winograd).
     strict: bool = False
+    # What the whole model has to keep, None for what `constraint` says.
     accuracy: AccuracyConstraint | None = None
+    # Inputs that is checked on; none for those the model is judged on.
     calibration: tuple[InputSet, ...] = ()
 
     def __post_init__(self) -> None:

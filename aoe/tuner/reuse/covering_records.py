@@ -44,15 +44,10 @@ class _Covered:
 
 @dataclass(slots=True)
 class CoveringRecords:
-    """Gives the answers of ranges of shapes that hold a workload.
+    """Gives the answers of ranges of shapes that hold a workload."""
 
-    Attributes:
-        bank: Where the records are; each file is read once.
-        target: Its knobs are for.
-    """
-
-    bank: OperatorBank
-    target: KernelTarget
+    bank: OperatorBank  # Where the records are; each file is read once
+    target: KernelTarget  # Its knobs are for
     _known: dict[str, Mapping[str, Sequence[_Covered]]] = field(default_factory=dict, init=False)
 
     def __call__(self, workload: Workload) -> Iterator[StoredAnswer]:
@@ -95,15 +90,10 @@ class CoveringRecords:
 
 @dataclass(frozen=True, slots=True)
 class GuardedRecords:
-    """Answers of ranges of shapes, fewer where a kernel family raises: a bug of one costs no run.
+    """Answers of ranges of shapes, fewer where a kernel family raises: a bug costs no run."""
 
-    Attributes:
-        records: The answers for a workload.
-        warn: Tells the user; of each fault once.
-    """
-
-    records: Callable[[Workload], Iterable[StoredAnswer]]
-    warn: Callable[[str], object]
+    records: Callable[[Workload], Iterable[StoredAnswer]]  # The answers for a workload
+    warn: Callable[[str], object]  # Tells the user; of each fault once
     _told: set[str] = field(default_factory=set, init=False)
 
     def __call__(self, workload: Workload) -> Iterator[StoredAnswer]:

@@ -27,40 +27,26 @@ _SUMMARY = "summary.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierTarget:
-    """Target of an earlier run.
+    """Target of an earlier run."""
 
-    Attributes:
-        soc_version: Target, empty if unknown.
-        core_num: Threads, 0 if unknown.
-        fingerprint: Its machine and versions, as far as known.
-    """
-
-    soc_version: str = ""
-    core_num: int = 0
+    soc_version: str = ""  # Target, empty if unknown
+    core_num: int = 0  # Threads, 0 if unknown
+    # Its machine and versions, as far as known.
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierTask:
-    """A task of the earlier model.
+    """A task of the earlier model."""
 
-    Attributes:
-        key: Record key.
-        op_type: Kernel family, or what the record is of.
-        op_names: Its places in the earlier model.
-        subject: What the kind compares tasks by: a `Workload`, the nodes of a subgraph.
-        file_in: Returns the file a bank has the record in.
-        record: What was found, None where that was nothing, or where no bank has a place for it.
-        lines: Of the side-car, that still count.
-    """
-
-    key: str
-    op_type: str
-    op_names: tuple[str, ...]
-    subject: Any
-    file_in: Callable[[Bank], Path]
+    key: str  # Record key
+    op_type: str  # Kernel family, or what the record is of
+    op_names: tuple[str, ...]  # Its places in the earlier model
+    subject: Any  # What the kind compares tasks by: a `Workload`, the nodes of a subgraph
+    file_in: Callable[[Bank], Path]  # Returns the file a bank has the record in
+    # What was found, None where that was nothing, or where no bank has a place for it.
     record: Record | None = None
-    lines: tuple[Provenance, ...] = ()
+    lines: tuple[Provenance, ...] = ()  # Of the side-car, that still count
 
 
 class EarlierTasks(Protocol):
@@ -88,19 +74,13 @@ class EarlierTasks(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierResult:
-    """Bank, tasks and target of an earlier run.
+    """Bank, tasks and target of an earlier run."""
 
-    Attributes:
-        name: How a person wrote where it is.
-        bank: What it has learned.
-        tasks: Of its model, by kind and record key; none where it is a bank of any models.
-        target: What it was tuned for; unknown of a bank.
-    """
-
-    name: str
-    bank: Bank
+    name: str  # How a person wrote where it is
+    bank: Bank  # What it has learned
+    # Of its model, by kind and record key; none where it is a bank of any models.
     tasks: Mapping[JobType, Mapping[str, EarlierTask]] = field(default_factory=dict)
-    target: EarlierTarget = EarlierTarget()
+    target: EarlierTarget = EarlierTarget()  # What it was tuned for; unknown of a bank
 
     def tasks_of(self, job: JobType) -> Mapping[str, EarlierTask]:
         """Return the tasks of a kind, by record key."""

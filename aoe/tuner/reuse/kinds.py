@@ -25,34 +25,21 @@ class ReuseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reuse:
-    """A part of a model and its reuse.
+    """A part of a model and its reuse."""
 
-    Attributes:
-        key: Record key or identity of the subgraph.
-        op_type: Kernel family.
-        op_names: Its places in the model, or in the earlier one.
-        kind: What became of it.
-        reason: Why, in words.
-    """
-
-    key: str
-    op_type: str
-    op_names: tuple[str, ...]
-    kind: ReuseKind
-    reason: str
+    key: str  # Record key or identity of the subgraph
+    op_type: str  # Kernel family
+    op_names: tuple[str, ...]  # Its places in the model, or in the earlier one
+    kind: ReuseKind  # What became of it
+    reason: str  # Why, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReuseSummary:
-    """Reuse of all parts of a model.
+    """Reuse of all parts of a model."""
 
-    Attributes:
-        base: The earlier result, as a person wrote it.
-        parts: Each with its reason.
-    """
-
-    base: str
-    parts: tuple[Reuse, ...]
+    base: str  # The earlier result, as a person wrote it
+    parts: tuple[Reuse, ...]  # Each with its reason
 
     def count(self, kind: ReuseKind) -> int:
         """Return the number of parts that became that."""

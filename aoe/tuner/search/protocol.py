@@ -12,19 +12,14 @@ from aoe.schedule import Configuration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Measured configuration, as a search is told.
+    """Measured configuration, as a search is told."""
 
-    Attributes:
-        outcome: How the trial ended.
-        speedup: Median of the per-pair ratios against the baseline, > 1 is faster; None exactly
-            if the trial failed. This is what a search maximises: unlike a latency it does not
-            move with the load of the machine.
-        latency_us: Median latency of the candidate, None if it was not timed.
-    """
-
-    outcome: Outcome
+    outcome: Outcome  # How the trial ended
+    # Median of the per-pair ratios against the baseline, > 1 is faster; None exactly if the trial
+    # failed. This is what a search maximises: unlike a latency it does not move with the load of
+    # the machine.
     speedup: float | None = None
-    latency_us: float | None = None
+    latency_us: float | None = None  # Median latency of the candidate, None if it was not timed
 
     def __post_init__(self) -> None:
         if self.is_correct != (self.speedup is not None):

@@ -44,24 +44,18 @@ _MOST_TYPES = 64  # combinations of JSON types remembered as good; real banks ha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaField:
-    """One member of a C struct.
-
-    Attributes:
-        default: What the reader's struct starts with; None if it is left uninitialised.
-        is_read: Whether the operator takes it from a record; else it computes the value
-            itself, takes it from the attributes of the operator, or has no use for it.
-        path: The only path of the operator on which the field counts; empty if on all.
-        value: What belongs there when it follows from other fields, as a formula.
-        reaches: What the operator makes of it when no known kernel uses that.
-    """
+    """One member of a C struct."""
 
     name: str
     c_type: str
+    # What the reader's struct starts with; None if it is left uninitialised.
     default: int | None = None
+    # Whether the operator takes it from a record; else it computes the value itself, takes it from
+    # the attributes of the operator, or has no use for it.
     is_read: bool = True
-    path: str = ""
-    value: str = ""
-    reaches: str = ""
+    path: str = ""  # The only path of the operator on which the field counts; empty if on all
+    value: str = ""  # What belongs there when it follows from other fields, as a formula
+    reaches: str = ""  # What the operator makes of it when no known kernel uses that
 
     @property
     def code(self) -> str:

@@ -36,17 +36,11 @@ _CLASS = re.compile(r"Tun+erTiling$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TilingHeader:
-    """The structs of one operator.
+    """The structs of one operator."""
 
-    Attributes:
-        name: Of the tiling class, without its ending: the operator, or a start of it.
-        workload: Members of the key struct.
-        strategy: Members of the tiling struct.
-    """
-
-    name: str
-    workload: tuple[TilingRow, ...]
-    strategy: tuple[TilingRow, ...]
+    name: str  # Of the tiling class, without its ending: the operator, or a start of it
+    workload: tuple[TilingRow, ...]  # Members of the key struct
+    strategy: tuple[TilingRow, ...]  # Members of the tiling struct
 
     def op(self, known: Collection[str]) -> str:
         """Return the operator meant: one of `known`, the version of it too, or the name.
@@ -192,19 +186,12 @@ def guess_release(files: Iterable[tuple[str, bytes]]) -> ReleaseGuess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fit:
-    """Fit of the records of operators to a release.
+    """Fit of the records of operators to a release."""
 
-    Attributes:
-        against: Operators whose records speak against it.
-        missing: Records without a field it needs.
-        unknown: Records with a field it does not know.
-        unexplained: Records with either.
-    """
-
-    against: int = 0
-    missing: int = 0
-    unknown: int = 0
-    unexplained: int = 0
+    against: int = 0  # Operators whose records speak against it
+    missing: int = 0  # Records without a field it needs
+    unknown: int = 0  # Records with a field it does not know
+    unexplained: int = 0  # Records with either
 
     @property
     def rank(self) -> tuple[int, int, int]:

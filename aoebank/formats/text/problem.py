@@ -92,20 +92,15 @@ def not_a_record(value: JsonValue, hint: str = "remove it") -> Iterator[Problem]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordText:
-    """The text of one record and where in its file it stands.
-
-    Attributes:
-        value: Offset in `text` where the value of the record starts, behind its name if any.
-        prefix: JSON pointer tokens of the record itself.
-    """
+    """The text of one record and where in its file it stands."""
 
     path: Path
     lines: LineIndex
     text: str
     start: int
     end: int
-    value: int = 0
-    prefix: tuple[str, ...] = ()
+    value: int = 0  # Offset in `text` where the value of the record starts, behind its name if any
+    prefix: tuple[str, ...] = ()  # JSON pointer tokens of the record itself
 
     def finding(self, problem: Problem) -> Finding:
         """Return a problem as a finding with line, column and pointer."""

@@ -42,12 +42,7 @@ SpreadPieces = Callable[
 
 @dataclass(slots=True)
 class FileScan:
-    """Records and findings of a file; a format fills them while it reads.
-
-    Attributes:
-        findings: What is odd about the text as a whole, and bad records as they are met.
-        left_out: How many more bad records there are, by code, beyond those listed.
-    """
+    """Records and findings of a file; a format fills them while it reads."""
 
     data: bytes
     path: Path
@@ -55,7 +50,9 @@ class FileScan:
     keys: list[str] = field(default_factory=list)
     starts: array[int] = field(default_factory=lambda: array("Q"))
     ends: array[int] = field(default_factory=lambda: array("Q"))
+    # What is odd about the text as a whole, and bad records as they are met.
     findings: list[Finding] = field(default_factory=list)
+    # How many more bad records there are, by code, beyond those listed.
     left_out: Counter[str] = field(default_factory=Counter)
     _listed: Counter[str] = field(default_factory=Counter)
 

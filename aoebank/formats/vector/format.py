@@ -133,15 +133,11 @@ _EXPECTED = "[cheque, tick], [cheque, tick, name] or tmpl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Content of the string of one record.
+    """Content of the string of one record."""
 
-    Attributes:
-        strategy: The cheque; the word `tmpl` for the template schedule.
-        extra: `name` (third item), `tick` where it is no time, `word` for a bare `tmpl`.
-    """
-
-    strategy: JsonValue
+    strategy: JsonValue  # The cheque; the word `tmpl` for the template schedule
     cost_us: float | None
+    # `name` (third item), `tick` where it is no time, `word` for a bare `tmpl`.
     extra: JsonObject = field(default_factory=dict)
 
     def text(self) -> str:

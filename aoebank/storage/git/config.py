@@ -21,15 +21,10 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitPlaces:
-    """The files that say how git treats paths.
+    """The files that say how git treats paths."""
 
-    Attributes:
-        attributes: Where lines about paths go.
-        exclude: Where names go that git leaves alone.
-    """
-
-    attributes: Path
-    exclude: Path
+    attributes: Path  # Where lines about paths go
+    exclude: Path  # Where names go that git leaves alone
 
 
 def find_setting(key: str, *, cwd: Path, scope: Scope | None = None) -> str | None:

@@ -23,16 +23,11 @@ _MOST_STEPS = 40  # links on one way, as Linux has it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitFiles:
-    """Files of a commit by their paths from the top, files behind links included.
+    """Files of a commit by their paths from the top, files behind links included."""
 
-    Attributes:
-        blobs: Object names.
-        closed: Why a link cannot be read.
-        targets: What the files behind links are called in the commit itself.
-    """
-
-    blobs: dict[str, str] = field(default_factory=dict)
-    closed: dict[str, str] = field(default_factory=dict)
+    blobs: dict[str, str] = field(default_factory=dict)  # Object names
+    closed: dict[str, str] = field(default_factory=dict)  # Why a link cannot be read
+    # What the files behind links are called in the commit itself.
     targets: dict[str, str] = field(default_factory=dict)
 
     def paths(self) -> set[str]:

@@ -26,14 +26,10 @@ _OURS, _THEIRS = b"2", b"3"  # stages of the index
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePoint:
-    """Commit and version that one file was merged at.
+    """Commit and version that one file was merged at."""
 
-    Attributes:
-        head: Commit the work tree was at.
-        theirs: Blob of the version git merged into it; None if git had no part in it.
-    """
-
-    head: str
+    head: str  # Commit the work tree was at
+    # Blob of the version git merged into it; None if git had no part in it.
     theirs: str | None = None
 
 
@@ -136,15 +132,11 @@ def _has_blob(commits: list[str], blob: str, top: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One commit.
-
-    Attributes:
-        day: When it was committed, in the time zone of who did it.
-    """
+    """One commit."""
 
     name: str
     parents: tuple[str, ...]
-    day: date
+    day: date  # When it was committed, in the time zone of who did it
     subject: str
 
 

@@ -23,17 +23,11 @@ _PIECE_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blob:
-    """One file of a revision.
+    """One file of a revision."""
 
-    Attributes:
-        path: From the top of the work tree, `/` between the parts.
-        name: Object name of its content.
-        mode: As in `100644`; `120000` is a link.
-    """
-
-    path: str
-    name: str
-    mode: str
+    path: str  # From the top of the work tree, `/` between the parts
+    name: str  # Object name of its content
+    mode: str  # As in `100644`; `120000` is a link
 
     @property
     def is_file(self) -> bool:

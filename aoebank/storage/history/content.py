@@ -32,20 +32,13 @@ Place = tuple[int, int]  # number of a chunk, number of a piece in it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Pieces one behind the other.
-
-    Attributes:
-        lengths: Bytes of each piece.
-        records: Digest of the record each piece ends with, zeros for none.
-        data: Their bytes, compressed.
-        id: In the store; 0 before it is there.
-    """
+    """Pieces one behind the other."""
 
     digest: bytes
-    lengths: array[int]
-    records: bytes
-    data: bytes
-    id: int = 0
+    lengths: array[int]  # Bytes of each piece
+    records: bytes  # Digest of the record each piece ends with, zeros for none
+    data: bytes  # Their bytes, compressed
+    id: int = 0  # In the store; 0 before it is there
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes of each piece."""
@@ -73,18 +66,12 @@ class Chunk:
 
 @dataclass(slots=True, kw_only=True)
 class Packing:
-    """A file on its way into the store.
+    """A file on its way into the store."""
 
-    Attributes:
-        member: The file; its `content` is 0 unless the store has the bytes already.
-        runs: Pieces of the file, as first place and number; chunks not stored yet count down
-            from -1.
-        chunks: New chunks, in order.
-    """
-
-    member: Member
+    member: Member  # The file; its `content` is 0 unless the store has the bytes already
+    # Pieces of the file, as first place and number; chunks not stored yet count down from -1.
     runs: list[tuple[int, int, int]] = field(default_factory=list)
-    chunks: list[Chunk] = field(default_factory=list)
+    chunks: list[Chunk] = field(default_factory=list)  # New chunks, in order
     _pieces: list[bytes] = field(default_factory=list)
     _digests: list[bytes] = field(default_factory=list)
     _size: int = 0

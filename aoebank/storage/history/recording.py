@@ -33,16 +33,11 @@ from aoebank.storage.tree import FileKind, find_closed, iter_tree
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankFile:
-    """One file of a bank as a snapshot sees it.
+    """One file of a bank as a snapshot sees it."""
 
-    Attributes:
-        name: Path below the root.
-        parsed: Of a bank file; None for a side-car or a binary twin.
-    """
-
-    name: str
+    name: str  # Path below the root
     data: bytes
-    parsed: ParsedFile | None
+    parsed: ParsedFile | None  # Of a bank file; None for a side-car or a binary twin
 
     @property
     def is_broken(self) -> bool:
@@ -52,17 +47,12 @@ class BankFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """Snapshot that was taken, or found to be up to date.
+    """Snapshot that was taken, or found to be up to date."""
 
-    Attributes:
-        snapshot: The new one, or the latest when nothing has changed since.
-        is_new: False when nothing has changed.
-        broken: Bank files that are recorded as they are, though readers cannot use them.
-    """
-
-    snapshot: Snapshot
+    snapshot: Snapshot  # The new one, or the latest when nothing has changed since
     members: Mapping[str, Member]
-    is_new: bool
+    is_new: bool  # False when nothing has changed
+    # Bank files that are recorded as they are, though readers cannot use them.
     broken: tuple[str, ...] = ()
 
 

@@ -27,15 +27,10 @@ _FIND = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'counts'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Numbers of records that moved.
+    """Numbers of records that moved."""
 
-    Attributes:
-        moves: By what happened to them.
-        socs: By soc_version.
-    """
-
-    moves: Mapping[str, int]
-    socs: Mapping[str, int]
+    moves: Mapping[str, int]  # By what happened to them
+    socs: Mapping[str, int]  # By soc_version
 
 
 def put_counts(database: Connection, snapshot: str, counts: Counts) -> None:

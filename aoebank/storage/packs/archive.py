@@ -43,38 +43,23 @@ _SHA256_DIGITS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedFile:
-    """A file of a pack.
+    """A file of a pack."""
 
-    Attributes:
-        name: Path below the root of the bank, `/` between the parts.
-        sha256: Of its bytes, in hexadecimal digits.
-        size_bytes: How long it is.
-        records: How many records it holds; 0 for what stands beside a bank file.
-    """
-
-    name: str
-    sha256: str
-    size_bytes: int
-    records: int = 0
+    name: str  # Path below the root of the bank, `/` between the parts
+    sha256: str  # Of its bytes, in hexadecimal digits
+    size_bytes: int  # How long it is
+    records: int = 0  # How many records it holds; 0 for what stands beside a bank file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackManifest:
-    """Contents and origin of a pack.
+    """Contents and origin of a pack."""
 
-    Attributes:
-        message: What it is for, in the words of whoever made it; may be empty.
-        source: What was packed, as a person wrote it: a path, `git:v1.0`.
-        soc_versions: Targets it has records for, sorted.
-        files: In the order they lie in the archive.
-        made_by: Program and version that made it.
-    """
-
-    message: str
-    source: str
-    soc_versions: tuple[str, ...]
-    files: tuple[PackedFile, ...]
-    made_by: str
+    message: str  # What it is for, in the words of whoever made it; may be empty
+    source: str  # What was packed, as a person wrote it: a path, `git:v1.0`
+    soc_versions: tuple[str, ...]  # Targets it has records for, sorted
+    files: tuple[PackedFile, ...]  # In the order they lie in the archive
+    made_by: str  # Program and version that made it
 
     @property
     def records(self) -> int:
@@ -225,17 +210,11 @@ class _Measured(io.RawIOBase):
 
 @dataclass(slots=True, kw_only=True)
 class Pack:
-    """A pack that is being read, from its beginning to its end.
+    """A pack that is being read, from its beginning to its end."""
 
-    Attributes:
-        manifest: Read and checked.
-        signed: The bytes of the manifest, which a signature is about.
-        signature: In OpenSSH's form; None in a pack that is not signed.
-    """
-
-    manifest: PackManifest
-    signed: bytes
-    signature: bytes | None
+    manifest: PackManifest  # Read and checked
+    signed: bytes  # The bytes of the manifest, which a signature is about
+    signature: bytes | None  # In OpenSSH's form; None in a pack that is not signed
     _path: Path
     _archive: tarfile.TarFile
     _stream: _Measured

@@ -36,21 +36,14 @@ def system_access(path: Path, mode: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Everything outside the bank that decides where it is.
+    """Everything outside the bank that decides where it is."""
 
-    Attributes:
-        env: Environment to go by; an empty variable counts as unset.
-        cwd: What relative paths are relative to.
-        op_bank_path: Option `--op_bank_path` of a conversion, `ge.op_bank_path` of a session.
-        mdl_bank_path: Option `--mdl_bank_path`, `ge.mdl_bank_path`.
-        access: Tells whether a path may be used with an `os.access` mode.
-    """
-
-    env: Mapping[str, str]
-    cwd: Path
+    env: Mapping[str, str]  # Environment to go by; an empty variable counts as unset
+    cwd: Path  # What relative paths are relative to
+    # Option `--op_bank_path` of a conversion, `ge.op_bank_path` of a session.
     op_bank_path: str | None = None
-    mdl_bank_path: str | None = None
-    access: Access = system_access
+    mdl_bank_path: str | None = None  # Option `--mdl_bank_path`, `ge.mdl_bank_path`
+    access: Access = system_access  # Tells whether a path may be used with an `os.access` mode
 
     def text(self, source: str) -> str:
         """Return the value of a variable or option, empty when it is not set."""
@@ -74,84 +67,55 @@ def _tidy(path: Path) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """One place a program looks into, and what it does when it cannot.
+    """One place a program looks into, and what it does when it cannot."""
 
-    Attributes:
-        source: Variable or option that names it.
-        folder: From there to the root of the bank.
-        below: From the root to the files, in order; the first folder with files counts.
-        unset: What happens if nothing before decides and this is not set either.
-        missing: What happens if the path named is no directory; None: quietly nothing there.
-        named_needs: Permissions (`os.access`) the path named must grant.
-        root_needs: Permissions the root must grant if it exists.
-        files_needs: Permissions the directory of the files must grant if it exists.
-        denied: What happens if one of these is not granted.
-        file_needs: Permissions each file must grant.
-        file_denied: What happens if one does not.
-        falls_through: Whether the next place is looked at if this one holds no such file.
-        created: Whether a root that does not exist is created when writing.
-        any_name: Whether files are told by their content, their name being unknown.
-        cann_code: What CANN calls the error, empty if it has no code.
-    """
-
-    source: str
-    folder: str = ""
+    source: str  # Variable or option that names it
+    folder: str = ""  # From there to the root of the bank
+    # From the root to the files, in order; the first folder with files counts.
     below: tuple[str, ...] = ("",)
+    # What happens if nothing before decides and this is not set either.
     unset: Failure | None = None
+    # What happens if the path named is no directory; None: quietly nothing there.
     missing: Failure | None = None
-    named_needs: int = 0
-    root_needs: int = 0
-    files_needs: int = 0
-    denied: Failure = Failure.STOP
-    file_needs: int = os.R_OK
-    file_denied: Failure = Failure.UNKNOWN
+    named_needs: int = 0  # Permissions (`os.access`) the path named must grant
+    root_needs: int = 0  # Permissions the root must grant if it exists
+    files_needs: int = 0  # Permissions the directory of the files must grant if it exists
+    denied: Failure = Failure.STOP  # What happens if one of these is not granted
+    file_needs: int = os.R_OK  # Permissions each file must grant
+    file_denied: Failure = Failure.UNKNOWN  # What happens if one does not
+    # Whether the next place is looked at if this one holds no such file.
     falls_through: bool = False
-    created: bool = True
-    any_name: bool = False
-    cann_code: str = ""
+    created: bool = True  # Whether a root that does not exist is created when writing
+    any_name: bool = False  # Whether files are told by their content, their name being unknown
+    cann_code: str = ""  # What CANN calls the error, empty if it has no code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """Something a program insists on before it looks anywhere.
-
-    Attributes:
-        cann_code: What CANN calls the error, empty if it has no code.
-    """
+    """Something a program insists on before it looks anywhere."""
 
     source: str
     unset: Failure | None = None
     missing: Failure | None = None
-    cann_code: str = ""
+    cann_code: str = ""  # What CANN calls the error, empty if it has no code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Rules by which one program finds its bank; a new program is one more value.
-
-    Attributes:
-        format: Name of the format of its files, which knows how they are called.
-        custom: Places of the custom bank, first named first.
-        built_in: Places of the built-in bank, first existing first.
-        is_writer: Whether it writes banks.
-        is_reader: Whether it looks records up.
-        is_operator: Whether its banks are per operator type.
-        related: soc_version -> those whose banks it goes on to, in order.
-        one_built_in_file: Whether the first built-in place with the file counts, instead
-            of the first directory that exists.
-        keeps_good_lines: Whether a file with bad records still gives the good ones.
-        fastest_wins: Whether the fastest record of a tier counts, instead of the first.
-    """
+    """Rules by which one program finds its bank; a new program is one more value."""
 
     reader: Reader
-    format: str
-    custom: tuple[Place, ...]
-    built_in: tuple[Place, ...] = ()
+    format: str  # Name of the format of its files, which knows how they are called
+    custom: tuple[Place, ...]  # Places of the custom bank, first named first
+    built_in: tuple[Place, ...] = ()  # Places of the built-in bank, first existing first
     demands: tuple[Demand, ...] = ()
-    is_writer: bool = False
-    is_reader: bool = True
-    is_operator: bool = True
+    is_writer: bool = False  # Whether it writes banks
+    is_reader: bool = True  # Whether it looks records up
+    is_operator: bool = True  # Whether its banks are per operator type
+    # soc_version -> those whose banks it goes on to, in order.
     related: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Whether the first built-in place with the file counts, instead of the first directory that
+    # exists.
     one_built_in_file: bool = False
-    keeps_good_lines: bool = False
-    fastest_wins: bool = False
+    keeps_good_lines: bool = False  # Whether a file with bad records still gives the good ones
+    fastest_wins: bool = False  # Whether the fastest record of a tier counts, instead of the first

@@ -43,15 +43,10 @@ def find_toolkit(env: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CannSearch:
-    """Result of the search for a program of CANN.
+    """Result of the search for a program of CANN."""
 
-    Attributes:
-        program: What was found, None if it was not.
-        tried: Each place in order, with what was there instead.
-    """
-
-    program: Path | None
-    tried: tuple[str, ...]
+    program: Path | None  # What was found, None if it was not
+    tried: tuple[str, ...]  # Each place in order, with what was there instead
 
 
 def find_cann_program(env: Mapping[str, str], name: str = "aoe") -> CannSearch:

@@ -159,26 +159,21 @@ class PathSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSide:
-    """Files that lie in a store of versions: a git revision or a snapshot.
-
-    Attributes:
-        place: What paths in messages start with; no such file is on disk.
-        contents: What the store calls each file and side-car, by its path below the side.
-        closed: Why a file cannot be read, by its path: a link that leads to nothing in the store.
-        read: Gives the bytes of one by what the store calls it.
-        read_head: Gives the first `HEAD_BYTES` of one, where that is cheaper.
-        recognized: Whether a content looks like one of a bank, by what the store calls it; sides
-            of one store share it.
-    """
+    """Files that lie in a store of versions: a git revision or a snapshot."""
 
     label: str
     kind: SideKind
     is_tree: bool
-    place: str
+    place: str  # What paths in messages start with; no such file is on disk
+    # What the store calls each file and side-car, by its path below the side.
     contents: Mapping[str, str]
+    # Why a file cannot be read, by its path: a link that leads to nothing in the store.
     closed: Mapping[str, str] = field(default_factory=dict)
-    read: Callable[[str], bytes]
+    read: Callable[[str], bytes]  # Gives the bytes of one by what the store calls it
+    # Gives the first `HEAD_BYTES` of one, where that is cheaper.
     read_head: Callable[[str], bytes] | None = None
+    # Whether a content looks like one of a bank, by what the store calls it; sides of one store
+    # share it.
     recognized: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
 
     def names(self) -> tuple[str, ...]:

@@ -15,23 +15,16 @@ SHORT_ID = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """One state of a bank that can be gone back to.
-
-    Attributes:
-        id: Of the snapshot or commit, in full.
-        parents: The versions before it; the first one is what it is compared with.
-        time: RFC 3339 in UTC.
-        snapshot: All a snapshot tells of itself; None for a commit.
-    """
+    """One state of a bank that can be gone back to."""
 
     kind: SideKind
-    id: str
-    parents: tuple[str, ...]
+    id: str  # Of the snapshot or commit, in full
+    parents: tuple[str, ...]  # The versions before it; the first one is what it is compared with
     who: str
-    time: str
+    time: str  # RFC 3339 in UTC
     message: str
     tags: tuple[str, ...] = ()
-    snapshot: Snapshot | None = None
+    snapshot: Snapshot | None = None  # All a snapshot tells of itself; None for a commit
 
     @property
     def label(self) -> str:

@@ -236,18 +236,12 @@ def digest_of_file(path: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedChange:
-    """Content of one file before and after a change.
-
-    Attributes:
-        kept: Where the old content is; None if there was no file.
-        old_sha256: Of the old content.
-        new_sha256: Of the new content; None if the file goes.
-    """
+    """Content of one file before and after a change."""
 
     path: Path
-    kept: Path | None
-    old_sha256: str | None
-    new_sha256: str | None
+    kept: Path | None  # Where the old content is; None if there was no file
+    old_sha256: str | None  # Of the old content
+    new_sha256: str | None  # Of the new content; None if the file goes
 
 
 def put_back(change: NotedChange) -> None:

@@ -302,13 +302,9 @@ def _place(name: object, folder: Path) -> Path:
 
 @dataclass(slots=True)
 class NewTree:
-    """Files of a folder that is not there yet; the journal knows all of them.
+    """Files of a folder that is not there yet; the journal knows all of them."""
 
-    Attributes:
-        path: Where it is going to be, without links.
-    """
-
-    path: Path
+    path: Path  # Where it is going to be, without links
     _journal: Journal
     _folders: dict[Path, None] = field(default_factory=dict)
     _beside: Path = field(init=False)

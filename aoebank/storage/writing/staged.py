@@ -53,38 +53,25 @@ from aoebank.storage.writing.links import Links, count_steps, find_links, note_r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileWrite:
-    """The content a file is to have.
-
-    Attributes:
-        data: None if the file is to go.
-        old_sha256: Of what is there now, as the caller read it; None: nothing is.
-        mode: Permissions of a new file.
-        root: No link may lead this change out of the tree; None: that of all changes.
-    """
+    """The content a file is to have."""
 
     path: Path
-    data: bytes | None
-    old_sha256: str | None = None
-    mode: int = FILE_MODE
+    data: bytes | None  # None if the file is to go
+    old_sha256: str | None = None  # Of what is there now, as the caller read it; None: nothing is
+    mode: int = FILE_MODE  # Permissions of a new file
+    # No link may lead this change out of the tree; None: that of all changes.
     root: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Change:
-    """One file to write or to remove.
+    """One file to write or to remove."""
 
-    Attributes:
-        shown: As the caller wrote it, for messages; `path` has no links in its folder.
-        temporary: Holds the new content; None if the file is to go.
-        sha256: Of what must still be there; None if there must be nothing.
-        new_sha256: Of the new content; None if the file is to go.
-    """
-
-    shown: Path
+    shown: Path  # As the caller wrote it, for messages; `path` has no links in its folder
     path: Path
-    temporary: Path | None
-    sha256: str | None
-    new_sha256: str | None
+    temporary: Path | None  # Holds the new content; None if the file is to go
+    sha256: str | None  # Of what must still be there; None if there must be nothing
+    new_sha256: str | None  # Of the new content; None if the file is to go
 
 
 @dataclass(slots=True)

@@ -31,22 +31,14 @@ layer { name: "conv" type: "Convolution" bottom: "act" top: "conv"
 
 @dataclass(frozen=True, kw_only=True)
 class Broken:
-    """A model nobody can tune.
+    """A model nobody can tune."""
 
-    Attributes:
-        name: Of the entry and of the fault.
-        make: Writes its files into a folder.
-        words: What the command is given.
-        says: Is part of the message.
-        code: The command ends with.
-        is_begun: True where ONNX Runtime finds out: the result file says that tuning failed.
-    """
-
-    name: str
-    make: Callable[[Path], object]
-    words: tuple[str, ...]
-    says: str
-    code: int = 3
+    name: str  # Of the entry and of the fault
+    make: Callable[[Path], object]  # Writes its files into a folder
+    words: tuple[str, ...]  # What the command is given
+    says: str  # Is part of the message
+    code: int = 3  # The command ends with
+    # True where ONNX Runtime finds out: the result file says that tuning failed.
     is_begun: bool = False
 
 

@@ -20,19 +20,12 @@ from aoe.measurement import MeasurePolicy, estimate_speedup, run_pairs
 
 @dataclass
 class Machine:
-    """A clock that only calls move, shared by both sides; one process may take time slices.
+    """A clock that only calls move, shared by both sides; one process may take time slices."""
 
-    Attributes:
-        cold_us: What the very first call of a side takes on top.
-        switch_us: What the first call after one of the other side takes on top.
-        jitter: Standard deviation of the noise of a call, relative.
-        slice_us: Time another process takes after 2 to 4 ms of ours; 0 for none.
-    """
-
-    cold_us: float = 0.0
-    switch_us: float = 0.0
-    jitter: float = 0.0
-    slice_us: float = 0.0
+    cold_us: float = 0.0  # What the very first call of a side takes on top
+    switch_us: float = 0.0  # What the first call after one of the other side takes on top
+    jitter: float = 0.0  # Standard deviation of the noise of a call, relative
+    slice_us: float = 0.0  # Time another process takes after 2 to 4 ms of ours; 0 for none
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     now_us: float = 0.0
     left_us: float = 0.0

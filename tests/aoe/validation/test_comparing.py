@@ -28,28 +28,19 @@ _HURRIED_PAIRS = _COSTS.hurried(_FINAL).pairs_max
 
 @dataclass(slots=True, kw_only=True)
 class _OrderedRunner(ScriptedRunner):
-    """A machine where the model loaded first is faster, on whose clock comparisons take time.
-
-    Attributes:
-        speedup: True one of the tuned model.
-        first: By how much the model loaded first is faster, in processes of one round.
-        fresh: The same of the first round, in processes of two.
-        noise: Standard deviation of what a process does to the figures.
-        left_s: Seconds until the time limit.
-        each_s: Seconds of a comparison.
-        busy: Comparisons during which the machine is busy and the tuned model slow, from 0.
-        slow: Comparisons in which the tuned model is slow, without a load that tells why.
-    """
+    """A machine where the model loaded first is faster, on whose clock comparisons take time."""
 
     rng: random.Random
-    speedup: float = 1.5
-    first: float = 1.0
-    fresh: float = 1.0
-    noise: float = 0.0
-    left_s: float = math.inf
-    each_s: float = 8.0
+    speedup: float = 1.5  # True one of the tuned model
+    first: float = 1.0  # By how much the model loaded first is faster, in processes of one round
+    fresh: float = 1.0  # The same of the first round, in processes of two
+    noise: float = 0.0  # Standard deviation of what a process does to the figures
+    left_s: float = math.inf  # Seconds until the time limit
+    each_s: float = 8.0  # Seconds of a comparison
     is_wrong: bool = False
+    # Comparisons during which the machine is busy and the tuned model slow, from 0.
     busy: tuple[int, ...] = ()
+    # Comparisons in which the tuned model is slow, without a load that tells why.
     slow: tuple[int, ...] = ()
 
     def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:

@@ -177,21 +177,13 @@ def test_only_what_follows_can_be_in_doubt(middle: float, measured: bool, doubtf
 
 @dataclass
 class Tally:
-    """Decisions of many judgements on one kind of model.
+    """Decisions of many judgements on one kind of model."""
 
-    Attributes:
-        accepted: Judgements that keep any kernel.
-        false_drops: Kernels that save time and were left out.
-        false_keeps: Kernels that cost time and stay.
-        covered: Intervals that hold the true speed-up, of those accepted.
-        tests: Largest number of group tests.
-    """
-
-    accepted: int = 0
-    false_drops: int = 0
-    false_keeps: int = 0
-    covered: int = 0
-    tests: int = 0
+    accepted: int = 0  # Judgements that keep any kernel
+    false_drops: int = 0  # Kernels that save time and were left out
+    false_keeps: int = 0  # Kernels that cost time and stay
+    covered: int = 0  # Intervals that hold the true speed-up, of those accepted
+    tests: int = 0  # Largest number of group tests
     errors: list[float] = field(default_factory=list)
 
 

@@ -34,21 +34,14 @@ def _number(inputs: ModelInputs) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class _RangeRunner(ScriptedRunner):
-    """A machine on whose clock comparisons take what their sessions, calls and pairs take.
+    """A machine on whose clock comparisons take what their sessions, calls and pairs take."""
 
-    Attributes:
-        run_s: Seconds of a call at each point.
-        load_s: Of a session.
-        gains: Speed-up at a point, or how the tuned model fails there; as `model` says elsewhere.
-        left_s: Seconds until the time limit.
-        slowness: How many times as long everything takes.
-    """
-
-    run_s: tuple[float, ...]
-    load_s: float
+    run_s: tuple[float, ...]  # Seconds of a call at each point
+    load_s: float  # Of a session
+    # Speed-up at a point, or how the tuned model fails there; as `model` says elsewhere.
     gains: Mapping[int, float | Outcome] = field(default_factory=dict)
-    left_s: float = math.inf
-    slowness: float = 1.0
+    left_s: float = math.inf  # Seconds until the time limit
+    slowness: float = 1.0  # How many times as long everything takes
 
     def __post_init__(self) -> None:
         self.model_at = self._gain_at

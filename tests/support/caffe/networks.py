@@ -37,17 +37,11 @@ _PARAMS = {
 
 @dataclass(frozen=True, kw_only=True)
 class KnownNet:
-    """A network with an input and what the definitions of its layers make of it.
+    """A network with an input and what the definitions of its layers make of it."""
 
-    Attributes:
-        net: The network.
-        feed: Input by name.
-        results: What each output is, by name.
-    """
-
-    net: TestNet
-    feed: Mapping[str, Array]
-    results: Mapping[str, Array]
+    net: TestNet  # The network
+    feed: Mapping[str, Array]  # Input by name
+    results: Mapping[str, Array]  # What each output is, by name
 
 
 @dataclass

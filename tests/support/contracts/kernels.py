@@ -83,17 +83,11 @@ BFLOAT16_STRICTNESS = 1 / 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineRun:
-    """What ONNX Runtime computes for a workload.
+    """What ONNX Runtime computes for a workload."""
 
-    Attributes:
-        model: The model it ran.
-        inputs: Every input of the kernel, constants included.
-        result: Its result.
-    """
-
-    model: onnx.ModelProto
-    inputs: Mapping[str, Array]
-    result: Array
+    model: onnx.ModelProto  # The model it ran
+    inputs: Mapping[str, Array]  # Every input of the kernel, constants included
+    result: Array  # Its result
 
 
 def run_baseline(workload: Workload, feed: Mapping[str, Array], *, seed: int = SEED) -> BaselineRun:
@@ -251,19 +245,13 @@ def _with_extent(spec: TensorSpec, extent: int, prime: int) -> TensorSpec:
 
 
 class KernelFamilyTests:
-    """What every kernel family promises; a subclass names it and gives workloads.
+    """What every kernel family promises; a subclass names it and gives workloads."""
 
-    Attributes:
-        family_name: Name in the registry.
-        cases: Workloads by label, plain ones.
-        refused: Workloads the family does not compute, each with a part of its reason.
-        share: Of the product's tolerance, which kernels are held to.
-    """
-
-    family_name: ClassVar[str]
-    cases: ClassVar[Mapping[str, Workload]]
+    family_name: ClassVar[str]  # Name in the registry
+    cases: ClassVar[Mapping[str, Workload]]  # Workloads by label, plain ones
+    # Workloads the family does not compute, each with a part of its reason.
     refused: ClassVar[Sequence[tuple[Workload, str]]] = ()
-    share: ClassVar[float] = STRICTNESS
+    share: ClassVar[float] = STRICTNESS  # Of the product's tolerance, which kernels are held to
 
     @classmethod
     def all_cases(cls) -> Mapping[str, Workload]:

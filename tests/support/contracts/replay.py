@@ -18,17 +18,11 @@ from aoe.tuner.search.protocol import Search, Trial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A space and the trial of each of its configurations.
+    """A space and the trial of each of its configurations."""
 
-    Attributes:
-        space: What may be proposed; its legal configurations are the recorded ones.
-        latencies_us: Latency of each correct configuration.
-        failures: Outcome of each other one.
-    """
-
-    space: Space
-    latencies_us: Mapping[Configuration, float]
-    failures: Mapping[Configuration, Outcome]
+    space: Space  # What may be proposed; its legal configurations are the recorded ones
+    latencies_us: Mapping[Configuration, float]  # Latency of each correct configuration
+    failures: Mapping[Configuration, Outcome]  # Outcome of each other one
 
     def __post_init__(self) -> None:
         if not self.latencies_us:

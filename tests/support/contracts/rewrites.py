@@ -199,19 +199,13 @@ def surrounded(proto: onnx.ModelProto, draw: Callable[[int], int]) -> onnx.Model
 
 
 class RewriteRuleTests:
-    """What every rule promises; a subclass names it and gives models.
+    """What every rule promises; a subclass names it and gives models."""
 
-    Attributes:
-        rule_name: Name in the registry.
-        matching: Models it finds something in, by label.
-        refused: Models it must leave alone, with words of the reason; empty where nothing looks
-            like a match.
-        odd_values: False where NaN and infinities are not kept, as the rule's `needs` says.
-    """
-
-    rule_name: ClassVar[str]
-    matching: ClassVar[Mapping[str, MakeModel]]
+    rule_name: ClassVar[str]  # Name in the registry
+    matching: ClassVar[Mapping[str, MakeModel]]  # Models it finds something in, by label
+    # Models it must leave alone, with words of the reason; empty where nothing looks like a match.
     refused: ClassVar[Mapping[str, Refused]] = {}
+    # False where NaN and infinities are not kept, as the rule's `needs` says.
     odd_values: ClassVar[bool] = True
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:

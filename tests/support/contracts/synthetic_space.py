@@ -23,35 +23,20 @@ RUGGEDNESS = 0.04
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelModel:
-    """A kernel over rows of a matrix with one intermediate stage, and the machine it runs on.
+    """A kernel over rows of a matrix with one intermediate stage, and the machine it runs on."""
 
-    Attributes:
-        rows: Outer extent.
-        columns: Inner extent.
-        flops: Operations for each element.
-        bytes_moved: Bytes for each element of a tile.
-        lanes: Elements of a native vector.
-        latency: Independent operations needed to fill the pipeline.
-        registers: Vector registers.
-        l1_bytes: First-level cache.
-        l2_bytes: Second-level cache.
-        threads: Cores.
-        spawn_us: Cost of starting a parallel task.
-        seed: Decides on the ruggedness.
-    """
-
-    rows: int
-    columns: int
-    flops: int
-    bytes_moved: int
-    lanes: int
-    latency: int
-    registers: int
-    l1_bytes: int
-    l2_bytes: int
-    threads: int
-    spawn_us: float
-    seed: int
+    rows: int  # Outer extent
+    columns: int  # Inner extent
+    flops: int  # Operations for each element
+    bytes_moved: int  # Bytes for each element of a tile
+    lanes: int  # Elements of a native vector
+    latency: int  # Independent operations needed to fill the pipeline
+    registers: int  # Vector registers
+    l1_bytes: int  # First-level cache
+    l2_bytes: int  # Second-level cache
+    threads: int  # Cores
+    spawn_us: float  # Cost of starting a parallel task
+    seed: int  # Decides on the ruggedness
 
     @classmethod
     def drawn(cls, seed: int) -> KernelModel:

@@ -14,15 +14,10 @@ TIMEOUT_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How the processes of a script ended.
+    """How the processes of a script ended."""
 
-    Attributes:
-        codes: Exit code of each rank.
-        said: What each of them wrote to both its streams.
-    """
-
-    codes: tuple[int, ...]
-    said: tuple[str, ...]
+    codes: tuple[int, ...]  # Exit code of each rank
+    said: tuple[str, ...]  # What each of them wrote to both its streams
 
     @property
     def code(self) -> int:

@@ -27,13 +27,9 @@ class TwoCoreCpu(Cpu):
 
 @dataclass(frozen=True, slots=True)
 class InterruptingCpu(Cpu):
-    """The CPU beside a user who presses Ctrl-C when a worker that is busy is looked at.
+    """The CPU beside a user who presses Ctrl-C when a worker that is busy is looked at."""
 
-    Attributes:
-        interrupts: What is still to be raised.
-    """
-
-    interrupts: list[BaseException] = field(default_factory=list)
+    interrupts: list[BaseException] = field(default_factory=list)  # What is still to be raised
 
     def is_hoarding(self, process: int) -> bool:
         """Raise the next interrupt; False where there is none left."""
@@ -54,13 +50,9 @@ class BusyCpu(Cpu):
 
 @dataclass(frozen=True, slots=True)
 class ConfinedCpu(Cpu):
-    """The CPU of a control group with little memory.
+    """The CPU of a control group with little memory."""
 
-    Attributes:
-        group: What the kernel says of the group: `memory.max` and `memory.current`.
-    """
-
-    group: Path = Path()
+    group: Path = Path()  # What the kernel says of the group: `memory.max` and `memory.current`
 
     def is_hoarding(self, process: int) -> bool:
         """Return whether a process holds most of the group's memory."""

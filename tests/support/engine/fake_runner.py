@@ -13,25 +13,16 @@ class FakeRunner:
 
     A sample is the true time, times the load of the machine (a random walk both sides share),
     times a little jitter of its own, times `spike` now and then, as when something preempts it.
-
-    Attributes:
-        rng: Source of all noise.
-        baseline_us: True time of the baseline.
-        tuned_us: True time of the candidate.
-        jitter: Standard deviation of the log of the noise of one sample.
-        drift: Standard deviation of the log of the load's step between two samples.
-        spike_chance: Chance of a sample to be hit by a spike.
-        spike: Factor of a spike.
-        calls: Which side ran, in order: "A" the baseline, "B" the candidate.
     """
 
-    rng: random.Random
-    baseline_us: float
-    tuned_us: float
-    jitter: float = 0.01
-    drift: float = 0.02
-    spike_chance: float = 0.02
-    spike: float = 3.0
+    rng: random.Random  # Source of all noise
+    baseline_us: float  # True time of the baseline
+    tuned_us: float  # True time of the candidate
+    jitter: float = 0.01  # Standard deviation of the log of the noise of one sample
+    drift: float = 0.02  # Standard deviation of the log of the load's step between two samples
+    spike_chance: float = 0.02  # Chance of a sample to be hit by a spike
+    spike: float = 3.0  # Factor of a spike
+    # Which side ran, in order: "A" the baseline, "B" the candidate.
     calls: list[str] = field(default_factory=list)
     _load: float = 1.0
 

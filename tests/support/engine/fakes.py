@@ -88,15 +88,10 @@ ScriptedModel = Callable[[ModelPart, ModelPart], float | Outcome | RunError]
 
 @dataclass
 class ScriptedClock:
-    """A clock that moves only where a script says so.
+    """A clock that moves only where a script says so."""
 
-    Attributes:
-        now_s: Its time.
-        spent_s: Seconds by what they were spent on.
-    """
-
-    now_s: float = 0.0
-    spent_s: dict[str, float] = field(default_factory=dict)
+    now_s: float = 0.0  # Its time
+    spent_s: dict[str, float] = field(default_factory=dict)  # Seconds by what they were spent on
 
     def __call__(self) -> float:
         """Return its time."""
@@ -110,58 +105,44 @@ class ScriptedClock:
 
 @dataclass(slots=True, kw_only=True)
 class ScriptedRunner:
-    """A `Runner` without a process: what it measures is true speed plus seeded noise.
+    """A `Runner` without a process: what it measures is true speed plus seeded noise."""
 
-    Attributes:
-        candidate: True speed-up of a schedule over the default, the outcome it fails with, or the
-            error its measuring dies of.
-        model: True speed-up of the second model over the first, or the outcome or error.
-        model_at: The same with some inputs; None where they make no difference.
-        unusual: How results of two models differ on unusual inputs, with a NaN among them or
-            without, or the error the process dies of.
-        memory: What sessions of two models take.
-        results: Outputs of a model for one set of inputs, or the error it dies of.
-        formats: True speed-up of the default without what it reorders, likewise.
-        schedule_flaw: What is wrong with a schedule, empty if nothing is, or the error its check
-            dies of.
-        compile_error: Error text for a kernel name, empty if it compiles.
-        object_code: What kernels are compiled to; the cache that runs share keeps no empty ones.
-        seed: Of the noise.
-        device: Optimises graphs and opens sessions for real.
-        target: What is tuned for.
-        toolchain: Never run.
-        turns: Taken by what measures beside it.
-        jitter: Noise of one sample, see `FakeRunner`.
-        drift: Drift of the machine's load between two samples, see `FakeRunner`.
-        given_share: Share of the CPU time asked for that the machine gives.
-        itself: What the machine makes of the same code twice; 1 on a sound one.
-        calls: What was asked for, in order.
-        restarts: How often a fresh worker was asked for.
-        closed: True once `close` was called.
-    """
-
+    # True speed-up of a schedule over the default, the outcome it fails with, or the error its
+    # measuring dies of.
     candidate: Callable[[Schedule], float | Outcome | RunError] = always_twice_as_fast
+    # True speed-up of the second model over the first, or the outcome or error.
     model: ScriptedModel = model_as_before
+    # The same with some inputs; None where they make no difference.
     model_at: Callable[[ModelInputs], ScriptedModel | None] = lambda inputs: None
+    # How results of two models differ on unusual inputs, with a NaN among them or without, or the
+    # error the process dies of.
     unusual: Callable[[ModelPart, ModelPart, bool], Deviation | RunError] = as_before
+    # What sessions of two models take.
     memory: Callable[[ModelPart, ModelPart], ModelMemory] = lambda baseline, tuned: MEMORY
+    # Outputs of a model for one set of inputs, or the error it dies of.
     results: Callable[[ModelPart], Sequence[Any] | RunError] = lambda part: ()
+    # True speed-up of the default without what it reorders, likewise.
     formats: Callable[[Workload], float | Outcome | RunError] = lambda workload: 1.0
+    # What is wrong with a schedule, empty if nothing is, or the error its check dies of.
     schedule_flaw: Callable[[Schedule], str | RunError] = lambda schedule: ""
+    # Error text for a kernel name, empty if it compiles.
     compile_error: Callable[[str], str] = lambda name: ""
+    # What kernels are compiled to; the cache that runs share keeps no empty ones.
     object_code: bytes = b""
-    seed: int = 0
+    seed: int = 0  # Of the noise
+    # Optimises graphs and opens sessions for real.
     device: Device = field(default_factory=default_device)
-    target: Target = field(default_factory=make_target)
-    toolchain: Toolchain = field(default_factory=lambda: Toolchain(command=("cc",)))
+    target: Target = field(default_factory=make_target)  # What is tuned for
+    toolchain: Toolchain = field(default_factory=lambda: Toolchain(command=("cc",)))  # Never run
+    # Taken by what measures beside it.
     turns: Turns = field(default_factory=lambda: Turns(None, ()))
-    jitter: float = 0.002
-    drift: float = 0.02
-    given_share: float = 1.0
-    itself: float = 1.0
-    calls: list[Call] = field(default_factory=list)
-    restarts: int = 0
-    closed: bool = False
+    jitter: float = 0.002  # Noise of one sample, see `FakeRunner`
+    drift: float = 0.02  # Drift of the machine's load between two samples, see `FakeRunner`
+    given_share: float = 1.0  # Share of the CPU time asked for that the machine gives
+    itself: float = 1.0  # What the machine makes of the same code twice; 1 on a sound one
+    calls: list[Call] = field(default_factory=list)  # What was asked for, in order
+    restarts: int = 0  # How often a fresh worker was asked for
+    closed: bool = False  # True once `close` was called
 
     def __enter__(self) -> ScriptedRunner:
         return self

@@ -55,13 +55,9 @@ def schedules_of(workload: Workload, target: Target, count: int) -> list[Schedul
 
 @dataclass(frozen=True, slots=True)
 class Substituted(Elementwise):
-    """Computes other operators than the workload asks for.
+    """Computes other operators than the workload asks for."""
 
-    Attributes:
-        operations: What it computes instead.
-    """
-
-    operations: tuple[Operation, ...] = ()
+    operations: tuple[Operation, ...] = ()  # What it computes instead
 
     def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return the algorithm of the other operators."""

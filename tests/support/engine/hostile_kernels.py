@@ -39,16 +39,11 @@ class HostileKernels:
     """Compiles kernels that do something else before they compute Exp.
 
     Stands in for `KernelCompilers`.
-
-    Attributes:
-        folder: Where the object files go.
-        toolchain: Compiles them.
-        workload: An Exp of any shape.
     """
 
-    folder: Path
-    toolchain: Toolchain
-    workload: Workload
+    folder: Path  # Where the object files go
+    toolchain: Toolchain  # Compiles them
+    workload: Workload  # An Exp of any shape
 
     def add(self, schedule: Schedule, harm: str = "") -> None:
         """Compile a candidate that does `harm`, C statements, at the beginning of each run."""

@@ -83,15 +83,10 @@ Answer = Path | str | None
 
 @dataclass
 class Script:
-    """Answers conversions as a test says, and remembers what was asked.
+    """Answers conversions as a test says, and remembers what was asked."""
 
-    Attributes:
-        answer: Gives the answer to a request.
-        held: Whether conversions wait for `go` before they end.
-    """
-
-    answer: Callable[[Conversion], Answer]
-    held: bool = False
+    answer: Callable[[Conversion], Answer]  # Gives the answer to a request
+    held: bool = False  # Whether conversions wait for `go` before they end
     asked: list[Conversion] = field(default_factory=list)
     stopped: int = 0
     go: threading.Event = field(default_factory=threading.Event)

@@ -43,12 +43,9 @@ class SimulatedWorkers:
     `good` measures, `other` is another machine, `old` has another ONNX Runtime, `biased` finds the
     same code 1.2x as fast as itself, `slowing` does so from its second calibration on, `mortal` is
     killed while it measures for the first time, `busy` gets half of the CPU time it asks for.
-
-    Attributes:
-        notes: Folder in which each worker notes what it was asked for.
     """
 
-    notes: Path
+    notes: Path  # Folder in which each worker notes what it was asked for
 
     def describe(
         self, device: Device, core_num: int, *, name: str, address: str, pid: int
@@ -115,18 +112,12 @@ class SimulatedProcesses:
 
 @dataclass
 class SimulatedPool:
-    """Workers with simulated devices, and what the run was told of them.
+    """Workers with simulated devices, and what the run was told of them."""
 
-    Attributes:
-        remote_pool: The workers.
-        client: Of their scheduler.
-        notes: Folder of what each was asked for.
-        told: (text, True for a warning) in order.
-    """
-
-    remote_pool: RemotePool
-    client: Client
-    notes: Path
+    remote_pool: RemotePool  # The workers
+    client: Client  # Of their scheduler
+    notes: Path  # Folder of what each was asked for
+    # (text, True for a warning) in order.
     told: list[tuple[str, bool]] = field(default_factory=list)
 
     def tasks(self, name: str) -> list[str]:

@@ -41,24 +41,19 @@ class ScriptedCpu(TwoCoreCpu):
 
 @dataclass
 class ScriptedRuns:
-    """The runners of all runs since the script was set.
+    """The runners of all runs since the script was set."""
 
-    Attributes:
-        candidate: True speed-up of every candidate.
-        model: True speed-up of one model over another.
-        results: What a model computes of one set of inputs.
-        runners: One for each run, siblings left out.
-        target: Changes the target of this machine.
-        object_code: What kernels are compiled to, see `ScriptedRunner`.
-        parts: Other parts of the engine, by the names of `EngineParts`.
-    """
-
+    # True speed-up of every candidate.
     candidate: Callable[[Schedule], float] = always_twice_as_fast
+    # True speed-up of one model over another.
     model: Callable[[ModelPart, ModelPart], float] = lambda baseline, tuned: 1.5
+    # What a model computes of one set of inputs.
     results: Callable[[ModelPart], Sequence[Any]] = lambda part: [np.ones(3, np.float32)]
+    # One for each run, siblings left out.
     runners: list[ScriptedRunner] = field(default_factory=list)
-    target: Callable[[Target], Target] = lambda target: target
-    object_code: bytes = b""
+    target: Callable[[Target], Target] = lambda target: target  # Changes the target of this machine
+    object_code: bytes = b""  # What kernels are compiled to, see `ScriptedRunner`
+    # Other parts of the engine, by the names of `EngineParts`.
     parts: dict[str, Any] = field(default_factory=dict)
 
     @property

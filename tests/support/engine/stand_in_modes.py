@@ -27,16 +27,12 @@ class StandInResult:
 
 @dataclass(frozen=True)
 class StandInMode:
-    """A mode that passes what it is given on.
+    """A mode that passes what it is given on."""
 
-    Attributes:
-        told: Is called with what `run` is given; may raise, or give the result.
-        result: What `run` returns otherwise.
-        asked: Is called with what `check` is given; may raise.
-    """
-
+    # Is called with what `run` is given; may raise, or give the result.
     told: Callable[[ModeContext], object]
-    result: StandInResult = field(default_factory=StandInResult)
+    result: StandInResult = field(default_factory=StandInResult)  # What `run` returns otherwise
+    # Is called with what `check` is given; may raise.
     asked: Callable[[ModeContext], object] = lambda context: None
 
     def check(self, context: ModeContext) -> None:

@@ -47,31 +47,19 @@ def _costs_nothing(numbers: frozenset[int]) -> float:
 
 @dataclass
 class Machine:
-    """What each kernel does to the time of the model, and which ones are wrong or deadly.
+    """What each kernel does to the time of the model, and which ones are wrong or deadly."""
 
-    Attributes:
-        assembly: Knows which kernels a model holds.
-        numbers: Number of a kernel by its name.
-        saves: Share of the model's time each kernel saves; negative costs time.
-        wrong: Kernels with which the model computes something else.
-        deadly: Kernels the worker dies of.
-        hanging: Kernels that never come to an end.
-        together: Kernels that are wrong only together.
-        cost: Share of the time that kernels cost together, such as reorders between them.
-        placing: Standard deviation of what the place of its memory does to a session.
-        rng: Source of those places.
-    """
-
-    assembly: FakeAssembly
-    numbers: dict[str, int]
-    saves: Sequence[float]
-    wrong: frozenset[int] = frozenset()
-    deadly: frozenset[int] = frozenset()
-    hanging: frozenset[int] = frozenset()
-    together: frozenset[int] = frozenset()
+    assembly: FakeAssembly  # Knows which kernels a model holds
+    numbers: dict[str, int]  # Number of a kernel by its name
+    saves: Sequence[float]  # Share of the model's time each kernel saves; negative costs time
+    wrong: frozenset[int] = frozenset()  # Kernels with which the model computes something else
+    deadly: frozenset[int] = frozenset()  # Kernels the worker dies of
+    hanging: frozenset[int] = frozenset()  # Kernels that never come to an end
+    together: frozenset[int] = frozenset()  # Kernels that are wrong only together
+    # Share of the time that kernels cost together, such as reorders between them.
     cost: Callable[[frozenset[int]], float] = _costs_nothing
-    placing: float = 0.0
-    rng: random.Random = field(default_factory=lambda: random.Random(0))
+    placing: float = 0.0  # Standard deviation of what the place of its memory does to a session
+    rng: random.Random = field(default_factory=lambda: random.Random(0))  # Source of those places
 
     def __call__(self, baseline: ModelPart, tuned: ModelPart) -> float | Outcome | RunError:
         held = self._held(tuned)

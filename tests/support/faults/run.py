@@ -23,16 +23,11 @@ _TIMEOUT_S = 900
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What became of one fault.
-
-    Attributes:
-        caught_by: Id of the test that failed; empty if all passed.
-        trouble: Why the tests gave no answer; empty if they did.
-    """
+    """What became of one fault."""
 
     fault: Fault
-    caught_by: str = ""
-    trouble: str = ""
+    caught_by: str = ""  # Id of the test that failed; empty if all passed
+    trouble: str = ""  # Why the tests gave no answer; empty if they did
 
     def __str__(self) -> str:
         """Return the line about it."""

@@ -13,25 +13,15 @@ _TABLE = Path(__file__).with_name("table.toml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One wrong edit of the product.
+    """One wrong edit of the product."""
 
-    Attributes:
-        name: For the command line.
-        area: One of `AREAS`.
-        file: From the root of the repository.
-        old: Text of that file, there once.
-        new: What stands in its place.
-        breaks: What goes wrong, in one sentence.
-        tests: Paths, or test ids, of which one should fail.
-    """
-
-    name: str
-    area: str
-    file: str
-    old: str
-    new: str
-    breaks: str
-    tests: tuple[str, ...]
+    name: str  # For the command line
+    area: str  # One of `AREAS`
+    file: str  # From the root of the repository
+    old: str  # Text of that file, there once
+    new: str  # What stands in its place
+    breaks: str  # What goes wrong, in one sentence
+    tests: tuple[str, ...]  # Paths, or test ids, of which one should fail
 
     def applied(self, text: str) -> str:
         """Return the text of the file with the fault.

@@ -50,16 +50,11 @@ TEXTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FuzzInput:
-    """Three versions of one file; any of them may be as it was.
-
-    Attributes:
-        name: File name, which tells the format.
-        whole: The file nobody touched.
-    """
+    """Three versions of one file; any of them may be as it was."""
 
     number: int
-    name: str
-    whole: bytes
+    name: str  # File name, which tells the format
+    whole: bytes  # The file nobody touched
     base: bytes
     ours: bytes
     theirs: bytes

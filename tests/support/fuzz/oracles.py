@@ -46,16 +46,12 @@ _WRAPPED = {"unified": b"{%s}", "vector": b"{%s}", "gradient": b"[%s]"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _View:
-    """A file two ways: as the product parses it, and as the other reader does.
-
-    Attributes:
-        used: What the record in use of each key answers; keys as the product has them.
-        is_sound: Whether each record in use can be read.
-    """
+    """A file two ways: as the product parses it, and as the other reader does."""
 
     parsed: ParsedFile
+    # What the record in use of each key answers; keys as the product has them.
     used: Mapping[str, str] = field(default_factory=dict)
-    is_sound: bool = True
+    is_sound: bool = True  # Whether each record in use can be read
 
 
 def check_input(tried: FuzzInput, scratch: Path) -> None:

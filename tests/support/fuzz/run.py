@@ -30,18 +30,13 @@ SAVED_EVERY = 500
 
 @dataclass(slots=True, kw_only=True)
 class FuzzState:
-    """How far a run came.
+    """How far a run came."""
 
-    Attributes:
-        first: Number of the first input.
-        done: Inputs run.
-        finds: Number and reason of inputs that broke something.
-        most_calls: The most calls an input took, of those counted, and its size in bytes.
-    """
-
-    first: int = 0
-    done: int = 0
+    first: int = 0  # Number of the first input
+    done: int = 0  # Inputs run
+    # Number and reason of inputs that broke something.
     finds: list[tuple[int, str]] = field(default_factory=list)
+    # The most calls an input took, of those counted, and its size in bytes.
     most_calls: tuple[int, int] = (0, 0)
 
 
@@ -115,13 +110,9 @@ def _say(line: str) -> None:
 
 
 class Fuzzer(Protocol):
-    """Tries numbers.
+    """Tries numbers."""
 
-    Attributes:
-        seen: How often what came up, by its name.
-    """
-
-    seen: Counter[str]
+    seen: Counter[str]  # How often what came up, by its name
 
     def attempt(self, number: int, scratch: Path, state: FuzzState, /) -> str:
         """Return why a number is a find, or nothing."""

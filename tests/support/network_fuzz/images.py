@@ -18,13 +18,9 @@ _LEAST_EXTENT = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageBlocks:
-    """Writes blocks one after another.
+    """Writes blocks one after another."""
 
-    Attributes:
-        net: Where to.
-    """
-
-    net: LayerWriter
+    net: LayerWriter  # Where to
 
     def inverted_residual(self, x: Image) -> Image:
         """Expand, filter each channel, gate, project; ONNX Runtime's blocked layout fills up."""

@@ -29,23 +29,14 @@ _LARGE = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnNetwork:
-    """A network and how it is run.
+    """A network and how it is run."""
 
-    Attributes:
-        proto: The model.
-        shapes: Of its inputs, by name.
-        is_open: True if it leaves its batch open.
-        replaceable: A weight that may be given in place of the one it has; nothing for none.
-        has_halves: True if a part of it is computed in float16.
-        blocks: What it was built of.
-    """
-
-    proto: onnx.ModelProto
-    shapes: Mapping[str, tuple[int, ...]]
-    is_open: bool = False
-    replaceable: str = ""
-    has_halves: bool = False
-    blocks: tuple[str, ...] = ()
+    proto: onnx.ModelProto  # The model
+    shapes: Mapping[str, tuple[int, ...]]  # Of its inputs, by name
+    is_open: bool = False  # True if it leaves its batch open
+    replaceable: str = ""  # A weight that may be given in place of the one it has; nothing for none
+    has_halves: bool = False  # True if a part of it is computed in float16
+    blocks: tuple[str, ...] = ()  # What it was built of
 
     @property
     def input_shape(self) -> str | None:

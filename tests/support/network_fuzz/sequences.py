@@ -15,22 +15,15 @@ _LOWEST = -np.inf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceBlocks:
-    """Writes blocks one after another; each keeps (batch, steps, width).
+    """Writes blocks one after another; each keeps (batch, steps, width)."""
 
-    Attributes:
-        net: Where to.
-        steps: Of a sequence.
-        width: Of a step.
-        cached: Steps that keys and values of earlier runs are there for; 0 for none.
-        caches: Shapes of further inputs, keys and values of earlier runs, by name.
-        kept: Results that are keys and values for the next run.
-    """
-
-    net: LayerWriter
-    steps: int
-    width: int
-    cached: int = 0
+    net: LayerWriter  # Where to
+    steps: int  # Of a sequence
+    width: int  # Of a step
+    cached: int = 0  # Steps that keys and values of earlier runs are there for; 0 for none
+    # Shapes of further inputs, keys and values of earlier runs, by name.
     caches: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    # Results that are keys and values for the next run.
     kept: list[str] = field(default_factory=list)
 
     def encoder(self, x: str) -> str:

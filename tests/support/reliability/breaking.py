@@ -35,17 +35,11 @@ Content = Mapping[str, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """What came of breaking an operation.
+    """What came of breaking an operation."""
 
-    Attributes:
-        calls: That change files, in one undisturbed run.
-        tries: Runs that were broken.
-        problems: What must not be, in words.
-    """
-
-    calls: int
-    tries: int
-    problems: tuple[str, ...]
+    calls: int  # That change files, in one undisturbed run
+    tries: int  # Runs that were broken
+    problems: tuple[str, ...]  # What must not be, in words
 
 
 def build(folder: Path) -> Path | None:

@@ -24,24 +24,16 @@ Call = Callable[[Path], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One way to write.
+    """One way to write."""
 
-    Attributes:
-        prepare: Makes the world in an empty folder.
-        act: Does it; errors of ours are raised, or an exit code is returned.
-        target: What is written to, below the folder.
-        is_together: All files change together, or none.
-        is_tidy: A temporary file that could not be removed is put away by doing it again; else
-            `validate` tells of it (AB505).
-        is_repeatable: Doing it again, when it was done, is no error and changes nothing.
-    """
-
-    prepare: Call
-    act: Call
-    target: str = "a"
-    is_together: bool = True
+    prepare: Call  # Makes the world in an empty folder
+    act: Call  # Does it; errors of ours are raised, or an exit code is returned
+    target: str = "a"  # What is written to, below the folder
+    is_together: bool = True  # All files change together, or none
+    # A temporary file that could not be removed is put away by doing it again; else `validate`
+    # tells of it (AB505).
     is_tidy: bool = True
-    is_repeatable: bool = True
+    is_repeatable: bool = True  # Doing it again, when it was done, is no error and changes nothing
 
 
 def _bank(answers: Mapping[int, Answer]) -> bytes:

@@ -20,21 +20,14 @@ _MANY = 2**31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRule:
-    """Conversion of one type of layer.
+    """Conversion of one type of layer."""
 
-    Attributes:
-        convert: Adds the nodes of a layer and returns its tops.
-        param: Field of the layer with its parameters, empty if it has none.
-        bottoms: Least and most blobs it reads.
-        tops: Least and most blobs it makes; 0 for as many as it reads.
-        note: What a reader of the table has to know.
-    """
-
+    # Adds the nodes of a layer and returns its tops.
     convert: Callable[[LayerScope], tuple[CaffeBlob, ...]]
-    param: str = ""
-    bottoms: tuple[int, int] = (1, 1)
-    tops: tuple[int, int] = (1, 1)
-    note: str = ""
+    param: str = ""  # Field of the layer with its parameters, empty if it has none
+    bottoms: tuple[int, int] = (1, 1)  # Least and most blobs it reads
+    tops: tuple[int, int] = (1, 1)  # Least and most blobs it makes; 0 for as many as it reads
+    note: str = ""  # What a reader of the table has to know
 
 
 _CONVOLUTION = "convolution_param"

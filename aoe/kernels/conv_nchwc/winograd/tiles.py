@@ -348,16 +348,12 @@ def _packing(shape: ConvolutionShape, transforms: TileTransforms) -> PackedInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Winograd(TiledAlgorithm[ConvolutionPlan]):
-    """Fewer products on transformed tiles.
+    """Fewer products on transformed tiles."""
 
-    Attributes:
-        transforms: Of the tiles; filters and strides are theirs.
-        is_for_phases: True if it is offered for dilated filters alone: the images of their phases
-            are small, and larger tiles would be filled in part.
-    """
-
-    transforms: TileTransforms
+    transforms: TileTransforms  # Of the tiles; filters and strides are theirs
     pools: bool = True
+    # True if it is offered for dilated filters alone: the images of their phases are small, and
+    # larger tiles would be filled in part.
     is_for_phases: bool = False
 
     def supports(self, plan: ConvolutionPlan) -> Support:

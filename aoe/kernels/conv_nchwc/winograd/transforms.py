@@ -23,18 +23,13 @@ Matrix = tuple[tuple[Fraction, ...], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transforms:
-    """The three matrices of one axis: y = A^T [(G g) * (B^T d)] for a tile d and a filter g.
+    """The three matrices of one axis: y = A^T [(G g) * (B^T d)] for a tile d and a filter g."""
 
-    Attributes:
-        data: B^T, square: a row for each product of a tile.
-        weights: G, as many columns as the filter has values; products beyond its rows have the
-            weights of the last one.
-        result: A^T, a row for each result.
-    """
-
-    data: Matrix
+    data: Matrix  # B^T, square: a row for each product of a tile
+    # G, as many columns as the filter has values; products beyond its rows have the weights of the
+    # last one.
     weights: Matrix
-    result: Matrix
+    result: Matrix  # A^T, a row for each result
 
     @property
     def results(self) -> int:
@@ -59,15 +54,10 @@ class Transforms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileTransforms:
-    """Transforms of both axes of a tile: Y = A^T [(G g G^T) * (B^T d B)] A if they are the same.
+    """Transforms of both axes of a tile: Y = A^T [(G g G^T) * (B^T d B)] A if they are the same."""
 
-    Attributes:
-        down: Of its columns.
-        across: Of its rows.
-    """
-
-    down: Transforms
-    across: Transforms
+    down: Transforms  # Of its columns
+    across: Transforms  # Of its rows
 
     @property
     def kernel(self) -> tuple[int, int]:

@@ -44,27 +44,16 @@ _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 @dataclass
 class Costs:
-    """Seconds each thing takes.
+    """Seconds each thing takes."""
 
-    Attributes:
-        load_s: Loading the model into a session.
-        run_s: One run of it.
-        trial_s: A candidate of the search, its policy aside.
-        compile_s: One kernel.
-        link_s: A library.
-        write_s: The weights of the model, once.
-        process_s: A worker, until it can be asked.
-        optimize_s: ONNX Runtime's optimised graph.
-    """
-
-    load_s: float = 0.1
-    run_s: float = 0.01
-    trial_s: float = 0.2
-    compile_s: float = 0.3
-    link_s: float = 1.0
-    write_s: float = 0.05
-    process_s: float = 1.5
-    optimize_s: float = 0.0
+    load_s: float = 0.1  # Loading the model into a session
+    run_s: float = 0.01  # One run of it
+    trial_s: float = 0.2  # A candidate of the search, its policy aside
+    compile_s: float = 0.3  # One kernel
+    link_s: float = 1.0  # A library
+    write_s: float = 0.05  # The weights of the model, once
+    process_s: float = 1.5  # A worker, until it can be asked
+    optimize_s: float = 0.0  # ONNX Runtime's optimised graph
 
 
 @dataclass(slots=True, kw_only=True)

@@ -143,14 +143,11 @@ def test_every_number_of_rows_has_a_block_that_computes_it(
 
 @dataclass
 class _Table:
-    """Blocks whose speed-ups at a number of queries are given; 1.2 elsewhere.
+    """Blocks whose speed-ups at a number of queries are given; 1.2 elsewhere."""
 
-    Attributes:
-        speeds: By own rows and queries.
-        asked: Own rows and queries of what was measured.
-    """
-
+    # By own rows and queries.
     speeds: Mapping[tuple[int, int], float | Measurement] = field(default_factory=dict)
+    # Own rows and queries of what was measured.
     asked: list[tuple[int, int]] = field(default_factory=list)
 
     def blocks(self) -> list[ServingBlock]:

@@ -42,25 +42,15 @@ _JOIN = "m2 = Transpose <perm = [0, 2, 1, 3]> (r) y = Reshape(m2, all)"
 
 @dataclass(frozen=True, kw_only=True)
 class _Form:
-    """One way attention is written.
+    """One way attention is written."""
 
-    Attributes:
-        queries: Their number, or its name.
-        keys: Name of the number of keys, that of the queries where they are the same.
-        turned: True for keys stored row by row.
-        mask: Shape of what is added to the scores, "" for none.
-        where: A Where that reads a mask of booleans of that shape, instead of adding one.
-        guarded: True if weights that are no numbers become zeros.
-        joined: True for heads side by side, split and joined by Reshapes and Transposes.
-    """
-
-    queries: str = "Q"
-    keys: str = "Q"
-    turned: bool = False
-    mask: str = ""
-    where: str = ""
-    guarded: bool = False
-    joined: bool = False
+    queries: str = "Q"  # Their number, or its name
+    keys: str = "Q"  # Name of the number of keys, that of the queries where they are the same
+    turned: bool = False  # True for keys stored row by row
+    mask: str = ""  # Shape of what is added to the scores, "" for none
+    where: str = ""  # A Where that reads a mask of booleans of that shape, instead of adding one
+    guarded: bool = False  # True if weights that are no numbers become zeros
+    joined: bool = False  # True for heads side by side, split and joined by Reshapes and Transposes
 
     @cached_property
     def model(self) -> onnx.ModelProto:

@@ -62,18 +62,13 @@ Speeds = Mapping[Schedule, Sequence[float | Measurement]]
 
 @dataclass
 class _Run:
-    """A run whose operator has won in the middle with the first schedule.
-
-    Attributes:
-        speeds: Of each schedule at each point, or the measurement there.
-        tried: Schedules of the search, with their speed in the middle.
-        fixed: Numbers of the points whose sizes may have kernels of their own.
-    """
+    """A run whose operator has won in the middle with the first schedule."""
 
     bank: OperatorBank
-    speeds: Speeds
+    speeds: Speeds  # Of each schedule at each point, or the measurement there
+    # Schedules of the search, with their speed in the middle.
     tried: Mapping[Schedule, float] = field(default_factory=dict)
-    fixed: Sequence[int] = ()
+    fixed: Sequence[int] = ()  # Numbers of the points whose sizes may have kernels of their own
     asked: list[Workload] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     left_s: float = math.inf

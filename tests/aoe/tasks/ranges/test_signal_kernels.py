@@ -31,19 +31,12 @@ _POINT = {"N": 2, "S": 34}
 
 @dataclass(frozen=True, kw_only=True)
 class _Form:
-    """A convolution and the chain behind it.
+    """A convolution and the chain behind it."""
 
-    Attributes:
-        body: Of the network.
-        weights: Its own.
-        algorithm: Of its kernel.
-        inputs: One, whose channels are in front of the length or behind it.
-    """
-
-    body: str
-    weights: str
-    algorithm: str
-    inputs: str = "float[N,64,S] x"
+    body: str  # Of the network
+    weights: str  # Its own
+    algorithm: str  # Of its kernel
+    inputs: str = "float[N,64,S] x"  # One, whose channels are in front of the length or behind it
 
 
 _FORMS = {
