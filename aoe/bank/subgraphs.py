@@ -28,7 +28,7 @@ from aoebank import Bank, Event, Provenance, Record, RecordError, make_graph_rec
 _COMPARED = ("cpu_model", "onnxruntime", "core_num")
 """Parts of the fingerprint that must agree before an earlier verdict is believed."""
 BESIDE_OPERATORS = "beside_operators"
-"""Member of `BankNote.search` that says what the whole model made of a form was decided against
+"""Member of `BankNote.search` that says what the whole model made of a rewrite was decided against
 operator tuning alone."""
 
 
@@ -241,7 +241,7 @@ class SubgraphBank(TaskBank[str]):
         return verdict.event if verdict is not None else None
 
     def kept_in_base(self, graph_id: str) -> KeptKernel | None:
-        """Return the earlier model's verdict on the form that is used here.
+        """Return the earlier model's verdict on the rewrite that is used here.
 
         None if it has not kept it.
         """
@@ -265,7 +265,7 @@ class SubgraphBank(TaskBank[str]):
         return KeptKernel.of(judged) if is_kept else None
 
     def is_kept_beside_operators(self, graph_id: str) -> bool:
-        """True if the bank knows this very model to be faster with a form and operators tuned.
+        """True if the bank knows this very model to be faster with a rewrite and operators tuned.
 
         What the earlier result knows of it counts where the own bank has no verdict.
         """

@@ -36,7 +36,7 @@ from aoe.ort.optimizers import Optimizations, mark, marked
 from aoe.ort.profile import LEAST_RUNS, RUNS, ModelProfile
 from aoe.ort.static_shapes import infer_tensors
 from aoe.tasks.operators.chosen_kernel import ChosenKernel
-from aoe.tasks.operators.operator import OperatorTools
+from aoe.tasks.operators.operator import OperatorContext
 from aoe.tasks.operators.operator_budget import OperatorBudget
 from aoe.tasks.operators.operator_tasks import OperatorPool
 from aoe.tasks.operators.operators import ChosenOperators, Operator
@@ -73,8 +73,8 @@ def precision_plan(tuning: TuneContext) -> PrecisionPlan:
     )
 
 
-def shared_tools(tuning: TuneContext, searching: Stopwatch) -> dict[str, Any]:
-    """Return the members of `TaskTools` that are the same for all kinds of tasks."""
+def shared_context(tuning: TuneContext, searching: Stopwatch) -> dict[str, Any]:
+    """Return the members of `TaskContext` that are the same for all kinds of tasks."""
     return {
         "settings": tuning.settings,
         "runner": tuning.machine.runner,
@@ -84,16 +84,16 @@ def shared_tools(tuning: TuneContext, searching: Stopwatch) -> dict[str, Any]:
     }
 
 
-def operator_tools(
+def operator_context(
     tuning: TuneContext,
     bank: OperatorBank,
     graph: ModelGraph,
     searching: Stopwatch,
     compilers: KernelCompilers,
-) -> OperatorTools:
-    """Return the tools that tune the operators of a run."""
-    return OperatorTools(
-        **shared_tools(tuning, searching),
+) -> OperatorContext:
+    """Return the context that tune the operators of a run."""
+    return OperatorContext(
+        **shared_context(tuning, searching),
         bank=bank,
         bytes_touched=graph.bytes_touched(),
         builder=compilers,

@@ -13,9 +13,9 @@ from aoe.om.file import SubgraphUse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenGraph:
-    """Another form of the imported model, which computes the same."""
+    """Another rewrite of the imported model, which computes the same."""
 
-    proto: onnx.ModelProto  # The form; ONNX Runtime optimises it as it does the imported model
+    proto: onnx.ModelProto  # The rewrite; ONNX Runtime optimises it as it does the imported model
     uses: tuple[SubgraphUse, ...]  # What was done, for the manifest of the tuned model
 
 

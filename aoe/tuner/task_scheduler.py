@@ -6,7 +6,7 @@
 
 `tune_tasks` is the inner function of each kind of tuning: operators, rewrites of subgraphs, sets of
 fused kernels. `Tasks` are the tasks of one kind: they say what waits, who gets the next slice, and
-what becomes of a result. `TaskTools` are what they are tuned with. The search of one task is
+what becomes of a result. `TaskContext` are what they are tuned with. The search of one task is
 `aoe.tuner.task_search`. A new kind of task is one class with the methods of `Tasks`.
 """
 
@@ -40,7 +40,7 @@ BankT = TypeVar("BankT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskTools(Generic[BankT]):
+class TaskContext(Generic[BankT]):
     """Tools that tune the tasks of one kind; a kind may have more of its own."""
 
     # Options of the run, with the search algorithm, its seed and the trials of a task.
@@ -102,7 +102,7 @@ class Tasks(Protocol[TaskT, ResultT]):
 
 def tune_tasks(
     tasks: Tasks[TaskT, ResultT],
-    tools: TaskTools[BankT],
+    context: TaskContext[BankT],
     pool: MeasurePool[FinishedSlice[TaskT, ResultT]],
 ) -> None:
     """Tune the tasks of one kind until none waits, at all places that measure at the same time.
@@ -114,14 +114,14 @@ def tune_tasks(
 
     Args:
         tasks: The tasks, with what is left of their budget of trials.
-        tools: Runner, builder, bank, search, budget of time and callbacks.
+        context: Runner, builder, bank, search, budget of time and callbacks.
         pool: Where searches run: this machine, or workers; the callbacks are warned when this
             machine has to stand in for all workers.
 
     Raises:
         AoeError, AoebankError: a search has failed for good, or the bank cannot be used.
     """
-    _TaskScheduler(tasks=tasks, tools=tools, pool=pool).run()
+    _TaskScheduler(tasks=tasks, context=context, pool=pool).run()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,7 +129,7 @@ class _TaskScheduler(Generic[TaskT, ResultT]):
     """The state of `tune_tasks`: which tasks run, and the trials promised to each."""
 
     tasks: Tasks[TaskT, ResultT]
-    tools: TaskTools[Any]
+    context: TaskContext[Any]
     pool: MeasurePool[FinishedSlice[TaskT, ResultT]]
     _running: dict[str, int] = field(default_factory=dict)
 
@@ -159,12 +159,12 @@ class _TaskScheduler(Generic[TaskT, ResultT]):
             return
 
         def job(runner: TaskRunner) -> FinishedSlice[TaskT, ResultT]:
-            began_s = self.tools.clock()
+            began_s = self.context.clock()
             result = search(runner)
-            return FinishedSlice(slice=given, result=result, seconds=self.tools.clock() - began_s)
+            return FinishedSlice(slice=given, result=result, seconds=self.context.clock() - began_s)
 
         self._running[given.task.key] = given.trials
-        self.pool.begin(job, self.tools.runner, self.tools.progress.warn)
+        self.pool.begin(job, self.context.runner, self.context.progress.warn)
 
     def _finish(self, finished: FinishedSlice[TaskT, ResultT] | None) -> None:
         if finished is not None:

@@ -1,7 +1,7 @@
-"""Forms and operators together against operators alone: the better of both is kept.
+"""Rewrites and operators together against operators alone: the better of both is kept.
 
-A form that gains by itself may keep operator tuning from a larger gain: what it has taken apart is
-no kernel any more. So where an earlier mode of the run has chosen a graph, the model with the
+A rewrite that gains by itself may keep operator tuning from a larger gain: what it has taken apart
+is no kernel any more. So where an earlier mode of the run has chosen a graph, the model with the
 operators tuned in that is held against the imported model with the same operators tuned.
 """
 
@@ -48,19 +48,19 @@ class TunedGraph:
     costs: ModelCosts  # What things take with this model
 
 
-def form_bank(tuning: TuneContext) -> SubgraphBank:
+def rewrite_bank(tuning: TuneContext) -> SubgraphBank:
     """Return the bank of rewrite candidates."""
     base = tuning.banks.base.bank if tuning.banks.base is not None else None
     return SubgraphBank(tuning.banks.journal, anonymous=tuning.settings.anonymous, base=base)
 
 
 def is_open(tuning: TuneContext) -> bool:
-    """True if forms of an earlier mode are to be held against operator tuning alone."""
+    """True if rewrites of an earlier mode are to be held against operator tuning alone."""
     if tuning.subject.chosen is None or tuning.settings.lookup_only:
         return False
-    forms = form_bank(tuning)
+    rewrites = rewrite_bank(tuning)
     is_settled = all(
-        forms.is_kept_beside_operators(use.graph_id) for use in tuning.subject.chosen.uses
+        rewrites.is_kept_beside_operators(use.graph_id) for use in tuning.subject.chosen.uses
     )
     return tuning.settings.repeat_tune or not is_settled
 
@@ -97,12 +97,12 @@ def _validated_alone(
     """Return the validation in the imported graph, None unless that is the faster model."""
     progress = made.tuning.progress
     progress.step("holding the whole model against operator tuning alone")
-    with_forms = _gain_of_forms(made, validation, alone)
-    if with_forms is None:
+    with_rewrites = _gain_of_rewrites(made, validation, alone)
+    if with_rewrites is None:
         return None
-    if with_forms.median >= 1:
-        progress.step(f"it is {with_forms.median:.3f}x as fast as with operators alone")
-        _note_forms(made.tuning, Event.KEPT, with_forms)
+    if with_rewrites.median >= 1:
+        progress.step(f"it is {with_rewrites.median:.3f}x as fast as with operators alone")
+        _note_rewrites(made.tuning, Event.KEPT, with_rewrites)
         return None
     found, verdicts = validate_kernels(
         alone.tuning,
@@ -114,18 +114,20 @@ def _validated_alone(
     )
     if not found.kept:
         return None
-    progress.step(f"its forms go: with operators alone it is {1 / with_forms.median:.3f}x as fast")
+    progress.step(
+        f"its rewrites go: with operators alone it is {1 / with_rewrites.median:.3f}x as fast"
+    )
     bank.note(verdicts)
-    _note_forms(made.tuning, Event.DROPPED, with_forms)
+    _note_rewrites(made.tuning, Event.DROPPED, with_rewrites)
     return found
 
 
-def _gain_of_forms(
+def _gain_of_rewrites(
     made: TunedGraph, validation: ValidationResult[ChosenKernel], alone: TunedGraph
 ) -> SpeedupEstimate | None:
-    """Return the speed-up of forms and operators over operators alone, None if that is open.
+    """Return the speed-up of rewrites and operators over operators alone, None if that is open.
 
-    Kernels the model does not keep with its forms are left out without them, too.
+    Kernels the model does not keep with its rewrites are left out without them, too.
     """
     progress = made.tuning.progress
     comparer = model_comparer(made.tuning, made.assembly, made.costs)
@@ -134,27 +136,27 @@ def _gain_of_forms(
     kernels = [one for one in kernels_of(alone.tuned.operators) if one.name not in gone]
     in_library, _ = compiled(alone.tuning, alone.assembly, kernels, comparer)
     if not in_library:
-        return None  # the forms have been held against that model already
+        return None  # the rewrites have been held against that model already
     try:
         gain = comparer.for_the_record(validation.kept, alone.assembly.write_model(in_library))
     except TimeIsUpError:
-        progress.warn("the time limit left no time for that: the forms stay")
+        progress.warn("the time limit left no time for that: the rewrites stay")
         return None
     except RunError as error:
-        progress.warn(f"that cannot be run, the forms stay: {error}")
+        progress.warn(f"that cannot be run, the rewrites stay: {error}")
         return None
     found = gain.comparison
     if not found.deviation.acceptable or not found.measurement.counts:
         reason = found.deviation.detail or f"the machine was busy: {found.measurement.busy_words}"
-        progress.warn(f"not decided, the forms stay: {reason}")
+        progress.warn(f"not decided, the rewrites stay: {reason}")
         return None
     return gain.estimate
 
 
-def _note_forms(tuning: TuneContext, event: Event, with_forms: SpeedupEstimate) -> None:
+def _note_rewrites(tuning: TuneContext, event: Event, with_rewrites: SpeedupEstimate) -> None:
     """Keep in the bank which is faster, so that a second run makes the same choice."""
     assert tuning.subject.chosen is not None
-    forms, uses, is_kept = form_bank(tuning), tuning.subject.chosen.uses, event is Event.KEPT
+    rewrites, uses, is_kept = rewrite_bank(tuning), tuning.subject.chosen.uses, event is Event.KEPT
     faster = "faster" if is_kept else "slower"
     reason = f"the whole model is {faster} with it and operators tuned than with these alone"
     notes = [
@@ -163,7 +165,7 @@ def _note_forms(tuning: TuneContext, event: Event, with_forms: SpeedupEstimate) 
             BankNote(
                 event=event,
                 op_names=use.op_names,
-                estimate=with_forms,
+                estimate=with_rewrites,
                 search={
                     "strategy": use.strategy,
                     "reason": reason,
@@ -173,6 +175,6 @@ def _note_forms(tuning: TuneContext, event: Event, with_forms: SpeedupEstimate) 
         )
         for use in uses
     ]
-    forms.note(notes)
+    rewrites.note(notes)
     if tuning.places.bank is not None and is_kept:
-        forms.copy_to(tuning.places.bank, [use.graph_id for use in uses])
+        rewrites.copy_to(tuning.places.bank, [use.graph_id for use in uses])

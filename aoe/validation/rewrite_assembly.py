@@ -1,4 +1,4 @@
-"""Puts a model together from other forms of its subgraphs."""
+"""Puts a model together from other rewrites of its subgraphs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ChosenRewrite:
 
     subgraph: Subgraph  # The subgraph
     strategy: SubgraphStrategy  # What is done with it
-    splices: tuple[Splice, ...]  # Its form at each place where the strategy fits
+    splices: tuple[Splice, ...]  # Its rewrite at each place where the strategy fits
     # Time it has proven, alone, to save in one run of the model, all places together.
     gain_us: float
 
@@ -42,13 +42,13 @@ class ChosenRewrite:
 
 
 class SubgraphAssembly:
-    """The parts of a model with other forms of its subgraphs, in one directory.
+    """The parts of a model with other rewrites of its subgraphs, in one directory.
 
     Args:
         directory: Directory to be made for the parts.
         original: The model as it was imported.
         graph: The same in the form rules read.
-        infer: Tells shapes, where forms meet that undo each other.
+        infer: Tells shapes, where rewrites meet that undo each other.
     """
 
     def __init__(
@@ -75,21 +75,21 @@ class SubgraphAssembly:
         """The imported model, for ONNX Runtime to optimise as it likes."""
         return self._part(FALLBACK)
 
-    def proto_with(self, forms: Sequence[ChosenRewrite]) -> onnx.ModelProto:
-        """Return the model with these forms; without any it is the imported one."""
-        return model_with(self._original, self._graph, self._infer, forms)
+    def proto_with(self, rewrites: Sequence[ChosenRewrite]) -> onnx.ModelProto:
+        """Return the model with these rewrites; without any it is the imported one."""
+        return model_with(self._original, self._graph, self._infer, rewrites)
 
     def write_model(self, kernels: Sequence[ChosenRewrite], name: str = MODEL) -> ModelPart:
-        """Write the model with these forms; its weights join those that are there."""
+        """Write the model with these rewrites; its weights join those that are there."""
         if kernels:
             _write(self._store, self.proto_with(kernels), self.directory / name)
         else:
             shutil.copyfile(self.directory / FALLBACK, self.directory / name)
         return self._part(name)
 
-    def surroundings(self, form: ChosenRewrite) -> frozenset[str]:
-        """Return digests of what stands around the places of a form."""
-        return frozenset(adjacency_of_segment(self._graph, one.segment) for one in form.splices)
+    def surroundings(self, rewrite: ChosenRewrite) -> frozenset[str]:
+        """Return digests of what stands around the places of a rewrite."""
+        return frozenset(adjacency_of_segment(self._graph, one.segment) for one in rewrite.splices)
 
     def _part(self, name: str) -> ModelPart:
         return ModelPart(
@@ -101,36 +101,38 @@ def model_with(
     original: onnx.ModelProto,
     graph: ModelGraph,
     infer: InferTensors,
-    forms: Sequence[ChosenRewrite],
+    rewrites: Sequence[ChosenRewrite],
 ) -> onnx.ModelProto:
-    """Return a model with other forms of its subgraphs.
+    """Return a model with other rewrites of its subgraphs.
 
     Args:
-        original: The model as it was imported, which it is without any form.
+        original: The model as it was imported, which it is without any rewrite.
         graph: The same in the form rules read.
-        infer: Tells shapes, where forms meet that undo each other.
-        forms: What is put in.
+        infer: Tells shapes, where rewrites meet that undo each other.
+        rewrites: What is put in.
     """
-    if not forms:
+    if not rewrites:
         return original
-    made = splice(graph, [one for form in forms for one in form.splices])
+    made = splice(graph, [one for rewrite in rewrites for one in rewrite.splices])
     return cancel_at_boundaries(made, graph.proto, infer)
 
 
-def write_parts(directory: Path, original: onnx.ModelProto, form: onnx.ModelProto | None) -> None:
+def write_parts(
+    directory: Path, original: onnx.ModelProto, rewrite: onnx.ModelProto | None
+) -> None:
     """Write the parts of a tuned model into a directory, which is made.
 
     Args:
         directory: The directory.
         original: The model as it was imported.
-        form: The tuned one; None for the imported one.
+        rewrite: The tuned one; None for the imported one.
     """
     directory.mkdir()
     with WeightStore(directory / WEIGHTS) as store:
         _write(store, original, directory / FALLBACK)
-        if form is not None:
-            _write(store, form, directory / MODEL)
-    if form is None:
+        if rewrite is not None:
+            _write(store, rewrite, directory / MODEL)
+    if rewrite is None:
         shutil.copyfile(directory / FALLBACK, directory / MODEL)
 
 

@@ -45,15 +45,15 @@ class WithAdjacentNodes:
         """Subgraph and neighbours, as imported."""
         return self.outer.proto
 
-    def with_form(self, form: onnx.ModelProto) -> onnx.ModelProto:
-        """Return the same with another form of the subgraph.
+    def with_rewrite(self, rewrite: onnx.ModelProto) -> onnx.ModelProto:
+        """Return the same with another rewrite of the subgraph.
 
         Raises:
-            ValueError: the form does not make all that is read.
+            ValueError: the rewrite does not make all that is read.
         """
         inside = set(self.segment.nodes)
         graph = self.outer.graph
-        nodes, constants = fitted(Splice(segment=self.segment, form=form), graph)
+        nodes, constants = fitted(Splice(segment=self.segment, rewrite=rewrite), graph)
         edit = Edit(
             removed=tuple(at for at, node in enumerate(self.outer.nodes) if node in inside),
             added=tuple(nodes),
@@ -61,7 +61,7 @@ class WithAdjacentNodes:
         )
         found = apply_edits(graph.proto, [edit])
         known = {entry.domain for entry in found.opset_import}
-        found.opset_import.extend(e for e in form.opset_import if e.domain not in known)
+        found.opset_import.extend(e for e in rewrite.opset_import if e.domain not in known)
         return found
 
 

@@ -21,12 +21,12 @@ InferTensors = Callable[[onnx.ModelProto], Mapping[str, TensorInfo]]
 def cancel_at_boundaries(
     proto: onnx.ModelProto, imported: onnx.ModelProto, infer: InferTensors
 ) -> onnx.ModelProto:
-    """Return a model without the pairs of Reshapes or Transposes its other forms have made.
+    """Return a model without the pairs of Reshapes or Transposes its other rewrites have made.
 
     Pairs the imported model has are left to its own rules. The bits stay the same.
 
     Args:
-        proto: The model with other forms of its subgraphs.
+        proto: The model with other rewrites of its subgraphs.
         imported: The same as it was imported.
         infer: Is asked where there is such a pair only.
     """

@@ -142,22 +142,22 @@ def _rank(graph: ModelGraph, node: onnx.NodeProto) -> int:
 
 
 def in_chunks(
-    segment: Segment, form: onnx.ModelProto, chunks: Sequence[int]
+    segment: Segment, rewrite: onnx.ModelProto, chunks: Sequence[int]
 ) -> onnx.ModelProto | str:
-    """Return a form of a subgraph that runs on one piece of the batch after another.
+    """Return a rewrite of a subgraph that runs on one piece of the batch after another.
 
     Args:
         segment: The subgraph.
-        form: What is computed for each piece, with the inputs and outputs of the subgraph.
+        rewrite: What is computed for each piece, with the inputs and outputs of the subgraph.
         chunks: Extents of the pieces.
     """
     batch = batch_of(segment)
     if batch is None or sum(chunks) != batch:
         return f"its batch cannot be cut into {'+'.join(map(str, chunks))}"
-    odd = [node.op_type for node in form.graph.node if node.op_type not in _ROW_BY_ROW]
+    odd = [node.op_type for node in rewrite.graph.node if node.op_type not in _ROW_BY_ROW]
     if odd:
         return f"a rewrite made a {odd[0]} of it, which may name the batch"
-    model = copied(form)
+    model = copied(rewrite)
     graph = model.graph
     bodies = list(graph.node)
     del graph.node[:], graph.value_info[:]

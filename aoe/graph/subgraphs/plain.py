@@ -29,20 +29,20 @@ def is_blocked_by_default(graph: ModelGraph) -> bool:
     return any(_may_be_blocked(node, constants) for node in graph.nodes)
 
 
-def in_plain_layout(form: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a form of a subgraph that computes the same, without the blocked layout.
+def in_plain_layout(rewrite: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a rewrite of a subgraph that computes the same, without the blocked layout.
 
     Args:
-        form: The form, or the subgraph as it is; it stays as it is.
+        rewrite: The rewrite, or the subgraph as it is; it stays as it is.
     """
-    model = copied(form)
+    model = copied(rewrite)
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     convolutions = [node for node in model.graph.node if _may_be_blocked(node, constants)]
     if not convolutions:
         return model
     nought = f"{convolutions[0].output[0]}/nought"
     nodes = [helper.make_node("RandomUniform", [], [nought], shape=[1], low=0.0, high=0.0)]
-    for node in form.graph.node:
+    for node in rewrite.graph.node:
         copy = copied(node)
         if _may_be_blocked(node, constants):
             bias, made = _bias_of(copy, model.graph, constants), f"{node.output[0]}/bias"

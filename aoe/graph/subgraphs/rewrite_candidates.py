@@ -43,7 +43,7 @@ def find_rewrites(segment: Segment, rules: Mapping[str, RewriteRule]) -> FoundRe
     return FoundRewrites(matches=matches, refusals=tuple(refusals))
 
 
-def form_of(
+def rewrite_of(
     segment: Segment, strategy: SubgraphStrategy, rules: Mapping[str, RewriteRule]
 ) -> onnx.ModelProto | str:
     """Return the model a strategy makes of a subgraph, or a sentence on why it cannot.
@@ -63,12 +63,12 @@ def form_of(
                 return invalid_reason
             edits.append(found[applied].edit)
     try:
-        form = apply_edits(segment.proto, edits)
+        rewrite = apply_edits(segment.proto, edits)
     except ValueError as error:
         return f"the rewrites do not go together: {error}"
     if not strategy.blocked:
-        form = in_plain_layout(form)
-    return in_chunks(segment, form, strategy.chunks) if strategy.chunks else form
+        rewrite = in_plain_layout(rewrite)
+    return in_chunks(segment, rewrite, strategy.chunks) if strategy.chunks else rewrite
 
 
 def tolerance_of(strategy: SubgraphStrategy, rules: Mapping[str, RewriteRule]) -> float:

@@ -1,4 +1,4 @@
-"""Puts another form of subgraphs into the whole model."""
+"""Puts another rewrite of subgraphs into the whole model."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Splice:
     """A subgraph, and a model with the same inputs and outputs that takes its place."""
 
     segment: Segment
-    form: onnx.ModelProto
+    rewrite: onnx.ModelProto
 
 
 def splice(whole: ModelGraph, splices: Sequence[Splice]) -> onnx.ModelProto:
-    """Return the model with other forms of some of its subgraphs.
+    """Return the model with other rewrites of some of its subgraphs.
 
-    Every subgraph is a run of neighbours (see `partition`), so its other form stands where it
-    stood and the order stays topological. What a form names newly gets names of its own.
+    Every subgraph is a run of neighbours (see `partition`), so its other rewrite stands where it
+    stood and the order stays topological. What a rewrite names newly gets names of its own.
 
     Args:
         whole: The imported model.
@@ -42,11 +42,11 @@ def splice(whole: ModelGraph, splices: Sequence[Splice]) -> onnx.ModelProto:
     opsets = {entry.domain: entry.version for entry in whole.proto.opset_import}
     for at, node in enumerate(whole.nodes):
         if at in at_start:
-            form = at_start[at].form
+            rewrite = at_start[at].rewrite
             names = _fresh_names(at_start[at], taken)
-            nodes += [_renamed(node, names) for node in form.graph.node]
-            constants |= _constants(form, names, constants)
-            for entry in form.opset_import:
+            nodes += [_renamed(node, names) for node in rewrite.graph.node]
+            constants |= _constants(rewrite, names, constants)
+            for entry in rewrite.opset_import:
                 opsets.setdefault(entry.domain, entry.version)
         if at not in gone:
             nodes.append(node)
@@ -54,10 +54,10 @@ def splice(whole: ModelGraph, splices: Sequence[Splice]) -> onnx.ModelProto:
 
 
 def fitted(one: Splice, whole: ModelGraph) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """Return nodes and further constants of a form, named apart from all the model has."""
+    """Return nodes and further constants of a rewrite, named apart from all the model has."""
     names = _fresh_names(one, _names(whole))
-    nodes = [_renamed(node, names) for node in one.form.graph.node]
-    return nodes, list(_constants(one.form, names, whole.initializers).values())
+    nodes = [_renamed(node, names) for node in one.rewrite.graph.node]
+    return nodes, list(_constants(one.rewrite, names, whole.initializers).values())
 
 
 def _names(whole: ModelGraph) -> set[str]:
@@ -66,9 +66,9 @@ def _names(whole: ModelGraph) -> set[str]:
 
 
 def _fresh_names(one: Splice, taken: set[str]) -> dict[str, str]:
-    """Return other names for what only the form has and somebody else has too."""
+    """Return other names for what only the rewrite has and somebody else has too."""
     own = {*one.segment.inputs, *one.segment.graph.producer, *one.segment.graph.initializers}
-    graph = one.form.graph
+    graph = one.rewrite.graph
     made = [tensor.name for tensor in graph.initializer]
     made += [name for node in graph.node for name in node.output if name]
     names: dict[str, str] = {}
@@ -87,10 +87,10 @@ def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
 
 
 def _constants(
-    form: onnx.ModelProto, names: Mapping[str, str], known: Mapping[str, onnx.TensorProto]
+    rewrite: onnx.ModelProto, names: Mapping[str, str], known: Mapping[str, onnx.TensorProto]
 ) -> dict[str, onnx.TensorProto]:
     found = {}
-    for tensor in form.graph.initializer:
+    for tensor in rewrite.graph.initializer:
         name = names.get(tensor.name, tensor.name)
         if name not in known:
             copy = copied(tensor)

@@ -45,7 +45,7 @@ from aoe.runs.opening import (
     open_bank,
     open_compilers,
     open_measure_pool,
-    operator_tools,
+    operator_context,
     precision_plan,
     profile_default,
     profile_tuned,
@@ -328,8 +328,8 @@ def _tuned(
         known: Operators of the other graph, by key.
     """
     tuning, graph, profile = start.tuning, start.graph, start.profile
-    tools = operator_tools(tuning, shared.bank, graph, searching, shared.compilers)
-    is_chosen = tools.is_chosen
+    context = operator_context(tuning, shared.bank, graph, searching, shared.compilers)
+    is_chosen = context.is_chosen
 
     def is_new(operator: Operator) -> bool:
         return operator.key not in known and is_chosen(operator)
@@ -346,8 +346,8 @@ def _tuned(
         start.found,
         take_apart=partial(part_operators, graph, profile, plan=start.plan, origins=start.origins),
         budget=make_budget(tuning, profile, searching, shared.measure_pool, shared.rates),
-        tools=replace(
-            tools,
+        context=replace(
+            context,
             is_chosen=is_new,
             tell_lookup=tell_lookup,
             settings=_settings_beside(tuning.settings, known),

@@ -47,7 +47,7 @@ from aoe.runs.opening import (
     open_bank,
     open_compilers,
     open_measure_pool,
-    operator_tools,
+    operator_context,
     profile_graph,
     profile_tuned,
 )
@@ -61,7 +61,7 @@ from aoe.runs.tuned_model import write_model
 from aoe.schedule import Schedule
 from aoe.tasks.operators.lookup import ACCEPT_SPEEDUP
 from aoe.tasks.operators.operator import (
-    OperatorTools,
+    OperatorContext,
     TunedOperator,
     invalid_reason_of,
 )
@@ -73,7 +73,7 @@ from aoe.tasks.ranges.frequent_rows import frequent_rows, uncovered_rows, with_b
 from aoe.tasks.ranges.image_points import (
     POINT_S,
     ImageRange,
-    PointTools,
+    PointContext,
     frequent_points,
     image_kernels,
     image_range,
@@ -250,7 +250,7 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         measuring = deciding.keeping(blocks_s)
         points_s = min(there.points_s, _POINTS_SHARE * measuring.left_s())
         searching = measuring.keeping(points_s)
-        tools = operator_tools(tuning, bank, opened.graph, searching, compilers)
+        context = operator_context(tuning, bank, opened.graph, searching, compilers)
         tell = operator_teller(tuning.progress, report)
 
         def tune(blocks: Sequence[Operator]) -> TunedOperators:
@@ -258,20 +258,22 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
                 FoundOperators(fused=(), operators=tuple(blocks), refusals=there.refusals),
                 take_apart=lambda found, lost: found,
                 budget=make_budget(tuning, opened.profile, searching, measure_pool, rates),
-                tools=tools,
+                context=context,
                 tell=tell,
                 measure_pool=measure_pool,
             )
 
         tuned = tune(there.searched)
         if not tuning.settings.lookup_only:
-            chosen = [one for one in there.images if tools.is_chosen(one.operator)]
-            tuned = measure_images(_point_tools(tuning, tools, measuring.left_s), chosen, tuned)
-        tuned = _with_fixed(tuning, tools, there.images, tuned, tune)
-        operators, tuned = _with_frequent(tuning, tools, there.operators, tuned, there.points, tune)
+            chosen = [one for one in there.images if context.is_chosen(one.operator)]
+            tuned = measure_images(_point_context(tuning, context, measuring.left_s), chosen, tuned)
+        tuned = _with_fixed(tuning, context, there.images, tuned, tune)
+        operators, tuned = _with_frequent(
+            tuning, context, there.operators, tuned, there.points, tune
+        )
         invalid_reason = partial(invalid_reason_of, tuning.machine.runner)
         kernels = image_kernels(there.images, _by_key(tuned), bank, invalid_reason)
-        kernels += row_kernels(tuning, tools, operators, points, tuned, deciding.left_s)
+        kernels += row_kernels(tuning, context, operators, points, tuned, deciding.left_s)
         validation, gains = validate_points(tuning, bank, assembly, kernels, points, judging)
         tuned_profile = profile_tuned(tuning, assembly, validation, opened.profile, costs)
     write_model(tuning, bank, assembly, validation)
@@ -399,23 +401,23 @@ def _is_known(tuning: TuneContext, bank: OperatorBank, workload: Workload) -> bo
     return failed is not None and not tuning.settings.lookup_only
 
 
-def _point_tools(
-    tuning: TuneContext, tools: OperatorTools, left_s: Callable[[], float]
-) -> PointTools:
-    """Return the tools that measure operators of images."""
+def _point_context(
+    tuning: TuneContext, context: OperatorContext, left_s: Callable[[], float]
+) -> PointContext:
+    """Return the context that measure operators of images."""
     runner, settings = tuning.machine.runner, tuning.settings
     policy = screening_policy(runner.target.core_num, accept_busy=settings.accept_busy)
 
     def measure(
         workload: Workload, schedules: Sequence[Schedule], at: Workload
     ) -> Sequence[Measurement]:
-        return measure_given(tuning, tools, workload, schedules, policy, at=at)
+        return measure_given(tuning, context, workload, schedules, policy, at=at)
 
-    return PointTools(
-        bank=tools.bank,
+    return PointContext(
+        bank=context.bank,
         target=KernelTarget.of(runner.target),
         measure=measure,
-        verdict=partial(earlier_verdict, tuning, tools.bank),
+        verdict=partial(earlier_verdict, tuning, context.bank),
         step=tuning.progress.step,
         left_s=left_s,
     )
@@ -423,7 +425,7 @@ def _point_tools(
 
 def _with_fixed(
     tuning: TuneContext,
-    tools: OperatorTools,
+    context: OperatorContext,
     images: Sequence[ImageRange],
     tuned: TunedOperators,
     tune: Callable[[Sequence[Operator]], TunedOperators],
@@ -437,11 +439,11 @@ def _with_fixed(
         one
         for one in images
         if known[one.operator.key].schedule is not None
-        and earlier_verdict(tuning, tools.bank, one.workload) is not Event.DROPPED
+        and earlier_verdict(tuning, context.bank, one.workload) is not Event.DROPPED
     ]
     fixed = [fixed for one in won for fixed in one.fixed_operators()]
-    if tuning.settings.lookup_only or tools.left_s() <= 0:
-        fixed = [one for one in fixed if _is_known(tuning, tools.bank, one.workload)]
+    if tuning.settings.lookup_only or context.left_s() <= 0:
+        fixed = [one for one in fixed if _is_known(tuning, context.bank, one.workload)]
     if not fixed:
         return tuned
     continued(tuning.progress)  # as in `_with_frequent`
@@ -450,21 +452,21 @@ def _with_fixed(
 
 def _with_frequent(
     tuning: TuneContext,
-    tools: OperatorTools,
+    context: OperatorContext,
     operators: Sequence[RowOperator],
     tuned: TunedOperators,
     points: Sequence[ShapePoint],
     tune: Callable[[Sequence[Operator]], TunedOperators],
 ) -> tuple[list[RowOperator], TunedOperators]:
     """Return operators with the blocks of frequent shapes, which are tuned, and all answers."""
-    is_known = partial(_is_known, tuning, tools.bank)
+    is_known = partial(_is_known, tuning, context.bank)
 
     def noted_rows(operator: RowOperator) -> Mapping[int, bool]:
         if tuning.settings.repeat_tune:
             return {}
-        return find_noted_rows(tools.bank, operator.blocks)
+        return find_noted_rows(context.bank, operator.blocks)
 
-    searches = not tuning.settings.lookup_only and tools.left_s() > 0
+    searches = not tuning.settings.lookup_only and context.left_s() > 0
     frequent = frequent_rows(operators, tuned, points, is_known, noted_rows, searches=searches)
     found = with_blocks(operators, frequent)
     if searches:

@@ -35,10 +35,10 @@ from aoe.runs.opening import (
     open_bank,
     open_compilers,
     open_measure_pool,
-    operator_tools,
+    operator_context,
     precision_plan,
     profile_default,
-    shared_tools,
+    shared_context,
 )
 from aoe.runs.tuned_model import write_model
 from aoe.tasks.fusion_groups.choosing import parts_of, with_parts, without_overlap
@@ -52,7 +52,7 @@ from aoe.tasks.operators.operator_tasks import tune_found
 from aoe.tasks.operators.operators import FoundOperators, Operator, group_regions
 from aoe.tasks.rewrites.experience import Experience
 from aoe.tasks.rewrites.lookup import SubgraphLookup, TunedSubgraph
-from aoe.tasks.rewrites.subgraph_task import SubgraphTools, looked_up
+from aoe.tasks.rewrites.subgraph_task import SubgraphContext, looked_up
 from aoe.tasks.rewrites.subgraphs import FoundSubgraphs, Subgraph, log_rules
 from aoe.tuner.chosen_graph import ChosenGraph
 from aoe.tuner.live_report import Stopwatch
@@ -95,7 +95,7 @@ def tune_fusion_groups(
     """Tune the fusion groups of a model, and write the model if they gain.
 
     Args:
-        tuning: Its chosen graph is what the forms have left, None for the imported one.
+        tuning: Its chosen graph is what the rewrites have left, None for the imported one.
         bank: Where subgraphs are looked up and stored.
         tell: Is told of each subgraph that is done.
         tell_lookup: Is told what the banks say of each.
@@ -112,8 +112,8 @@ def tune_fusion_groups(
         with closing(open_assembly(tuning, graph, compilers)) as assembly:
             costs = ModelCosts.of(profile, write_s=assembly.write_s)
             searching = searching_time(tuning.time.stopwatch, costs, runner.target.core_num)
-            tools = replace(_tools(tuning, bank, operators, searching), tell_lookup=tell_lookup)
-            lookups = {one.graph_id: looked_up(one, tools) for one in found.subgraphs}
+            context = replace(_context(tuning, bank, operators, searching), tell_lookup=tell_lookup)
+            lookups = {one.graph_id: looked_up(one, context) for one in found.subgraphs}
             alone = _time_for_kernels(searching, lookups.values())
             origins = Origins(tuning.subject.model.proto, graph.proto)
             first, later = fusion_operators(graph, profile, found, lookups, origins)
@@ -123,7 +123,7 @@ def tune_fusion_groups(
                     take_apart=partial(with_parts, later),
                     later=later,
                     budget=make_budget(tuning, profile, alone, measure_pool, measure_rates(tuning)),
-                    tools=operator_tools(tuning, operators, graph, alone, compilers),
+                    context=operator_context(tuning, operators, graph, alone, compilers),
                     tell=kernel_teller(tuning.progress),
                     measure_pool=measure_pool,
                 )
@@ -132,7 +132,7 @@ def tune_fusion_groups(
             tasks = FusionTasks(
                 left=sorted(found.subgraphs, key=won.saved_us, reverse=True),
                 lookups=lookups,
-                tools=tools,
+                context=context,
                 won=won,
                 library=assembly.directory / LIBRARY,
                 folder=tuning.scratch / "scopes",
@@ -141,7 +141,7 @@ def tune_fusion_groups(
                 tell=tell,
                 detail=tuning.progress.detail,
             )
-            tune_tasks(tasks, tools, SerialExecutor())
+            tune_tasks(tasks, context, SerialExecutor())
             tuned = tuple(sorted(tasks.done, key=lambda one: found.subgraphs.index(one.subgraph)))
             validation = validate_model(tuning, operators, assembly, won.used(graph, tuned), costs)
         used = list(_uses(bank, tuned, validation))
@@ -250,9 +250,9 @@ def fusion_operators(
 # ---- subgraphs ----
 
 
-def _tools(
+def _context(
     tuning: TuneContext, bank: SubgraphBank, operators: OperatorBank, searching: Stopwatch
-) -> SubgraphTools:
+) -> SubgraphContext:
     settings, threads = tuning.settings, tuning.machine.runner.target.core_num
 
     def invalid_reason(subgraph: Subgraph, strategy: SubgraphStrategy) -> str:
@@ -261,8 +261,8 @@ def _tools(
     def no_measurer(subgraph: Subgraph, runner: TaskRunner) -> FusionMeasurer:
         raise AssertionError(f"{subgraph.graph_id} is measured before its kernels are known")
 
-    return SubgraphTools(
-        **shared_tools(tuning, searching),
+    return SubgraphContext(
+        **shared_context(tuning, searching),
         bank=bank,
         rules={},
         measurer=no_measurer,

@@ -15,7 +15,7 @@ from aoe.runs.subgraphs.fusion_groups import (
     invalid_reason_of_groups,
 )
 from aoe.runs.subgraphs.run import (
-    chosen_form,
+    chosen_rewrite,
     found_subgraphs,
     has_fusion_groups,
     imported_graph,
@@ -36,7 +36,7 @@ from aoe.validation.rewrite_assembly import ChosenRewrite, model_with
 from aoebank import Event
 
 _FORM_S = 2.0
-"""Seconds a form takes as a rule: two sessions, two processes' worth of pairs."""
+"""Seconds a rewrite takes as a rule: two sessions, two processes' worth of pairs."""
 
 
 def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
@@ -53,14 +53,16 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
     rules = rules_of(tuning.engine)
     lookups = [look_up_subgraph(one, bank, rules, repeat_tune=repeat_tune) for one in subgraphs]
     known = list(zip(subgraphs, lookups, strict=True))
-    forms = [form for one, found in known if (form := _form(tuning, bank, one, found))]
-    proto = model_with(tuning.subject.model.proto, graph, inference(tuning), forms)
+    rewrites = [
+        rewrite for one, found in known if (rewrite := _rewrite_of_record(tuning, bank, one, found))
+    ]
+    proto = model_with(tuning.subject.model.proto, graph, inference(tuning), rewrites)
     trials = [
         min(tuning.settings.trials, strategy_space(one).space.size)
         for one, found in known
         if found.tune
     ]
-    chosen = ChosenGraph(proto=proto, uses=()) if forms else None
+    chosen = ChosenGraph(proto=proto, uses=()) if rewrites else None
     groups = KindPlan(reuse=ReuseSummary(base=base.name, parts=()))
     if has_fusion_groups(tuning) and tuning.engine.fuses:
         groups = _plan_fusion_groups(tuning.with_chosen(chosen), bank, base)
@@ -68,31 +70,31 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
     return KindPlan(
         reuse=reuse_summary(base, JobType.SGAT, [*parts, *groups.reuse.parts]),
         chosen=chosen,
-        is_open=_is_open(tuning, bank, forms),
+        is_open=_is_open(tuning, bank, rewrites),
         most_s=_FORM_S * sum(trials) + groups.most_s,
     )
 
 
-def _is_open(tuning: TuneContext, bank: SubgraphBank, forms: Sequence[ChosenRewrite]) -> bool:
-    """True if it is not settled that forms are better than operator tuning alone."""
-    settled = all(bank.is_kept_beside_operators(form.subgraph.graph_id) for form in forms)
-    return bool(forms) and (tuning.settings.repeat_tune or not settled)
+def _is_open(tuning: TuneContext, bank: SubgraphBank, rewrites: Sequence[ChosenRewrite]) -> bool:
+    """True if it is not settled that rewrites are better than operator tuning alone."""
+    settled = all(bank.is_kept_beside_operators(rewrite.subgraph.graph_id) for rewrite in rewrites)
+    return bool(rewrites) and (tuning.settings.repeat_tune or not settled)
 
 
-def _form(
+def _rewrite_of_record(
     tuning: TuneContext, bank: SubgraphBank, subgraph: Subgraph, lookup: SubgraphLookup
 ) -> ChosenRewrite | None:
-    """Return the form a run begins with, None where it begins with the default."""
+    """Return the rewrite a run begins with, None where it begins with the default."""
     if lookup.tune or lookup.stored is None or lookup.stored.strategy is None:
         return None
     if bank.model_verdict(subgraph.graph_id) is Event.DROPPED:
         return None
     known = known_subgraph(subgraph, lookup)
-    return chosen_form(tuning, known, lookup.stored.strategy)
+    return chosen_rewrite(tuning, known, lookup.stored.strategy)
 
 
 def _plan_fusion_groups(tuning: TuneContext, bank: SubgraphBank, base: EarlierResult) -> KindPlan:
-    """Return the plan for fusion groups of the graph that the known forms leave."""
+    """Return the plan for fusion groups of the graph that the known rewrites leave."""
     operators = open_bank(tuning, base)
     graph, profile = profile_default(tuning)
     found = found_fusion_groups(tuning, graph)

@@ -71,16 +71,16 @@ class SgatResult(ModelTuning[ValidatedPart]):
 
 
 def with_kernels(
-    forms: ValidationResult[ChosenRewrite], kernels: ValidationResult[ChosenKernel] | None
+    rewrites: ValidationResult[ChosenRewrite], kernels: ValidationResult[ChosenKernel] | None
 ) -> ValidationResult[ValidatedPart]:
-    """Return the judgement on the final model: forms, and kernels in the graph they have left.
+    """Return the judgement on the final model: rewrites, and kernels in the graph they have left.
 
     Figures are those of the last comparison that ended with a model other than before.
     """
-    last = kernels if kernels is not None and (kernels.kept or not forms.kept) else forms
+    last = kernels if kernels is not None and (kernels.kept or not rewrites.kept) else rewrites
     return ValidationResult(
-        kept=(*forms.kept, *(kernels.kept if kernels is not None else ())),
-        drops=forms.drops | (kernels.drops if kernels is not None else {}),
+        kept=(*rewrites.kept, *(kernels.kept if kernels is not None else ())),
+        drops=rewrites.drops | (kernels.drops if kernels is not None else {}),
         comparison=last.comparison,
         estimate=last.estimate,
     )

@@ -1,8 +1,8 @@
 """Subgraph tuning (SGAT), from a model file to a rewritten model, a bank and reports.
 
 import -> cut into subgraphs -> find what rules match -> for each distinct subgraph:
-    look it up -> search among forms -> settle -> bank     (the bank is written each time)
--> put the forms that won into the model -> judge the whole model
+    look it up -> search among rewrites -> settle -> bank     (the bank is written each time)
+-> put the rewrites that won into the model -> judge the whole model
 -> in ONNX Runtime's graph of that: which nodes become one kernel (`subgraphs/fusion_groups.py`)
 -> write it and the reports
 
@@ -26,7 +26,7 @@ from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.offline import OFFLINE, may_be_transformer
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.subgraphs.boundary_tensors import InferTensors
-from aoe.graph.subgraphs.rewrite_candidates import form_of
+from aoe.graph.subgraphs.rewrite_candidates import rewrite_of
 from aoe.graph.subgraphs.splicing import Splice
 from aoe.om.file import SubgraphUse
 from aoe.ort.static_shapes import infer_tensors
@@ -39,7 +39,7 @@ from aoe.runs.model_mode import (
     run_model,
     whole_model_ms,
 )
-from aoe.runs.opening import find_left_out, open_measure_pool, shared_tools
+from aoe.runs.opening import find_left_out, open_measure_pool, shared_context
 from aoe.runs.subgraphs.fusion_groups import TunedFusionGroups, tune_fusion_groups
 from aoe.runs.subgraphs.result import (
     SgatResult,
@@ -54,7 +54,7 @@ from aoe.tasks.rewrites.experience import Experience
 from aoe.tasks.rewrites.lookup import TunedSubgraph
 from aoe.tasks.rewrites.measuring import RewriteMeasurer
 from aoe.tasks.rewrites.rewrite_tasks import RewriteBudget, RewriteTasks
-from aoe.tasks.rewrites.subgraph_task import SubgraphTools
+from aoe.tasks.rewrites.subgraph_task import SubgraphContext
 from aoe.tasks.rewrites.subgraphs import (
     FoundSubgraphs,
     Subgraph,
@@ -75,7 +75,7 @@ from aoe.tuner.policies import (
 from aoe.tuner.task_scheduler import tune_tasks
 from aoe.tuner.tune_context import TuneContext, model_path
 from aoe.validation.comparing import ModelComparer
-from aoe.validation.graphs import form_bank
+from aoe.validation.graphs import rewrite_bank
 from aoe.validation.model_validator import (
     ModelValidator,
     ValidationResult,
@@ -90,7 +90,7 @@ _KEPT_FLOAT32 = (
     "subgraph tuning alone makes kernels in float32 only; --job_type=sgat,opat lowers operators too"
 )
 _FORMS_SHARE, _FORMS_SHARE_BESIDE = 0.4, 0.6
-"""Of a time limit, for forms: they gain in fewer networks than kernels do. Where operator tuning
+"""Of a time limit, for rewrites: they gain in fewer networks than kernels do. Where operator tuning
 follows, of the half that is not its own."""
 _OPERATORS_SAVE = 0.2
 """Share of a model's time operator tuning is expected to save with all the time there is. Source:
@@ -138,9 +138,9 @@ def run(context: ModeContext) -> SgatResult:
 
 
 def _tune_model(tuning: TuneContext, report: LiveReport[SgatReport]) -> SgatResult:
-    bank, whole = form_bank(tuning), tuning
+    bank, whole = rewrite_bank(tuning), tuning
     reuse = SubgraphReuseBook(tuning.banks.base, JobType.SGAT, subgraph_reuse)
-    stopwatch = time_for_forms(tuning.time.stopwatch, tuning.settings)
+    stopwatch = time_for_rewrites(tuning.time.stopwatch, tuning.settings)
     tuning = replace(tuning, time=replace(tuning.time, stopwatch=stopwatch))
     find_left_out(tuning)
     graph = imported_graph(tuning)
@@ -152,11 +152,11 @@ def _tune_model(tuning: TuneContext, report: LiveReport[SgatReport]) -> SgatResu
         searching = searching_time(
             tuning.time.stopwatch, costs, tuning.machine.runner.target.core_num
         )
-        tools = replace(
-            _tools(tuning, bank, graph, searching), tell_lookup=partial(reuse.add, bank)
+        context = replace(
+            _context(tuning, bank, graph, searching), tell_lookup=partial(reuse.add, bank)
         )
         rival = rival_per_s(whole.time.stopwatch, whole.settings)
-        tuned = tuple(_tuned(tuning, report, found, tools, rival))
+        tuned = tuple(_tuned(tuning, report, found, context, rival))
         validation = _judged(tuning, bank, assembly, comparer, tuned)
         chosen = _chosen_graph(bank, assembly, validation)
     shutil.rmtree(assembly.directory)
@@ -180,8 +180,8 @@ def _is_alone(settings: TuneSettings) -> bool:
     return JobType.OPAT not in settings.job_types
 
 
-def time_for_forms(stopwatch: Stopwatch, settings: TuneSettings) -> Stopwatch:
-    """Return a run's stopwatch with what forms may take of its time limit.
+def time_for_rewrites(stopwatch: Stopwatch, settings: TuneSettings) -> Stopwatch:
+    """Return a run's stopwatch with what rewrites may take of its time limit.
 
     What operator tuning follows with leaves it the rest, unless the user has shared the time out.
     """
@@ -195,7 +195,7 @@ def time_for_forms(stopwatch: Stopwatch, settings: TuneSettings) -> Stopwatch:
 def rival_per_s(stopwatch: Stopwatch, settings: TuneSettings) -> float:
     """Return the share of the model's time that operator tuning makes of a second it gets.
 
-    It has half of the limit of the run, and what forms leave of the other half.
+    It has half of the limit of the run, and what rewrites leave of the other half.
     """
     limit_s = stopwatch.limit_s
     if not limit_s or _is_alone(settings) or settings.stage_limits_s:
@@ -223,7 +223,7 @@ def _groups(
     return tune_fusion_groups(tuning, bank, tell, tell_lookup=partial(reuse.add, bank))
 
 
-_Forms = tuple[
+_Rewrites = tuple[
     FoundSubgraphs, tuple[TunedSubgraph, ...], ValidationResult[ChosenRewrite], ChosenGraph | None
 ]
 
@@ -232,12 +232,12 @@ def _result(
     tuning: TuneContext,
     bank: SubgraphBank,
     report: LiveReport[SgatReport],
-    forms: _Forms,
+    rewrites: _Rewrites,
     groups: TunedFusionGroups | None,
     reuse: SubgraphReuseBook,
 ) -> SgatResult:
-    found, tuned, of_forms, chosen = forms
-    validation = with_kernels(of_forms, groups.validation if groups is not None else None)
+    found, tuned, of_rewrites, chosen = rewrites
+    validation = with_kernels(of_rewrites, groups.validation if groups is not None else None)
     subgraphs = (*tuned, *(groups.subgraphs if groups is not None else ()))
     used_ids = {use.graph_id for use in chosen.uses} if chosen else set[str]()
     report.update(
@@ -328,15 +328,15 @@ def _tell_optimizer(tuning: TuneContext, graph: ModelGraph) -> None:
 # ---- the subgraphs ----
 
 
-def _tools(
+def _context(
     tuning: TuneContext, bank: SubgraphBank, graph: ModelGraph, searching: Stopwatch
-) -> SubgraphTools:
+) -> SubgraphContext:
     settings, threads, rules = (
         tuning.settings,
         tuning.machine.runner.target.core_num,
         rules_of(tuning.engine),
     )
-    around, folder = graph.bytes_touched(), tuning.scratch / "forms"
+    around, folder = graph.bytes_touched(), tuning.scratch / "rewrites"
     folder.mkdir()
 
     def measurer(subgraph: Subgraph, runner: TaskRunner) -> RewriteMeasurer:
@@ -351,8 +351,8 @@ def _tools(
             infer=inference(tuning),
         )
 
-    return SubgraphTools(
-        **shared_tools(tuning, searching),
+    return SubgraphContext(
+        **shared_context(tuning, searching),
         bank=bank,
         rules=rules,
         measurer=measurer,
@@ -366,7 +366,7 @@ def _tuned(
     tuning: TuneContext,
     report: LiveReport[SgatReport],
     found: FoundSubgraphs,
-    tools: SubgraphTools,
+    context: SubgraphContext,
     rival: float,
 ) -> list[TunedSubgraph]:
     """Return the tuned subgraphs in the order of the model; the largest are tuned first."""
@@ -382,19 +382,19 @@ def _tuned(
 
     with open_measure_pool(tuning) as pool:
         budget = RewriteBudget(
-            left_s=lambda: tools.left_s() * pool.places(),
+            left_s=lambda: context.left_s() * pool.places(),
             work=found.work,
             rival_per_s=rival,
-            experience=tools.experience,
+            experience=context.experience,
         )
         tasks = RewriteTasks(
             left=sorted(found.subgraphs, key=work_of, reverse=True),
-            tools=tools,
+            context=context,
             budget=budget,
             tell=tell,
             most_trials=tuning.settings.max_tuning_count,
         )
-        tune_tasks(tasks, tools, pool)
+        tune_tasks(tasks, context, pool)
     return sorted(done, key=lambda tuned: found.subgraphs.index(tuned.subgraph))
 
 
@@ -447,15 +447,19 @@ def _judged(
         else bank.model_verdict(one.subgraph.graph_id)
         for one in tuned
     }
-    forms = [chosen_form(tuning, one, one.strategy) for one in tuned if one.strategy is not None]
-    forms = [form for form in forms if verdicts[form.subgraph.graph_id] is not Event.DROPPED]
-    own = frozenset(one.name for one in forms if verdicts[one.subgraph.graph_id] is Event.KEPT)
+    rewrites = [
+        chosen_rewrite(tuning, one, one.strategy) for one in tuned if one.strategy is not None
+    ]
+    rewrites = [
+        rewrite for rewrite in rewrites if verdicts[rewrite.subgraph.graph_id] is not Event.DROPPED
+    ]
+    own = frozenset(one.name for one in rewrites if verdicts[one.subgraph.graph_id] is Event.KEPT)
     validation, news = decide_candidates(
         ModelValidator(comparer, tuning.progress.step),
-        forms,
+        rewrites,
         own=own,
         prior=lambda: prior_result_of(
-            forms,
+            rewrites,
             own,
             lambda one: bank.kept_in_base(one.subgraph.graph_id),
             assembly.surroundings,
@@ -467,24 +471,27 @@ def _judged(
     )
     bank.note(
         [
-            (form.subgraph.graph_id, _model_note(form, validation, assembly.surroundings(form)))
-            for form in news
+            (
+                rewrite.subgraph.graph_id,
+                _model_note(rewrite, validation, assembly.surroundings(rewrite)),
+            )
+            for rewrite in news
         ]
     )
     return validation
 
 
-def chosen_form(
+def chosen_rewrite(
     tuning: TuneContext, tuned: TunedSubgraph, strategy: SubgraphStrategy
 ) -> ChosenRewrite:
-    """Return a form at every place it fits; weights of another place may not be as rules need."""
+    """Return a rewrite at every place it fits; other places may have weights rules refuse."""
     splices = []
     for segment in tuned.subgraph.places:
-        form = form_of(segment, strategy, rules_of(tuning.engine))
-        if isinstance(form, str):
-            tuning.progress.warn(f"{segment.op_names[-1]} stays as it is: {form}")
+        rewrite = rewrite_of(segment, strategy, rules_of(tuning.engine))
+        if isinstance(rewrite, str):
+            tuning.progress.warn(f"{segment.op_names[-1]} stays as it is: {rewrite}")
         else:
-            splices.append(Splice(segment=segment, form=form))
+            splices.append(Splice(segment=segment, rewrite=rewrite))
     return ChosenRewrite(
         subgraph=tuned.subgraph,
         strategy=strategy,
@@ -494,10 +501,12 @@ def chosen_form(
 
 
 def _model_note(
-    form: ChosenRewrite, validation: ValidationResult[ChosenRewrite], surroundings: frozenset[str]
+    rewrite: ChosenRewrite,
+    validation: ValidationResult[ChosenRewrite],
+    surroundings: frozenset[str],
 ) -> BankNote:
-    verdict = validation.verdict(form, form.subgraph.segment.op_names, surroundings)
-    return replace(verdict, search={"strategy": str(form.strategy), **verdict.search})
+    verdict = validation.verdict(rewrite, rewrite.subgraph.segment.op_names, surroundings)
+    return replace(verdict, search={"strategy": str(rewrite.strategy), **verdict.search})
 
 
 def _chosen_graph(
@@ -507,15 +516,15 @@ def _chosen_graph(
         return None
     uses = tuple(
         SubgraphUse(
-            graph_id=form.subgraph.graph_id,
-            strategy=str(form.strategy),
+            graph_id=rewrite.subgraph.graph_id,
+            strategy=str(rewrite.strategy),
             bank_file=bank.file.name,
-            op_names=tuple(one.segment.op_names[-1] for one in form.splices),
+            op_names=tuple(one.segment.op_names[-1] for one in rewrite.splices),
             record=subgraph_memory(
-                form.subgraph, bank.remembered(form.subgraph.graph_id).without_samples()
+                rewrite.subgraph, bank.remembered(rewrite.subgraph.graph_id).without_samples()
             ),
         )
-        for form in validation.kept
+        for rewrite in validation.kept
     )
     return ChosenGraph(proto=assembly.proto_with(validation.kept), uses=uses)
 

@@ -17,7 +17,7 @@ from aoe.tasks.fusion_groups.measuring import FusionMeasurer
 from aoe.tasks.operators.operator import TunedOperator
 from aoe.tasks.rewrites.lookup import SubgraphLookup, TunedSubgraph, known_subgraph
 from aoe.tasks.rewrites.space import StrategySpace
-from aoe.tasks.rewrites.subgraph_task import SubgraphTools, search_subgraph
+from aoe.tasks.rewrites.subgraph_task import SubgraphContext, search_subgraph
 from aoe.tasks.rewrites.subgraphs import Subgraph
 from aoe.tuner.policies import final_policy
 from aoe.tuner.task_scheduler import BudgetSlice, FinishedSlice
@@ -35,7 +35,7 @@ class FusionTasks:
     # Subgraphs nothing has been done about; the one with most to save comes first.
     left: list[Subgraph]
     lookups: Mapping[str, SubgraphLookup]  # What the banks say of each, by its identity
-    tools: SubgraphTools  # What with
+    context: SubgraphContext  # What with
     won: WonKernels  # Kernels that are faster alone
     library: Path  # File of these
     folder: Path  # Scratch directory, which is made
@@ -51,7 +51,7 @@ class FusionTasks:
 
     def next_slice(self, tasks: Sequence[Subgraph], trials_left: float) -> BudgetSlice[Subgraph]:
         """Return the subgraph with most to save."""
-        return BudgetSlice(task=tasks[0], trials=self.tools.budget)
+        return BudgetSlice(task=tasks[0], trials=self.context.budget)
 
     def begin(
         self, given: BudgetSlice[Subgraph], trials_left: float
@@ -67,7 +67,7 @@ class FusionTasks:
         gains = {group: gain for group, one in kernels.items() if (gain := saved_us(one)) > 0}
         owned = {group: subgraph.groups[group].owned for group in gains}
         choices = fusion_space(gains, owned)
-        if gains and lookup.stored is None and self.tools.left_s() <= 0:
+        if gains and lookup.stored is None and self.context.left_s() <= 0:
             self._take(_not_measured(subgraph, lookup, choices))
             return None
 
@@ -76,16 +76,16 @@ class FusionTasks:
                 subgraph,
                 lookup,
                 replace(
-                    self.tools,
+                    self.context,
                     runner=runner,
                     measurer=lambda subgraph, runner: self._measurer(subgraph, runner, kernels),
                     space=lambda subgraph: choices,
                     is_partial=self.won.is_open(subgraph),
-                    affordable=_affordable(self.tools.left_s() / waiting),
+                    affordable=_affordable(self.context.left_s() / waiting),
                     final=final_policy(
                         runner.target.core_num,
                         accept_busy=self.accept_busy,
-                        left_s=self.tools.left_s(),
+                        left_s=self.context.left_s(),
                     ),
                 ),
             )
@@ -116,7 +116,7 @@ class FusionTasks:
             self.library,
             runner,
             directory=self.folder / subgraph.graph_id,
-            inputs=ModelInputs(seed=self.tools.settings.seed),
+            inputs=ModelInputs(seed=self.context.settings.seed),
             bytes_around=self.bytes_around,
         )
 

@@ -52,7 +52,7 @@ from aoe.tuner.mode import TuneSettings
 from aoe.tuner.operator_choice import NOT_CHOSEN
 from aoe.tuner.policies import final_policy, screen_policy, screening_policy
 from aoe.tuner.progress import Progress
-from aoe.tuner.task_scheduler import TaskTools
+from aoe.tuner.task_scheduler import TaskContext
 from aoe.tuner.task_search import SearchResult, SearchSettings, TaskSearch
 from aoe.workload import Workload, workload_to_json
 from aoebank import AoebankError, Event
@@ -86,7 +86,7 @@ class TunedOperator(TunedTask):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorTools(TaskTools[OperatorBank]):
+class OperatorContext(TaskContext[OperatorBank]):
     """Tools of operators."""
 
     bytes_touched: int = 0  # What one inference of the model reads and writes
@@ -138,27 +138,27 @@ class OperatorSearch:
     def run_at(
         self,
         runner: TaskRunner,
-        tools: OperatorTools,
-        run: Callable[[OperatorTools], TunedOperator],
+        context: OperatorContext,
+        run: Callable[[OperatorContext], TunedOperator],
     ) -> TunedOperator:
         """Run a slice of the search with the runner of a place that measures.
 
         At a worker kernels are compiled there; the winning one is then put into the cache of
         kernels, for the assembly of the model.
         """
-        if runner is tools.runner:
-            return run(tools)
-        with closing(tools.builder_of(runner)) as builder:
+        if runner is context.runner:
+            return run(context)
+        with closing(context.builder_of(runner)) as builder:
             self.task = replace(self.task, runner=runner, compilers=builder)
             self.search.task = self.task
-            tuned = run(replace(tools, runner=runner, builder=builder))
+            tuned = run(replace(context, runner=runner, builder=builder))
             if tuned.schedule is not None:
                 source = KernelSource.of(tuned.operator.workload, tuned.schedule)
                 with ScratchFolder("winner") as folder:
                     builder.compile([source], folder)
         return tuned
 
-    def screen(self, tools: OperatorTools, *, goes_on: bool = False) -> TunedOperator:
+    def screen(self, context: OperatorContext, *, goes_on: bool = False) -> TunedOperator:
         """Return the operator after its first guess: of 20 gains, 19 show there.
 
         Nothing is chosen by its pairs, so they prove what they show; where the gain is large, a
@@ -166,77 +166,80 @@ class OperatorSearch:
         a fused operator does not, since its parts have their turn: fresh pairs decide at once.
 
         Args:
-            tools: What with.
+            context: What with.
             goes_on: True if the search goes on at once, so that nothing is left undecided yet.
         """
         if self.task.settings.only is not None:  # which deserves all pairs
-            return self.finish(tools, 1, is_enough=True)
-        if not self._may_begin(tools):
-            return self._not_tried(tools)
+            return self.finish(context, 1, is_enough=True)
+        if not self._may_begin(context):
+            return self._not_tried(context)
         policy = screening_policy(
-            tools.runner.target.core_num, accept_busy=tools.settings.accept_busy
+            context.runner.target.core_num, accept_busy=context.settings.accept_busy
         )
         try:
-            self._go_on(1, tools, policy)
+            self._go_on(1, context, policy)
             found = self.search.screened()
             if not goes_on and self._is_left_open(found):
-                policy = self._final_policy(tools)
+                policy = self._final_policy(context)
                 found = self.search.concluded(policy)
-            self.seen = self._settled(found, tools, policy, is_last=not goes_on)
+            self.seen = self._settled(found, context, policy, is_last=not goes_on)
         except TurnTimeoutError:
-            return self._not_tried(tools)
+            return self._not_tried(context)
         except Exception as error:
-            self.seen = failed_family(self.operator, self._known, error, tools.progress)
+            self.seen = failed_family(self.operator, self._known, error, context.progress)
         return self.seen
 
     def finish(
-        self, tools: OperatorTools, trials: int, *, is_enough: bool = False
+        self, context: OperatorContext, trials: int, *, is_enough: bool = False
     ) -> TunedOperator:
         """Return the operator after further trials, at least as good as after the screening.
 
         Args:
-            tools: What with.
+            context: What with.
             trials: Candidates.
             is_enough: True if these are all the operator is worth: a later run searches no more.
         """
         if self.promise is not None and self.seen is None and self.task.settings.only is None:
-            self.screen(tools, goes_on=True)
+            self.screen(context, goes_on=True)
             tried = len(self.search.trials)
-            trials, tools = trials - tried, replace(tools, trials_left=tools.trials_left - tried)
+            trials, context = (
+                trials - tried,
+                replace(context, trials_left=context.trials_left - tried),
+            )
             if self.seen is not None and self.seen.outcome not in _WON:
                 self.seen = None  # fresh pairs may still prove a small gain
         if self.seen is not None and self._is_as_promised:
             return self.seen
-        if not self._may_begin(tools):
-            return self.seen or self._not_tried(tools)
+        if not self._may_begin(context):
+            return self.seen or self._not_tried(context)
         try:
-            return self._finished(tools, trials, is_enough=is_enough)
+            return self._finished(context, trials, is_enough=is_enough)
         except TurnTimeoutError:  # nothing is noted: a later run has to decide
-            return self.seen or self._not_tried(tools)
+            return self.seen or self._not_tried(context)
         except Exception as error:
-            return self.seen or failed_family(self.operator, self._known, error, tools.progress)
+            return self.seen or failed_family(self.operator, self._known, error, context.progress)
 
-    def _finished(self, tools: OperatorTools, trials: int, *, is_enough: bool) -> TunedOperator:
+    def _finished(self, context: OperatorContext, trials: int, *, is_enough: bool) -> TunedOperator:
         tried = len(self.search.trials)
-        self._go_on(int(min(trials, tools.trials_left)), tools)
+        self._go_on(int(min(trials, context.trials_left)), context)
         self.is_enough = is_enough and len(self.search.trials) - tried >= trials
         if self.seen is not None and len(self.search.trials) == tried:
             if self.search.is_over:
-                self.give_up(tools)
+                self.give_up(context)
             return self.seen
-        final = self._final_policy(tools)
-        result = self.search.concluded(final, in_time=tools.left_s() > 0)
+        final = self._final_policy(context)
+        result = self.search.concluded(final, in_time=context.left_s() > 0)
         before = self.seen
         if before is None or before.outcome not in _WON:
-            return self._settled(result, tools, final)
+            return self._settled(result, context, final)
         if result.answer == before.schedule:  # the pairs it was seen with have decided
             return replace(before, search=result)
         if result.estimate is not None and result.estimate.median <= (before.speedup or 0.0):
             return replace(before, search=result)  # both figures are of pairs that chose nothing
-        found = self._settled(result, tools, final, is_last=False)
+        found = self._settled(result, context, final, is_last=False)
         return found if found.outcome in _WON else replace(before, search=result)
 
-    def give_up(self, tools: OperatorTools) -> None:
+    def give_up(self, context: OperatorContext) -> None:
         """Note that what was tried is all this is worth: a later run does not begin anew.
 
         Nothing is noted of what has won, of what a busy machine has measured, or of what could not
@@ -249,14 +252,14 @@ class OperatorSearch:
         if self.seen.outcome in _WON or is_busy or found.undecided:
             return
         self.is_enough = True
-        verdict = self._verdict(found, RepoOutcome.UNSATISFIED, tools)
-        tools.bank.note([(self.operator.workload, verdict)])
+        verdict = self._verdict(found, RepoOutcome.UNSATISFIED, context)
+        context.bank.note([(self.operator.workload, verdict)])
 
-    def _final_policy(self, tools: OperatorTools) -> MeasurePolicy:
+    def _final_policy(self, context: OperatorContext) -> MeasurePolicy:
         return final_policy(
-            tools.runner.target.core_num,
-            accept_busy=tools.settings.accept_busy,
-            left_s=tools.left_s(),
+            context.runner.target.core_num,
+            accept_busy=context.settings.accept_busy,
+            left_s=context.left_s(),
         )
 
     def _is_left_open(self, found: SearchResult[Schedule]) -> bool:
@@ -266,16 +269,18 @@ class OperatorSearch:
             return False
         return estimate.median > ACCEPT_SPEEDUP and not accepts(estimate, ACCEPT_SPEEDUP)
 
-    def _may_begin(self, tools: OperatorTools) -> bool:
+    def _may_begin(self, context: OperatorContext) -> bool:
         """Return False if a limit is reached, or would be before anything is measured."""
-        return tools.left_s() > self.operator.setting_up_s and tools.trials_left >= 1
+        return context.left_s() > self.operator.setting_up_s and context.trials_left >= 1
 
-    def _go_on(self, most: int, tools: OperatorTools, policy: MeasurePolicy | None = None) -> None:
+    def _go_on(
+        self, most: int, context: OperatorContext, policy: MeasurePolicy | None = None
+    ) -> None:
         budget = min(self.task.settings.budget, len(self.search.trials) + most)
         self.search.go_on(
             most,
-            left_s=tools.left_s,
-            report=lambda done, best: tools.progress.trial(
+            left_s=context.left_s,
+            report=lambda done, best: context.progress.trial(
                 self.operator.op_name, done, budget, best
             ),
             policy=policy,
@@ -284,7 +289,7 @@ class OperatorSearch:
     def _settled(
         self,
         result: SearchResult[Schedule],
-        tools: OperatorTools,
+        context: OperatorContext,
         policy: MeasurePolicy,
         *,
         is_last: bool = True,
@@ -293,7 +298,7 @@ class OperatorSearch:
 
         Args:
             result: Of the search.
-            tools: What with.
+            context: What with.
             policy: For a record that is measured beside it.
             is_last: False if a busy machine leaves nothing undecided: the search goes on, or
                 something was won before.
@@ -303,21 +308,21 @@ class OperatorSearch:
             if found is not None and not found.counts:
                 busy = undecided(self.operator, self._known, result, found)
                 if is_last:
-                    self._note_busy(result, tools)
-                    tools.progress.warn(f"{self.operator.op_name}: {busy.reason}")
+                    self._note_busy(result, context)
+                    context.progress.warn(f"{self.operator.op_name}: {busy.reason}")
                 return busy
         if why := result.undecided or _late(again):
             return not_tried_out(self.operator, self._known, result, why)
         outcome = settle(self.stored, result.estimate, _estimate_of(again))
-        verdict = self._verdict(result, outcome, tools)
+        verdict = self._verdict(result, outcome, context)
         if outcome in _WON:
-            won = _won(self.operator, result, verdict, tools.bank)
-            return replace(won, formatted_us=self._formatted_us(won, tools))
+            won = _won(self.operator, result, verdict, context.bank)
+            return replace(won, formatted_us=self._formatted_us(won, context))
         if self.seen is None or self.seen.outcome not in _WON:
-            tools.bank.note([(self.operator.workload, verdict)])
+            context.bank.note([(self.operator.workload, verdict)])
         return _lost(self.operator, self.stored, result)
 
-    def _note_busy(self, result: SearchResult[Schedule], tools: OperatorTools) -> None:
+    def _note_busy(self, result: SearchResult[Schedule], context: OperatorContext) -> None:
         """Note which candidate was ahead, so that a later run measures it without a search.
 
         A first guess alone is no search.
@@ -328,8 +333,8 @@ class OperatorSearch:
             event=Event.UNSATISFIED,
             op_names=self.operator.op_names,
             search={
-                "method": tools.settings.search,
-                "seed": tools.settings.seed,
+                "method": context.settings.search,
+                "seed": context.settings.seed,
                 "trials": len(result.trials),
                 "measured": result.measured,
                 **busy_members(
@@ -339,70 +344,72 @@ class OperatorSearch:
                 ),
             },
         )
-        tools.bank.note([(self.operator.workload, verdict)])
+        context.bank.note([(self.operator.workload, verdict)])
 
     def _verdict(
-        self, result: SearchResult[Schedule], outcome: RepoOutcome, tools: OperatorTools
+        self, result: SearchResult[Schedule], outcome: RepoOutcome, context: OperatorContext
     ) -> BankNote:
         return _verdict(
             self.operator,
             result,
             outcome,
-            tools.settings,
-            is_cut=self._is_cut(tools),
+            context.settings,
+            is_cut=self._is_cut(context),
             is_again=self.undecided is not None and not self.undecided.was_busy,
             bytes_around=self.task.bytes_around,
         )
 
-    def _formatted_us(self, won: TunedOperator, tools: OperatorTools) -> float | None:
+    def _formatted_us(self, won: TunedOperator, context: OperatorContext) -> float | None:
         """Return the default's time with the chosen layout alone, in us."""
-        if won.before_us is None or tools.left_s() <= 0:
+        if won.before_us is None or context.left_s() <= 0:
             return None
         policy = screening_policy(
-            tools.runner.target.core_num, accept_busy=tools.settings.accept_busy
+            context.runner.target.core_num, accept_busy=context.settings.accept_busy
         )
         gain = format_speedup(self.task, policy)
         return won.before_us / gain if gain is not None else None
 
-    def _is_cut(self, tools: OperatorTools) -> bool:
+    def _is_cut(self, context: OperatorContext) -> bool:
         """Return True if a limit has kept the search from what it is worth."""
         was_busy = self.undecided is not None and self.undecided.was_busy
         is_whole = (self.search.is_over or self.is_enough) and not was_busy
-        return not is_whole or tools.left_s() <= 0 or tools.trials_left < 1
+        return not is_whole or context.left_s() <= 0 or context.trials_left < 1
 
     @property
     def _known(self) -> StoredAnswer | None:
         """Answer to use where the search decides nothing."""
         return self.stored or self.covering
 
-    def _not_tried(self, tools: OperatorTools) -> TunedOperator:
-        reason = OUT_OF_TIME if tools.trials_left >= 1 else "max_tuning_count was reached"
+    def _not_tried(self, context: OperatorContext) -> TunedOperator:
+        reason = OUT_OF_TIME if context.trials_left >= 1 else "max_tuning_count was reached"
         return _from_bank(self.operator, self._known, reason)
 
 
-def look_up_operator(operator: Operator, tools: OperatorTools) -> TunedOperator | OperatorLookup:
+def look_up_operator(
+    operator: Operator, context: OperatorContext
+) -> TunedOperator | OperatorLookup:
     """Return the operator with its record, or the look-up where a search is due.
 
     Raises:
         BankFormatError: the bank file is corrupt.
     """
-    settings, is_chosen = tools.settings, tools.is_chosen(operator)
+    settings, is_chosen = context.settings, context.is_chosen(operator)
     lookup = look_up(
-        tools.bank,
+        context.bank,
         operator.workload,
         repeat_tune=settings.repeat_tune and is_chosen and not settings.lookup_only,
         trials=settings.trials,
-        invalid_reason_of=partial(invalid_reason_of, tools.runner, operator.workload),
+        invalid_reason_of=partial(invalid_reason_of, context.runner, operator.workload),
         share=operator.share,
-        covering=tools.covering(operator.workload),
+        covering=context.covering(operator.workload),
     )
     if lookup.invalid_reason:
-        tools.progress.warn(
+        context.progress.warn(
             f"{operator.op_name}: its record counts as a miss, {lookup.invalid_reason}"
         )
-    tools.tell_lookup(operator, lookup)
+    context.tell_lookup(operator, lookup)
     if not lookup.tune and not settings.lookup_only:
-        tools.bank.adopt(operator.workload)
+        context.bank.adopt(operator.workload)
     if not lookup.tune:
         return _from_bank(operator, lookup.stored, lookup.reason)
     if settings.lookup_only:
@@ -413,22 +420,22 @@ def look_up_operator(operator: Operator, tools: OperatorTools) -> TunedOperator 
 
 
 def begin_search(
-    operator: Operator, tools: OperatorTools, budget: int, lookup: OperatorLookup
+    operator: Operator, context: OperatorContext, budget: int, lookup: OperatorLookup
 ) -> TunedOperator | OperatorSearch:
     """Return the search of an operator, or what is used without it where its family fails.
 
     Args:
         operator: What is searched.
-        tools: What with.
+        context: What with.
         budget: Most candidates it is worth; of an operator like one in the bank, fewer.
         lookup: What the banks say of it.
     """
     try:
-        nearest = tools.bank.nearest(operator.workload)
-        task = _search_task(operator, tools, budget, lookup, nearest)
+        nearest = context.bank.nearest(operator.workload)
+        task = _search_task(operator, context, budget, lookup, nearest)
         search = TaskSearch[Schedule](task)
     except Exception as error:
-        return failed_family(operator, lookup.answer, error, tools.progress)
+        return failed_family(operator, lookup.answer, error, context.progress)
     return OperatorSearch(
         operator=operator,
         task=task,
@@ -457,9 +464,9 @@ def invalid_reason_of(runner: TaskRunner, workload: Workload, schedule: Schedule
 # ---- searching ----
 
 
-def bytes_around(tools: OperatorTools, workload: Workload) -> int:
+def bytes_around(context: OperatorContext, workload: Workload) -> int:
     """Return the bytes one inference of the model reads and writes beside a workload."""
-    return max(0, tools.bytes_touched - _FLOAT_BYTES * touched_elements(workload))
+    return max(0, context.bytes_touched - _FLOAT_BYTES * touched_elements(workload))
 
 
 def _earlier(nearest: Iterable[StoredAnswer]) -> Iterable[StoredAnswer]:
@@ -474,12 +481,12 @@ def _promise_of(nearest: Iterable[StoredAnswer]) -> float | None:
 
 def _search_task(
     operator: Operator,
-    tools: OperatorTools,
+    context: OperatorContext,
     budget: int,
     lookup: OperatorLookup,
     nearest: Sequence[StoredAnswer],
 ) -> OperatorTask:
-    target, settings = tools.runner.target, tools.settings
+    target, settings = context.runner.target, context.settings
     only = lookup.undecided.best if lookup.undecided is not None else None
     given = lookup.covering or next(iter(_earlier(nearest)), None)
     first = given.configuration if given is not None else None
@@ -487,13 +494,13 @@ def _search_task(
     if warm or first is not None:
         budget = min(math.ceil(budget * _WARM_SHARE), _WARM_TRIALS)
     return OperatorTask(
-        runner=tools.runner,
+        runner=context.runner,
         family=with_host_products(get_family(operator.workload.op_type), target),
         workload=operator.workload,
         kernel_target=KernelTarget.of(target),
-        compilers=tools.builder,
+        compilers=context.builder,
         first=first,
-        bytes_around=bytes_around(tools, operator.workload),
+        bytes_around=bytes_around(context, operator.workload),
         settings=SearchSettings(
             method=settings.search,
             budget=budget if only is None else 1,
@@ -501,7 +508,7 @@ def _search_task(
             screen=screen_policy(target.core_num),
             batch=settings.batch,
             warm_starts=warm,
-            refusal=partial(tools.bank.refusal, operator.workload),
+            refusal=partial(context.bank.refusal, operator.workload),
             only=only,
         ),
     )

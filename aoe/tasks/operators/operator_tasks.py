@@ -17,8 +17,8 @@ from aoe.execute.workers.measure_pool import MeasurePool, SerialExecutor
 from aoe.graph.regions import Refusal, Region
 from aoe.tasks.operators.lookup import OperatorLookup
 from aoe.tasks.operators.operator import (
+    OperatorContext,
     OperatorSearch,
-    OperatorTools,
     TunedOperator,
     begin_search,
     look_up_operator,
@@ -46,7 +46,7 @@ def tune_found(
     *,
     take_apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators],
     budget: OperatorBudget,
-    tools: OperatorTools,
+    context: OperatorContext,
     tell: Callable[[TunedOperator], None],
     measure_pool: OperatorPool | None = None,
     later: Sequence[Operator] = (),
@@ -57,7 +57,7 @@ def tune_found(
         found: The operators of a model.
         take_apart: See `part_operators`; what is `later` may be among what it gives.
         budget: Shares the trials and the time out.
-        tools: What operators are tuned with.
+        context: What operators are tuned with.
         tell: Is told of each operator that is done, and again where more time has changed that.
         measure_pool: Does the searches; None for this machine, one after another.
         later: Other operators that compute nodes of these; their turn comes when all of these had
@@ -71,7 +71,7 @@ def tune_found(
         left=found,
         take_apart=take_apart,
         budget=budget,
-        tools=tools,
+        context=context,
         tell=tell,
         measure_pool=measure_pool or SerialExecutor(),
     )
@@ -97,7 +97,7 @@ class OperatorTasks:
     left: FoundOperators
     take_apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators]
     budget: OperatorBudget
-    tools: OperatorTools
+    context: OperatorContext
     tell: Callable[[TunedOperator], None]
     measure_pool: OperatorPool
     done: dict[str, TunedOperator] = field(default_factory=dict)  # What became of each, by key
@@ -137,7 +137,7 @@ class OperatorTasks:
         while waiting := [one for one in self.untouched() if one.key not in self.looked_up]:
             self._plan(self.untouched())
             for operator in waiting:
-                found = look_up_operator(operator, self._tools())
+                found = look_up_operator(operator, self._context())
                 if isinstance(found, TunedOperator):
                     self._take(found, 0.0)
                 else:
@@ -153,17 +153,17 @@ class OperatorTasks:
             return
         coming: list[OperatorSearch] = []
         while coming or self.untouched():
-            began_s = self.tools.clock()
+            began_s = self.context.clock()
             searches = coming or self._next_screenings(())
             # where there are cores for it, the next ones are compiled while these are measured
             coming = self._next_screenings(searches) if self._is_beside() else []
-            preparing_s = (self.tools.clock() - began_s) / max(1, len(searches))
+            preparing_s = (self.context.clock() - began_s) / max(1, len(searches))
             for search in searches:
-                began_s = self.tools.clock()
-                tuned = search.screen(self._tools())
+                began_s = self.context.clock()
+                tuned = search.screen(self._context())
                 if not search.is_over:
                     self.open[search.operator.key] = search
-                self._take(tuned, self.tools.clock() - began_s + preparing_s, is_screening=True)
+                self._take(tuned, self.context.clock() - began_s + preparing_s, is_screening=True)
             self._look_for_parts()
 
     def _next_screenings(self, begun: Sequence[OperatorSearch]) -> list[OperatorSearch]:
@@ -193,19 +193,19 @@ class OperatorTasks:
             self.tune_all()
         if self._has_time() and not self.is_short:
             for search in self.given_up:
-                search.give_up(self._tools())
+                search.give_up(self._context())
 
     def _has_time(self) -> bool:
-        return self.tools.left_s() > 0 and self.trials_left() >= 1
+        return self.context.left_s() > 0 and self.trials_left() >= 1
 
     def _run(self) -> None:
-        tune_tasks(self, self.tools, self.measure_pool)
+        tune_tasks(self, self.context, self.measure_pool)
 
     # ---- what the scheduler asks: see `Tasks` ----
 
     def waiting(self) -> list[Operator]:
         """Return the operators left to tune; without time, only operators that have not begun."""
-        if self.is_screening or self.tools.left_s() <= 0:
+        if self.is_screening or self.context.left_s() <= 0:
             return self.untouched()
         return [one for one in self.all() if one.key not in self.done or one.key in self.open]
 
@@ -226,15 +226,15 @@ class OperatorTasks:
         if search is None:
             self._look_for_parts()
             return None
-        tools = replace(self.tools, trials_left=trials_left)
+        context = replace(self.context, trials_left=trials_left)
         self.running[operator.key] = search, len(search.search.trials)
 
-        def run(tools: OperatorTools) -> TunedOperator:
+        def run(context: OperatorContext) -> TunedOperator:
             if given.is_screening:
-                return search.screen(tools)
-            return search.finish(tools, given.trials, is_enough=given.is_enough)
+                return search.screen(context)
+            return search.finish(context, given.trials, is_enough=given.is_enough)
 
-        return lambda runner: search.run_at(runner, tools, run)
+        return lambda runner: search.run_at(runner, context, run)
 
     def record(self, finished: FinishedSlice[Operator, TunedOperator]) -> None:
         """Take what became of an operator; its search may go on later."""
@@ -254,7 +254,7 @@ class OperatorTasks:
 
     def trials_left(self) -> float:
         """Return the number of candidates the run may still measure."""
-        most = self.tools.settings.max_tuning_count
+        most = self.context.settings.max_tuning_count
         spent = sum(len(one.search.trials) for one in self.done.values() if one.search is not None)
         return math.inf if most is None else most - spent
 
@@ -268,17 +268,17 @@ class OperatorTasks:
 
     def _begun(self, operator: Operator) -> OperatorSearch | None:
         """Return the search of an operator, None if the bank had its answer."""
-        tools = self._tools()
+        context = self._context()
         found: TunedOperator | OperatorLookup
         earlier = self.looked_up.pop(operator.key, None)
         if earlier is None or self._is_known_since(operator, earlier):
-            found = look_up_operator(operator, tools)
+            found = look_up_operator(operator, context)
         else:
             found = earlier
         if isinstance(found, TunedOperator):
             begun: TunedOperator | OperatorSearch = found
         else:
-            begun = begin_search(operator, tools, self.budget.budget(operator), found)
+            begun = begin_search(operator, context, self.budget.budget(operator), found)
         if isinstance(begun, OperatorSearch):
             return begun
         self._take(begun, 0.0)
@@ -286,7 +286,7 @@ class OperatorTasks:
 
     def _is_known_since(self, operator: Operator, found: OperatorLookup) -> bool:
         """True if another run has put a record of an operator into the bank since its look-up."""
-        return not found.has_record and self.tools.bank.find(operator.workload) is not None
+        return not found.has_record and self.context.bank.find(operator.workload) is not None
 
     def _take(self, tuned: TunedOperator, seconds: float, *, is_screening: bool = False) -> None:
         key = tuned.operator.key
@@ -310,27 +310,27 @@ class OperatorTasks:
     def _plan(self, waiting: Sequence[Operator]) -> None:
         if self.planned != len(self.done) + len(waiting):
             self.planned = len(self.done) + len(waiting)
-            self.tools.progress.plan(self.planned)
+            self.context.progress.plan(self.planned)
 
-    def _tools(self) -> OperatorTools:
-        return replace(self.tools, trials_left=self.trials_left())
+    def _context(self) -> OperatorContext:
+        return replace(self.context, trials_left=self.trials_left())
 
     def _is_beside(self) -> bool:
-        return self.tools.builder is not None and self.tools.builder.is_beside
+        return self.context.builder is not None and self.context.builder.is_beside
 
     def _compiled_at_once(self) -> int:
-        compilers = self.tools.builder
+        compilers = self.context.builder
         return _COMPILED_AHEAD * (compilers.processes if compilers is not None else 1)
 
     def _compile_ahead(self, sources: Sequence[KernelSource]) -> None:
-        if self.tools.builder is not None and (left_s := self.tools.left_s()) > 0:
-            self.tools.builder.prepare(sources, left_s=left_s)
+        if self.context.builder is not None and (left_s := self.context.left_s()) > 0:
+            self.context.builder.prepare(sources, left_s=left_s)
 
     def _forget_losers(self, tuned: TunedOperator) -> None:
-        if self.tools.builder is not None:
+        if self.context.builder is not None:
             schedule = tuned.schedule
             name = kernel_name(tuned.operator.workload, schedule) if schedule is not None else None
-            self.tools.builder.keep_only(name)
+            self.context.builder.keep_only(name)
 
 
 def _apart(ordered: Sequence[Operator], begun: Sequence[Operator]) -> list[Operator]:

@@ -151,7 +151,7 @@ def frequent_points(points: Sequence[ShapePoint]) -> tuple[ShapePoint, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PointTools:
+class PointContext:
     """Tools that measure operators at the points of a range."""
 
     bank: OperatorBank  # Has the winners of the search, and gets what is chosen
@@ -185,7 +185,7 @@ class _Table:
 
 
 def measure_images(
-    tools: PointTools, images: Sequence[ImageRange], tuned: TunedOperators
+    context: PointContext, images: Sequence[ImageRange], tuned: TunedOperators
 ) -> TunedOperators:
     """Measure what won in the middle at all points, and record what is chosen for each.
 
@@ -194,7 +194,7 @@ def measure_images(
     for: the judgement on the whole model has the last word at any rate.
 
     Args:
-        tools: What with.
+        context: What with.
         images: The operators.
         tuned: What became of them in the middle, and of others.
 
@@ -205,27 +205,27 @@ def measure_images(
     due = [
         one
         for one in sorted(images, key=lambda one: -one.operator.share)
-        if seen[one.operator.key].schedule is not None and not _is_settled(tools, one)
+        if seen[one.operator.key].schedule is not None and not _is_settled(context, one)
     ]
     if due:
-        tools.step("measuring kernels for images at the points of the range")
+        context.step("measuring kernels for images at the points of the range")
     for image in due:
         key = image.operator.key
-        if tools.left_s() < POINT_S * len(image.points):
+        if context.left_s() < POINT_S * len(image.points):
             break
         try:
-            table = _measured(tools, image, seen[key])
+            table = _measured(context, image, seen[key])
         except TurnTimeoutError:
             break
         if table is None:
             continue
         chosen = choose_schedules(table.speedups, [one.weight for one in image.points])
-        if chosen is None or _is_base_wrong(tools.bank, image, table, chosen):
-            reason = _note_lost(tools, image, table)
+        if chosen is None or _is_base_wrong(context.bank, image, table, chosen):
+            reason = _note_lost(context, image, table)
             seen[key] = replace(seen[key], schedule=None, reason=reason)
         else:
-            _record(tools.bank, image, table, chosen)
-            seen[key] = _as_recorded(tools.bank, seen[key])
+            _record(context.bank, image, table, chosen)
+            seen[key] = _as_recorded(context.bank, seen[key])
     return replace(tuned, operators=tuple(seen[one.operator.key] for one in tuned.operators))
 
 
@@ -247,21 +247,21 @@ def recorded(bank: OperatorBank, image: ImageRange) -> list[Workload]:
     return [one.workload for one in image.points if bank.find(one.workload) is not None]
 
 
-def _is_settled(tools: PointTools, image: ImageRange) -> bool:
-    verdicts = {tools.verdict(one) for one in recorded(tools.bank, image)}
+def _is_settled(context: PointContext, image: ImageRange) -> bool:
+    verdicts = {context.verdict(one) for one in recorded(context.bank, image)}
     return len(verdicts) == 1 and None not in verdicts
 
 
-def _measured(tools: PointTools, image: ImageRange, seen: TunedOperator) -> _Table | None:
+def _measured(context: PointContext, image: ImageRange, seen: TunedOperator) -> _Table | None:
     """Measure the candidates at all points; None if the machine or the time has kept from that."""
-    configurations = _candidates(tools, image, seen)
+    configurations = _candidates(context, image, seen)
     schedules, found = [*configurations], list[Sequence[Measurement]]()
     if not schedules:
         return None  # all of them are in quarantine
     for point in image.points:
-        if tools.left_s() <= 0:
+        if context.left_s() <= 0:
             return None
-        found.append(tools.measure(image.workload, schedules, point.workload))
+        found.append(context.measure(image.workload, schedules, point.workload))
         if any(one.is_of_machine or not one.counts for one in found[-1]):
             return None
     columns = dict(zip(schedules, zip(*found, strict=True), strict=True))
@@ -271,11 +271,11 @@ def _measured(tools: PointTools, image: ImageRange, seen: TunedOperator) -> _Tab
 
 
 def _candidates(
-    tools: PointTools, image: ImageRange, seen: TunedOperator
+    context: PointContext, image: ImageRange, seen: TunedOperator
 ) -> dict[Schedule, Configuration]:
     """Return the winner in the middle, then others that were near, then those of other points."""
     found: dict[Schedule, Configuration] = {}
-    family, bank = get_family(image.workload.op_type), tools.bank
+    family, bank = get_family(image.workload.op_type), context.bank
     answers = {key_of(one.workload): bank.find(one.workload) for one in image.points}
     middle = answers.pop(image.operator.key)
     if middle is not None:
@@ -286,7 +286,7 @@ def _candidates(
     for trial in good:
         is_near = trial.measurement.speedup >= _NEAR * good[0].measurement.speedup
         if is_near and len(found) < _WINNERS:
-            schedule = family.schedule(image.workload, trial.configuration, tools.target)
+            schedule = family.schedule(image.workload, trial.configuration, context.target)
             found.setdefault(schedule, trial.configuration)
     for answer in answers.values():
         if answer is not None and len(found) < _CANDIDATES:
@@ -370,7 +370,7 @@ def _as_recorded(bank: OperatorBank, seen: TunedOperator) -> TunedOperator:
     )
 
 
-def _note_lost(tools: PointTools, image: ImageRange, table: _Table) -> str:
+def _note_lost(context: PointContext, image: ImageRange, table: _Table) -> str:
     """Note that no schedule is without a loss; return where the best one loses, in words."""
     counts = [one.count for one in image.points]
     rows = table.speedups.values()
@@ -381,9 +381,9 @@ def _note_lost(tools: PointTools, image: ImageRange, table: _Table) -> str:
         worst, point = min(pairs, key=lambda pair: pair[0].high)
         reason = f"it is slower than the default at {point.shapes}, {worst.median:.2f}x"
     name = image.operator.op_name
-    tools.step(f"left out {name}: {reason}")
+    context.step(f"left out {name}: {reason}")
     note = BankNote.of_model(Event.DROPPED, image.operator.op_names, reason=reason, estimate=worst)
-    tools.bank.note([(one, note) for one in recorded(tools.bank, image)])
+    context.bank.note([(one, note) for one in recorded(context.bank, image)])
     return reason
 
 

@@ -18,7 +18,7 @@ from aoe.kernels.registry import OPEN_EXTENTS, get_family
 from aoe.measurement import Measurement, MeasurePolicy
 from aoe.schedule import Schedule
 from aoe.tasks.operators.chosen_kernel import ChosenKernel
-from aoe.tasks.operators.operator import OperatorTools, TunedOperator, bytes_around
+from aoe.tasks.operators.operator import OperatorContext, TunedOperator, bytes_around
 from aoe.tasks.operators.operator_task import OperatorTask, measure_schedules
 from aoe.tasks.operators.operator_tasks import TunedOperators
 from aoe.tasks.ranges.block_notes import TimedBlock, find_times, note_blocks, note_times
@@ -51,7 +51,7 @@ are measured no better than that."""
 
 def measure_given(
     tuning: TuneContext,
-    tools: OperatorTools,
+    context: OperatorContext,
     workload: Workload,
     schedules: Sequence[Schedule],
     policy: MeasurePolicy,
@@ -64,7 +64,7 @@ def measure_given(
 
     Args:
         tuning: The run.
-        tools: What compiles, and the bytes of the model.
+        context: What compiles, and the bytes of the model.
         workload: What to compute.
         schedules: The candidates.
         policy: Of their pairs.
@@ -79,18 +79,18 @@ def measure_given(
         family=get_family(workload.op_type),
         workload=workload,
         kernel_target=KernelTarget.of(runner.target),
-        compilers=tools.builder,
+        compilers=context.builder,
         settings=SearchSettings(
             method=settings.search, budget=1, seed=settings.seed, screen=policy
         ),
-        bytes_around=bytes_around(tools, at or workload),
+        bytes_around=bytes_around(context, at or workload),
     )
     return measure_schedules(task, schedules, policy, at=at)
 
 
 def row_kernels(
     tuning: TuneContext,
-    tools: OperatorTools,
+    context: OperatorContext,
     operators: Sequence[RowOperator],
     points: Sequence[ShapePoint],
     tuned: TunedOperators,
@@ -103,7 +103,7 @@ def row_kernels(
 
     Args:
         tuning: The run.
-        tools: The bank, and what compiles.
+        context: The bank, and what compiles.
         operators: Their blocks have been tuned.
         points: Of the range.
         tuned: What became of the blocks.
@@ -118,10 +118,10 @@ def row_kernels(
 
     for one in sorted(operators, key=saved_us, reverse=True):
         if isinstance(one.rows, OpenRegion):
-            found.append(_extent_kernel(tuning, tools, one, one.rows, points, known, left_s))
+            found.append(_extent_kernel(tuning, context, one, one.rows, points, known, left_s))
         else:
             with suppress(TurnTimeoutError):  # others had the cores until the time was over
-                found.append(_row_kernel(tuning, tools, one, points, known, left_s))
+                found.append(_row_kernel(tuning, context, one, points, known, left_s))
     return [kernel for kernel in found if kernel is not None]
 
 
@@ -140,7 +140,7 @@ def _chosen(operator: RowOperator, source: KernelSource, saved_us: float) -> Cho
 
 def _row_kernel(
     tuning: TuneContext,
-    tools: OperatorTools,
+    context: OperatorContext,
     operator: RowOperator,
     points: Sequence[ShapePoint],
     known: Mapping[str, TunedOperator],
@@ -152,7 +152,7 @@ def _row_kernel(
     times: with others, the same kernel would have another name, and noise could undo what the bank
     says of it.
     """
-    bank, settings = tools.bank, tuning.settings
+    bank, settings = context.bank, tuning.settings
     timed = None if settings.repeat_tune else find_times(bank, operator.blocks)
     are_new = False
     if timed is not None:
@@ -160,7 +160,7 @@ def _row_kernel(
     elif settings.lookup_only:
         timed, blocks = [], _recorded_blocks(tuning, operator, known)
     else:
-        timed, are_new = _measured_blocks(tuning, tools, operator, known, left_s)
+        timed, are_new = _measured_blocks(tuning, context, operator, known, left_s)
         blocks = [one.block for one in timed]
     blocks = paying(blocks, operator.frequent)
     if not blocks or blocks[-1].rows > 1:
@@ -195,7 +195,7 @@ def _source(operator: RowOperator, blocks: Sequence[RowBlock]) -> KernelSource:
 
 def _measured_blocks(
     tuning: TuneContext,
-    tools: OperatorTools,
+    context: OperatorContext,
     operator: RowOperator,
     known: Mapping[str, TunedOperator],
     left_s: Callable[[], float],
@@ -215,7 +215,7 @@ def _measured_blocks(
         if one is None:
             if left_s() <= 0:
                 return [], False
-            one = _measured(tuning, tools, workload, schedule)
+            one = _measured(tuning, context, workload, schedule)
         if one is None or not one.is_correct:
             are_certain = False
             continue
@@ -276,12 +276,12 @@ def _seen(tuned: TunedOperator | None, schedule: Schedule) -> Measurement | None
 
 
 def _measured(
-    tuning: TuneContext, tools: OperatorTools, workload: Workload, schedule: Schedule
+    tuning: TuneContext, context: OperatorContext, workload: Workload, schedule: Schedule
 ) -> Measurement | None:
     """Measure a block that this run has not searched, with the pairs of a screening."""
     threads, left_s = tuning.machine.runner.target.core_num, tuning.time.stopwatch.left_s()
     policy = block_policy(threads, accept_busy=tuning.settings.accept_busy, left_s=left_s)
-    found = measure_given(tuning, tools, workload, [schedule], policy)
+    found = measure_given(tuning, context, workload, [schedule], policy)
     return found[0] if found else None
 
 
@@ -290,7 +290,7 @@ def _measured(
 
 def _extent_kernel(
     tuning: TuneContext,
-    tools: OperatorTools,
+    context: OperatorContext,
     operator: RowOperator,
     region: OpenRegion,
     points: Sequence[ShapePoint],
@@ -298,7 +298,7 @@ def _extent_kernel(
     left_s: Callable[[], float],
 ) -> ChosenKernel | None:
     """Return the kernel of an operator with open extents, None where it promises nothing."""
-    bank = tools.bank
+    bank = context.bank
     if tuning.settings.lookup_only and not any(map(bank.find, operator.blocks.values())):
         return None
     sources = dict(_open_sources(tuning, operator, known))
@@ -310,14 +310,14 @@ def _extent_kernel(
             ServingBlock(
                 own_rows=own,
                 least_rows=least[own],
-                measure=partial(_measured_at, tuning, tools, source),
+                measure=partial(_measured_at, tuning, context, source),
             )
             for own, source in sources.items()
         ]
         samples = sample_extents(region, points, tuple(operator.blocks))
-        if tools.builder is not None and (seconds := left_s()) > 0:
+        if context.builder is not None and (seconds := left_s()) > 0:
             # several at once, and none within the time of a measurement
-            tools.builder.prepare([*sources.values()], left_s=seconds)
+            context.builder.prepare([*sources.values()], left_s=seconds)
         measured = serve_rows(blocks, samples, left_s)
         if measured is not None:
             served, facts = measured
@@ -364,10 +364,10 @@ def _open_sources(
 
 
 def _measured_at(
-    tuning: TuneContext, tools: OperatorTools, source: KernelSource, at: Workload
+    tuning: TuneContext, context: OperatorContext, source: KernelSource, at: Workload
 ) -> Measurement | None:
     """Measure a block for open extents at some."""
     threads = tuning.machine.runner.target.core_num
     policy = screening_policy(threads, accept_busy=tuning.settings.accept_busy)
-    found = measure_given(tuning, tools, source.workload, [source.schedule], policy, at=at)
+    found = measure_given(tuning, context, source.workload, [source.schedule], policy, at=at)
     return found[0] if found else None

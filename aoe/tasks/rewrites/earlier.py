@@ -36,7 +36,7 @@ def task_of_details(members: Mapping[str, Any], target: EarlierTarget) -> Earlie
 
 
 def tasks_of_model(manifest: Manifest, target: EarlierTarget) -> Iterable[EarlierTask]:
-    """Return the subgraphs a tuned model has in another form; see `EarlierTasks`."""
+    """Return the subgraphs a tuned model has in another rewrite; see `EarlierTasks`."""
     return [_task(use.graph_id, use.op_names, use.record, target) for use in manifest.subgraphs]
 
 
@@ -128,7 +128,7 @@ def nearest_nodes_change(
         return ""
     changed = min((_changed(other, nodes) for other in alike), key=len)
     if not changed:
-        return "another form of the same operators"
+        return "another rewrite of the same operators"
     return f"shape changed {shape_change(changed)}"
 
 

@@ -10,7 +10,7 @@ from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.bank.stored import Lookup
 from aoe.bank.subgraphs import StoredSubgraph, SubgraphBank
 from aoe.graph.rewrites.protocol import RewriteRule
-from aoe.graph.subgraphs.rewrite_candidates import form_of
+from aoe.graph.subgraphs.rewrite_candidates import rewrite_of
 from aoe.measurement import Measurement
 from aoe.results.files import DEFAULT_WAS_BEST, RepoOutcome
 from aoe.tasks.rewrites.subgraphs import Subgraph
@@ -127,5 +127,5 @@ def _invalid_reason_of(
 ) -> str:
     if strategy.groups:
         return "it is of another graph: kernels have no place in the imported one"
-    form = form_of(subgraph.segment, strategy, rules)
-    return form if isinstance(form, str) else ""
+    rewrite = rewrite_of(subgraph.segment, strategy, rules)
+    return rewrite if isinstance(rewrite, str) else ""

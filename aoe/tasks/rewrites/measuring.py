@@ -1,7 +1,7 @@
-"""Measures forms of one subgraph against ONNX Runtime's own, in the worker process.
+"""Measures rewrites of one subgraph against ONNX Runtime's own, in the worker process.
 
-Both stand between the neighbours the subgraph has in the model, and what forms leave at the borders
-is joined with these as in the whole model.
+Both stand between the adjacent nodes the subgraph has in the model, and what rewrites leave at the
+borders is joined with these as in the whole model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.graph.subgraphs.adjacent_nodes import with_adjacent_nodes
 from aoe.graph.subgraphs.boundary_tensors import InferTensors, cancel_at_boundaries
-from aoe.graph.subgraphs.rewrite_candidates import form_of, tolerance_of
+from aoe.graph.subgraphs.rewrite_candidates import rewrite_of, tolerance_of
 from aoe.graph.weights import WeightStore, is_outside
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.ort.inputs import ModelInputs
@@ -42,7 +42,7 @@ class RewriteMeasurer:
         directory: Scratch directory, which is made.
         seed: Of the inputs.
         bytes_around: What one inference of the model reads and writes besides.
-        infer: Tells shapes, where a form and a neighbour undo each other.
+        infer: Tells shapes, where a rewrite and a neighbour undo each other.
     """
 
     def __init__(
@@ -69,17 +69,19 @@ class RewriteMeasurer:
 
     def measure(self, strategy: SubgraphStrategy, policy: MeasurePolicy) -> Measurement:
         """Return the measurement of a strategy; a failure of any kind is one too."""
-        form = form_of(self._place.segment, strategy, self._rules)
-        if isinstance(form, str):
-            return Measurement.failure(Outcome.CONSTRAINTS, form)
+        rewrite = rewrite_of(self._place.segment, strategy, self._rules)
+        if isinstance(rewrite, str):
+            return Measurement.failure(Outcome.CONSTRAINTS, rewrite)
         try:
-            form = cancel_at_boundaries(self._place.with_form(form), self._place.proto, self._infer)
-        except (RunError, ValueError) as error:  # no model ONNX Runtime loads: the form is out
+            rewrite = cancel_at_boundaries(
+                self._place.with_rewrite(rewrite), self._place.proto, self._infer
+            )
+        except (RunError, ValueError) as error:  # no model ONNX Runtime loads: the rewrite is out
             return Measurement.failure(Outcome.CONSTRAINTS, f"no valid model: {error}")
         terms = ComparisonTerms(
             tolerance=tolerance_of(strategy, self._rules), bytes_around=self._bytes_around
         )
-        tuned = self._written(form, _CANDIDATE)
+        tuned = self._written(rewrite, _CANDIDATE)
         return measure_parts(self._runner, self._baseline(), tuned, policy, self._inputs, terms)
 
     def close(self) -> None:

@@ -11,14 +11,14 @@ from aoe.execute.messages import TaskRunner
 from aoe.tasks.rewrites.experience import PLAIN_LAYOUT, Experience, kinds_in, kinds_of
 from aoe.tasks.rewrites.lookup import TunedSubgraph, known_subgraph
 from aoe.tasks.rewrites.space import StrategySpace, strategy_space
-from aoe.tasks.rewrites.subgraph_task import SubgraphTools, looked_up, search_subgraph
+from aoe.tasks.rewrites.subgraph_task import SubgraphContext, looked_up, search_subgraph
 from aoe.tasks.rewrites.subgraphs import Subgraph, structure_of, work_of
 from aoe.tuner.task_scheduler import BudgetSlice, FinishedSlice
 
 _HOPED, _HOPED_PLAIN = 0.03, 0.0
 """Share of its time a subgraph is expected to save by what was not tried in another: by rules and
-pieces, and by a plain layout. Source: forms that won in the networks of docs/subgraphs.md, most of
-them 1.02x to 1.06x; a plain layout lost in 36 of 38 blocks there."""
+pieces, and by a plain layout. Source: rewrites that won in the networks of docs/subgraphs.md, most
+1.02x to 1.06x; a plain layout lost in 36 of 38 blocks there."""
 _DOUBTED = 0.001
 """The same where it has lost everywhere: it comes last."""
 _LOST_OFTEN = 3
@@ -26,7 +26,7 @@ _LOST_OFTEN = 3
 _TRIAL_S = 1.0
 """Seconds of a trial before any is known."""
 _TRIALS_OF_ONE = 2
-"""Of a subgraph, at least: one of its forms, and fresh pairs of that."""
+"""Of a subgraph, at least: one of its rewrites, and fresh pairs of that."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class RewriteBudget:
     _trials: int = 1
 
     def next(self, waiting: Sequence[Subgraph]) -> tuple[Subgraph, int | None]:
-        """Return the subgraph to tune next, and most forms to try, None for any number.
+        """Return the subgraph to tune next, and most rewrites to try, None for any number.
 
         Without a time limit that is the first, and there is no reason to stop early. With one,
         nothing is tried where all there is to do has lost again and again in others, or where what
@@ -74,7 +74,7 @@ class RewriteBudget:
         return strategy_space(subgraph, plain=structure_of(subgraph.segment) not in self._not_plain)
 
     def learn(self, tuned: TunedSubgraph, seconds: float) -> None:
-        """Take what the forms of a subgraph have saved, and the time that took, into account."""
+        """Take what the rewrites of a subgraph have saved, and the time that took, into account."""
         if not tuned.trials:
             return
         self._seconds += seconds
@@ -116,7 +116,7 @@ class RewriteTasks:
     """The subgraphs of a model whose rewrites are tuned; see `Tasks`."""
 
     left: list[Subgraph]  # Subgraphs nothing has been done about
-    tools: SubgraphTools  # What with
+    context: SubgraphContext  # What with
     budget: RewriteBudget  # Shares the time out
     # Is told of each subgraph as soon as its record is in the bank.
     tell: Callable[[TunedSubgraph], None]
@@ -131,7 +131,7 @@ class RewriteTasks:
     def next_slice(self, tasks: Sequence[Subgraph], trials_left: float) -> BudgetSlice[Subgraph]:
         """Return the subgraph that promises most for the time; see `RewriteBudget`."""
         subgraph, self._affordable = self.budget.next(tasks)
-        return BudgetSlice(task=subgraph, trials=int(max(0, min(self.tools.budget, trials_left))))
+        return BudgetSlice(task=subgraph, trials=int(max(0, min(self.context.budget, trials_left))))
 
     def begin(
         self, given: BudgetSlice[Subgraph], trials_left: float
@@ -139,17 +139,17 @@ class RewriteTasks:
         """Return the search of a subgraph, None if the bank had its answer."""
         subgraph = given.task
         self.left.remove(subgraph)
-        lookup = looked_up(subgraph, self.tools)
+        lookup = looked_up(subgraph, self.context)
         if not lookup.tune:
             self.tell(known_subgraph(subgraph, lookup))
             return None
-        tools = replace(
-            self.tools,
+        context = replace(
+            self.context,
             budget=given.trials,
             affordable=self._affordable,
             space=self.budget.space,
         )
-        return lambda runner: search_subgraph(subgraph, lookup, replace(tools, runner=runner))
+        return lambda runner: search_subgraph(subgraph, lookup, replace(context, runner=runner))
 
     def record(self, finished: FinishedSlice[Subgraph, TunedSubgraph]) -> None:
         """Take what became of a subgraph."""

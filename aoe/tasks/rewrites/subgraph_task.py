@@ -39,12 +39,12 @@ from aoe.tasks.rewrites.space import StrategySpace, strategy_space
 from aoe.tasks.rewrites.subgraphs import DEFAULT, Subgraph, features_of
 from aoe.tuner.policies import screen_policy
 from aoe.tuner.search.protocol import Trial
-from aoe.tuner.task_scheduler import TaskTools
+from aoe.tuner.task_scheduler import TaskContext
 from aoe.tuner.task_search import SearchResult, SearchSettings, TaskSearch, TrialRecord
 from aoebank import AoebankError, Event, plural
 
 HOPELESS_HERE = "the time limit is for what promises more"
-"""Why no form of a subgraph was tried."""
+"""Why no rewrite of a subgraph was tried."""
 SEEDED_SHARE = 0.5
 """Of the trials, where the answer for the same operators of another shape is known."""
 _DEFAULT_TRIAL = Trial(outcome=Outcome.CORRECT, speedup=1.0)
@@ -63,12 +63,12 @@ class StrategyMeasurer(Protocol):
 
 
 def is_surely_faster(estimate: SpeedupEstimate) -> bool:
-    """True if a form has proven by itself what it claims."""
+    """True if a rewrite has proven by itself what it claims."""
     return accepts(estimate, ACCEPT_SPEEDUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubgraphTools(TaskTools[SubgraphBank]):
+class SubgraphContext(TaskContext[SubgraphBank]):
     """Tools of subgraphs."""
 
     rules: Mapping[str, RewriteRule]  # By name
@@ -92,7 +92,7 @@ class SubgraphTools(TaskTools[SubgraphBank]):
     tell_lookup: Callable[[Subgraph, SubgraphLookup], None] = lambda subgraph, lookup: None
 
 
-def looked_up(subgraph: Subgraph, tools: SubgraphTools) -> SubgraphLookup:
+def looked_up(subgraph: Subgraph, context: SubgraphContext) -> SubgraphLookup:
     """Return the look-up of a subgraph; records of an earlier result that serve are copied.
 
     Where only what is known counts, that is what becomes of the subgraph.
@@ -102,15 +102,15 @@ def looked_up(subgraph: Subgraph, tools: SubgraphTools) -> SubgraphLookup:
     """
     lookup = look_up_subgraph(
         subgraph,
-        tools.bank,
-        tools.rules,
-        repeat_tune=tools.settings.repeat_tune and not tools.settings.lookup_only,
-        invalid_reason_of=tools.invalid_reason_of,
+        context.bank,
+        context.rules,
+        repeat_tune=context.settings.repeat_tune and not context.settings.lookup_only,
+        invalid_reason_of=context.invalid_reason_of,
     )
-    tools.tell_lookup(subgraph, lookup)
-    if not tools.settings.lookup_only:
+    context.tell_lookup(subgraph, lookup)
+    if not context.settings.lookup_only:
         if not lookup.tune or lookup.stored is not None:
-            tools.bank.adopt(subgraph.graph_id)
+            context.bank.adopt(subgraph.graph_id)
         return lookup
     if not lookup.tune:
         return lookup
@@ -118,7 +118,7 @@ def looked_up(subgraph: Subgraph, tools: SubgraphTools) -> SubgraphLookup:
 
 
 def search_subgraph(
-    subgraph: Subgraph, lookup: SubgraphLookup, tools: SubgraphTools
+    subgraph: Subgraph, lookup: SubgraphLookup, context: SubgraphContext
 ) -> TunedSubgraph:
     """Return the subgraph after its search; the result is in the bank then.
 
@@ -128,8 +128,8 @@ def search_subgraph(
         AoebankError: the bank cannot be used.
     """
     try:
-        with closing(tools.measurer(subgraph, tools.runner)) as measurer:
-            found = _search(subgraph, tools, lookup.stored, measurer)
+        with closing(context.measurer(subgraph, context.runner)) as measurer:
+            found = _search(subgraph, context, lookup.stored, measurer)
     except (AoebankError, OSError):  # the bank, the disk or a limit: no matter of this subgraph
         raise
     except Exception as error:  # a bug of one rule costs its own subgraph, never a run
@@ -141,7 +141,7 @@ def search_subgraph(
             reason=f"{lookup.reason}; not decided, it failed: {type(error).__name__}: {error}",
             is_undecided=True,
         )
-    return _settled(subgraph, tools, lookup, found)
+    return _settled(subgraph, context, lookup, found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,26 +206,26 @@ class _Found:
 
 def _search(
     subgraph: Subgraph,
-    tools: SubgraphTools,
+    context: SubgraphContext,
     usable: StoredSubgraph | None,
     measurer: StrategyMeasurer,
 ) -> _Found:
-    choices = tools.experience.ordered(tools.space(subgraph))
-    alike = tools.bank.alike(features_of(subgraph.segment)) if choices.space.knobs else ()
+    choices = context.experience.ordered(context.space(subgraph))
+    alike = context.bank.alike(features_of(subgraph.segment)) if choices.space.knobs else ()
     seeds = [one.strategy for one in alike if one.graph_id != subgraph.graph_id]
     choices, is_seeded = choices.seeded(seeds)
-    budget = math.ceil(tools.budget * SEEDED_SHARE) if is_seeded else tools.budget
-    task = RewriteTask(choices=choices, measurer=measurer, settings=_settings(tools, budget))
+    budget = math.ceil(context.budget * SEEDED_SHARE) if is_seeded else context.budget
+    task = RewriteTask(choices=choices, measurer=measurer, settings=_settings(context, budget))
     search = TaskSearch[SubgraphStrategy](task)
-    is_only_one = tools.affordable == 1 and not tools.screens
+    is_only_one = context.affordable == 1 and not context.screens
     search.go_on(
-        budget if tools.affordable is None else min(budget, tools.affordable),
-        left_s=tools.left_s,
-        report=lambda done, best: tools.progress.trial(subgraph.op_name, done, budget, best),
-        policy=tools.final if is_only_one else None,
+        budget if context.affordable is None else min(budget, context.affordable),
+        left_s=context.left_s,
+        report=lambda done, best: context.progress.trial(subgraph.op_name, done, budget, best),
+        policy=context.final if is_only_one else None,
     )
-    is_cut = tools.is_partial or tools.budget < 1 or search.has_next()
-    result = search.screened() if is_only_one else search.concluded(tools.final)
+    is_cut = context.is_partial or context.budget < 1 or search.has_next()
+    result = search.screened() if is_only_one else search.concluded(context.final)
     trials = tuple(
         StrategyTrial(strategy=task.answer(one.configuration), measurement=one.measurement)
         for one in search.trials
@@ -233,17 +233,17 @@ def _search(
     return _Found(
         result=result,
         trials=trials,
-        stored_now=_stored_now(usable, result.answer, tools, measurer),
+        stored_now=_stored_now(usable, result.answer, context, measurer),
         is_cut=is_cut,
     )
 
 
-def _settings(tools: SubgraphTools, budget: int) -> SearchSettings:
+def _settings(context: SubgraphContext, budget: int) -> SearchSettings:
     return SearchSettings(
-        method=tools.settings.search,
+        method=context.settings.search,
         budget=budget,
-        seed=tools.settings.seed,
-        screen=screen_policy(tools.runner.target.core_num),
+        seed=context.settings.seed,
+        screen=screen_policy(context.runner.target.core_num),
         batch=1,
         confirms_losers=False,
     )
@@ -252,30 +252,30 @@ def _settings(tools: SubgraphTools, budget: int) -> SearchSettings:
 def _stored_now(
     usable: StoredSubgraph | None,
     best: SubgraphStrategy | None,
-    tools: SubgraphTools,
+    context: SubgraphContext,
     measurer: StrategyMeasurer,
 ) -> SpeedupEstimate | None:
     """Return the present gain of the record's strategy, None if that is the best one."""
     if usable is None or best is None or usable.strategy is None or usable.strategy == best:
         return None
-    again = measurer.measure(usable.strategy, tools.final)
+    again = measurer.measure(usable.strategy, context.final)
     return estimate_speedup(again) if again.is_correct else None
 
 
 def _settled(
-    subgraph: Subgraph, tools: SubgraphTools, lookup: SubgraphLookup, found: _Found
+    subgraph: Subgraph, context: SubgraphContext, lookup: SubgraphLookup, found: _Found
 ) -> TunedSubgraph:
     usable, why, best = lookup.stored, lookup.reason, found.result
     busy = best.measurement is not None and not best.measurement.counts
-    is_better = not busy and best.estimate is not None and tools.accepts(best.estimate)
+    is_better = not busy and best.estimate is not None and context.accepts(best.estimate)
     if usable is not None:
         is_better = is_better and _beats(found, usable)
     outcome = OUTCOMES[lookup.state, is_better]
     if usable is not None and outcome is RepoOutcome.RESERVED:
         return replace(from_bank(subgraph, usable), trials=found.trials)
     if found.is_cut and not found.trials:
-        limit = OUT_OF_TIME if tools.left_s() <= 0 else "max_tuning_count was reached"
-        limit = HOPELESS_HERE if tools.affordable == 0 else limit
+        limit = OUT_OF_TIME if context.left_s() <= 0 else "max_tuning_count was reached"
+        limit = HOPELESS_HERE if context.affordable == 0 else limit
         return TunedSubgraph(
             subgraph=subgraph,
             outcome=RepoOutcome.UNSATISFIED,
@@ -292,13 +292,13 @@ def _settled(
     )
     if not is_better or best.answer is None or best.estimate is None:
         if not (busy or found.is_cut or found.is_broken):  # else a later run has to decide
-            tools.bank.note([(subgraph.graph_id, _note(subgraph, tools, found))])
+            context.bank.note([(subgraph.graph_id, _note(subgraph, context, found))])
         return tuned
-    refusal = tools.bank.save(
+    refusal = context.bank.save(
         subgraph.graph_id,
         features_of(subgraph.segment),
         best.answer,
-        replace(_note(subgraph, tools, found), event=Event(outcome.value)),
+        replace(_note(subgraph, context, found), event=Event(outcome.value)),
     )
     if refusal:
         return replace(tuned, reason=refusal)
@@ -314,7 +314,7 @@ def _settled(
     )
 
 
-def _note(subgraph: Subgraph, tools: SubgraphTools, found: _Found) -> BankNote:
+def _note(subgraph: Subgraph, context: SubgraphContext, found: _Found) -> BankNote:
     """Return the note on a search that found nothing better."""
     return BankNote(
         event=Event.UNSATISFIED,
@@ -322,8 +322,8 @@ def _note(subgraph: Subgraph, tools: SubgraphTools, found: _Found) -> BankNote:
         estimate=found.result.estimate,
         measurement=found.result.measurement,
         search={
-            "method": tools.settings.search,
-            "seed": tools.settings.seed,
+            "method": context.settings.search,
+            "seed": context.settings.seed,
             "trials": len(found.trials),
             "measured": len(found.trials),
             "options": list(subgraph.options),
@@ -352,9 +352,9 @@ def _nothing(found: _Found, *, busy: bool) -> str:
         return "nothing to try"
     if best is None and found.is_broken:
         first = found.trials[0].measurement.detail
-        return f"not decided, none of {plural(len(found.trials), 'form')} could be run: {first}"
+        return f"not decided, none of {plural(len(found.trials), 'rewrite')} could be run: {first}"
     if best is None:
-        return f"no form works: {found.trials[0].measurement.detail}"
+        return f"no rewrite works: {found.trials[0].measurement.detail}"
     if busy:
         words = found.result.measurement.busy_words if found.result.measurement else ""
         return ": ".join(filter(None, ("not decided, the machine was busy", words)))

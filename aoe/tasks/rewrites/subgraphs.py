@@ -27,7 +27,7 @@ from aoe.tuner.parts import EngineParts
 RULES: Mapping[str, RewriteRule] = MappingProxyType(
     {**WRITTEN_RULES, OFFLINE_RULE.name: OFFLINE_RULE}
 )
-"""What forms are made by: the rules of the engine, then ONNX Runtime's offline optimiser."""
+"""What rewrites are made by: the rules of the engine, then ONNX Runtime's offline optimiser."""
 _ITEM_BYTES = {"bool": 1, "float16": 2, "float64": 8, "int16": 2, "int64": 8, "int8": 1, "uint8": 1}
 _OPERATIONS_PER_BYTE = 10
 """Where operations and memory take equally long: some 200 GFLOP/s and 20 GB/s on two cores."""

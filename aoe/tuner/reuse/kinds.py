@@ -117,7 +117,7 @@ def _change(then: Workload, now: Workload) -> str:
     if attributes:
         name, (before, after) = next(iter(attributes.items()))
         return f"{name} changed {before}->{after}"
-    return "another form of the same operators"
+    return "another rewrite of the same operators"
 
 
 def shape_change(changed: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> str:

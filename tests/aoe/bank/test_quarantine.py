@@ -16,7 +16,7 @@ from aoe.measurement import Outcome
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
 from aoe.tasks.operators.lookup import look_up
-from aoe.tasks.operators.operator import OperatorTools, TunedOperator
+from aoe.tasks.operators.operator import OperatorContext, TunedOperator
 from aoe.tuner.mode import TuneSettings
 from aoebank import Bank, BankFormatError, Event
 from aoebank.model.digest import digest_of
@@ -51,14 +51,14 @@ def _quarantine(
 
 
 def _tune(root: Path, runner: ScriptedRunner, progress: RecordingProgress) -> TunedOperator:
-    tools = OperatorTools(
+    context = OperatorContext(
         settings=TuneSettings(model=Path("net.onnx"), trials=8, search="random"),
         runner=runner,  # type: ignore[arg-type]
         bank=make_bank(root),
         progress=progress,
         left_s=lambda: math.inf,
     )
-    return tune_operator(make_operator(_EXP), tools, tools.settings.trials)
+    return tune_operator(make_operator(_EXP), context, context.settings.trials)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from aoe.execute.accuracy import compare_model_results
 from aoe.graph.rewrites import offline
 from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRule
 from aoe.graph.subgraphs.boundary_tensors import cancel_at_boundaries
-from aoe.graph.subgraphs.rewrite_candidates import form_of, tolerance_of
+from aoe.graph.subgraphs.rewrite_candidates import rewrite_of, tolerance_of
 from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.ort.sessions import session_options
 from aoe.ort.static_shapes import infer_tensors
@@ -289,7 +289,7 @@ def _check(seed: int) -> None:
         own = [a for a in subgraph.matches if a.rule == OFFLINE_RULE.name]
         offered |= {SubgraphStrategy(rewrites=(applied,)) for applied in own}
         for strategy in sorted(offered, key=str):
-            form = form_of(subgraph.segment, strategy, RULES)
+            form = rewrite_of(subgraph.segment, strategy, RULES)
             assert not isinstance(form, str) or strategy.chunks, form
             if isinstance(form, str):
                 continue
@@ -297,7 +297,7 @@ def _check(seed: int) -> None:
             assert _alike(subgraph.segment.proto, form, tolerance_of(strategy, RULES)), str(
                 strategy
             )
-            last[subgraph.graph_id] = Splice(segment=subgraph.segment, form=form)
+            last[subgraph.graph_id] = Splice(segment=subgraph.segment, rewrite=form)
     whole = splice(graph, list(last.values()))
     whole = cancel_at_boundaries(
         whole, graph.proto, lambda model: infer_tensors(model, Cpu().open_session)
@@ -318,6 +318,6 @@ def test_wrong_guess_of_the_optimizer_is_a_form_that_computes_something_else() -
     ).subgraphs
     found = [(one, a) for one in subgraphs for a, m in one.matches.items() if _is_attention(m)]
     ((own, applied),) = found
-    form = form_of(own.segment, SubgraphStrategy(rewrites=(applied,)), RULES)
+    form = rewrite_of(own.segment, SubgraphStrategy(rewrites=(applied,)), RULES)
     assert not isinstance(form, str)
     assert not _alike(own.segment.proto, form, OFFLINE_RULE.tolerance)

@@ -13,7 +13,7 @@ from support.engine.profiles import make_operator_profile, make_profile
 from support.engine.subgraphs import c2f_network, graph_of, random_network, vocoder_network
 
 from aoe.graph.rewrites.registry import RULES
-from aoe.graph.subgraphs.rewrite_candidates import form_of
+from aoe.graph.subgraphs.rewrite_candidates import rewrite_of
 from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.om.file import KernelUse, SubgraphUse
 from aoe.profiling.comparing import compare_profiles
@@ -41,9 +41,9 @@ def _tuned(imported: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[SubgraphUs
             continue
         strategy = choices.strategy(choices.space.first_guesses[0])
         for segment in subgraph.places:
-            form = form_of(segment, strategy, RULES)
+            form = rewrite_of(segment, strategy, RULES)
             assert not isinstance(form, str)
-            splices.append(Splice(segment=segment, form=form))
+            splices.append(Splice(segment=segment, rewrite=form))
         ends = tuple(segment.op_names[-1] for segment in subgraph.places)
         uses.append(
             SubgraphUse(

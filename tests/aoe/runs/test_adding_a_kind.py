@@ -38,7 +38,7 @@ from aoe.runs.model_mode import (
     run_model,
     task_members,
 )
-from aoe.runs.opening import shared_tools
+from aoe.runs.opening import shared_context
 from aoe.runs.planning import KindPlan, compared_with
 from aoe.runs.tuned_model import write_tuned_model
 from aoe.tasks.tuned_task import TunedTask
@@ -48,7 +48,7 @@ from aoe.tuner.registry import KINDS, TaskKind
 from aoe.tuner.reuse.book import ReuseBook, reuse_summary
 from aoe.tuner.reuse.earlier import EarlierResult, EarlierTarget, EarlierTask
 from aoe.tuner.reuse.kinds import Reuse, ReuseKind
-from aoe.tuner.task_scheduler import BudgetSlice, FinishedSlice, TaskTools, tune_tasks
+from aoe.tuner.task_scheduler import BudgetSlice, FinishedSlice, TaskContext, tune_tasks
 from aoe.tuner.tune_context import TuneContext
 from aoe.validation.model_validator import ValidationResult
 from aoe.validation.rewrite_assembly import write_parts
@@ -259,8 +259,8 @@ def _tune(tuning: TuneContext, report: LiveReport[LadderReport]) -> LadderResult
         tuned.append,
         tuning.settings.lookup_only,
     )
-    tools = TaskTools(**shared_tools(tuning, tuning.time.stopwatch), bank=tasks.bank)
-    tune_tasks(tasks, tools, SerialExecutor())
+    context = TaskContext(**shared_context(tuning, tuning.time.stopwatch), bank=tasks.bank)
+    tune_tasks(tasks, context, SerialExecutor())
     report.update(tasks=tuple(tuned), result=TuningResult.SUCCESSFUL)
     parts = tuning.scratch / "om"
     write_parts(parts, tuning.subject.model.proto, None)

@@ -17,7 +17,7 @@ from aoe.execute.messages import TaskRunner
 from aoe.execute.workers.measure_pool import SerialExecutor
 from aoe.tuner.mode import TuneSettings
 from aoe.tuner.progress import SilentProgress
-from aoe.tuner.task_scheduler import BudgetSlice, FinishedSlice, TaskTools, tune_tasks
+from aoe.tuner.task_scheduler import BudgetSlice, FinishedSlice, TaskContext, tune_tasks
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,14 @@ class _Places(SerialExecutor[FinishedSlice[_Ladder, Found]]):
 def _run(
     tasks: _Ladders, pool: SerialExecutor[FinishedSlice[_Ladder, Found]] | None = None
 ) -> _Ladders:
-    tools = TaskTools(
+    context = TaskContext(
         settings=TuneSettings(model=Path("net.onnx")),
         runner=ScriptedRunner(),  # type: ignore[arg-type]
         bank=tasks.bank,
         progress=SilentProgress(),
         clock=ScriptedClock(),
     )
-    tune_tasks(tasks, tools, pool or SerialExecutor())
+    tune_tasks(tasks, context, pool or SerialExecutor())
     return tasks
 
 

@@ -376,7 +376,7 @@ def test_kernel_that_loses_in_a_second_model_is_found(tmp_path: Path) -> None:
 
 
 def _changed(root: Path, **facts: Any) -> Model:
-    """Return a changed model whose earlier form has kept its first two kernels."""
+    """Return a changed model whose earlier rewrite has kept its first two kernels."""
     earlier = Model(root / "base", saves=(0.1, 0.1), name="earlier")
     _stored(earlier)
     assert earlier.judged() == ["a", "b"]
@@ -420,7 +420,7 @@ def test_chain_of_changes_goes_on_believing(tmp_path: Path) -> None:
 
 
 def _behind(root: Path, earlier_saves: tuple[float, ...], **facts: Any) -> Model:
-    """Return a changed model with all kernels its earlier form has judged."""
+    """Return a changed model with all kernels its earlier rewrite has judged."""
     earlier = Model(root / "base", saves=earlier_saves, name="earlier")
     _stored(earlier)
     earlier.judged()

@@ -25,7 +25,7 @@ from aoe.runs.operators.result import OpatResult
 from aoe.schedule import Configuration, Schedule
 from aoe.tasks.operators.chosen_kernel import ChosenKernel
 from aoe.tasks.operators.operator import (
-    OperatorTools,
+    OperatorContext,
     TunedOperator,
     begin_search,
     look_up_operator,
@@ -223,10 +223,10 @@ def make_opat_result(*tuned: TunedOperator, max_abs_err: float = 1e-6) -> OpatRe
     )
 
 
-def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> TunedOperator:
+def tune_operator(operator: Operator, context: OperatorContext, budget: int) -> TunedOperator:
     """Return the tuned operator, after a search of at most so many candidates where one is due."""
-    found = look_up_operator(operator, tools)
+    found = look_up_operator(operator, context)
     if isinstance(found, TunedOperator):
         return found
-    begun = begin_search(operator, tools, budget, found)
-    return begun if isinstance(begun, TunedOperator) else begun.finish(tools, budget)
+    begun = begin_search(operator, context, budget, found)
+    return begun if isinstance(begun, TunedOperator) else begun.finish(context, budget)

@@ -22,7 +22,7 @@ from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
 from aoe.graph.rewrites.registry import RULES
 from aoe.graph.subgraphs.boundary_tensors import cancel_at_boundaries
-from aoe.graph.subgraphs.rewrite_candidates import form_of, tolerance_of
+from aoe.graph.subgraphs.rewrite_candidates import rewrite_of, tolerance_of
 from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.kernels.algorithms import allowed_space
 from aoe.kernels.family import KernelTarget
@@ -168,9 +168,9 @@ def random_form(
         choices = strategy_space(subgraph)
         strategy = choices.strategy(_drawn(choices.space, rng))
         for segment in subgraph.places:
-            form = form_of(segment, strategy, RULES)
+            form = rewrite_of(segment, strategy, RULES)
             if not isinstance(form, str):  # weights may keep a rule away at another place
-                chosen.append(Splice(segment=segment, form=form))
+                chosen.append(Splice(segment=segment, rewrite=form))
                 tolerance = max(tolerance, tolerance_of(strategy, RULES))
     joined = cancel_at_boundaries(
         splice(graph, chosen),

@@ -1,4 +1,4 @@
-"""A subgraph as it is measured: between its neighbours, in any form, with the same results."""
+"""A subgraph as it is measured: between its neighbours, in any rewrite, with the same results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.engine.subgraphs import (
 
 from aoe.graph.rewrites.registry import RULES
 from aoe.graph.subgraphs.adjacent_nodes import WithAdjacentNodes, with_adjacent_nodes
-from aoe.graph.subgraphs.rewrite_candidates import form_of
+from aoe.graph.subgraphs.rewrite_candidates import rewrite_of
 from aoe.graph.subgraphs.segment import Segment, cut_out
 from aoe.tasks.rewrites.space import strategy_space
 from aoe.tasks.rewrites.subgraphs import find_subgraphs
@@ -106,9 +106,9 @@ def test_other_form_between_neighbours_computes_the_same(model: onnx.ModelProto)
         if not choices.space.first_guesses:
             continue
         strategy = choices.strategy(choices.space.first_guesses[0])
-        form = form_of(subgraph.segment, strategy, RULES)
-        assert not isinstance(form, str), form
+        rewrite = rewrite_of(subgraph.segment, strategy, RULES)
+        assert not isinstance(rewrite, str), rewrite
         place = with_adjacent_nodes(graph, subgraph.segment)
-        found, expected = results_of(place.with_form(form)), results_of(place.proto)
+        found, expected = results_of(place.with_rewrite(rewrite)), results_of(place.proto)
         for result, wanted in zip(found, expected, strict=True):
             np.testing.assert_allclose(result, wanted, rtol=1e-3, atol=1e-4)

@@ -10,7 +10,7 @@ from aoe.device.cpu.device import Cpu
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.rewrites.registry import RULES
 from aoe.graph.subgraphs.boundary_tensors import cancel_at_boundaries
-from aoe.graph.subgraphs.rewrite_candidates import form_of
+from aoe.graph.subgraphs.rewrite_candidates import rewrite_of
 from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.ort.static_shapes import infer_tensors
 from aoe.tasks.rewrites.space import strategy_space
@@ -29,9 +29,9 @@ def _lifted(graph: ModelGraph) -> onnx.ModelProto:
         choices = strategy_space(subgraph)
         strategy = choices.strategy(choices.space.first_guesses[0])
         for segment in subgraph.places:
-            form = form_of(segment, strategy, _LIFT)
-            assert not isinstance(form, str), form
-            splices.append(Splice(segment=segment, form=form))
+            rewrite = rewrite_of(segment, strategy, _LIFT)
+            assert not isinstance(rewrite, str), rewrite
+            splices.append(Splice(segment=segment, rewrite=rewrite))
     return splice(graph, splices)
 
 

@@ -1,4 +1,4 @@
-"""Every form a search can propose computes what the subgraph does, alone and in the whole."""
+"""Every rewrite a search can propose computes what the subgraph does, alone and in the whole."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from aoe.graph.rewrites.registry import RULES
 from aoe.graph.subgraphs.adjacent_nodes import with_adjacent_nodes
 from aoe.graph.subgraphs.boundary_tensors import cancel_at_boundaries
 from aoe.graph.subgraphs.chunks import chunkings
-from aoe.graph.subgraphs.rewrite_candidates import find_rewrites, form_of, tolerance_of
+from aoe.graph.subgraphs.rewrite_candidates import find_rewrites, rewrite_of, tolerance_of
 from aoe.graph.subgraphs.segment import Segment, cut_out
 from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.ort.static_shapes import infer_tensors
@@ -49,10 +49,10 @@ def _infer(proto: onnx.ModelProto) -> dict[str, TensorInfo]:
     return infer_tensors(proto, Cpu().open_session)
 
 
-def _form(segment: Segment, strategy: SubgraphStrategy) -> onnx.ModelProto:
-    form = form_of(segment, strategy, RULES)
-    assert not isinstance(form, str), f"{strategy}: {form}"
-    return form
+def _rewrite_of_record(segment: Segment, strategy: SubgraphStrategy) -> onnx.ModelProto:
+    rewrite = rewrite_of(segment, strategy, RULES)
+    assert not isinstance(rewrite, str), f"{strategy}: {rewrite}"
+    return rewrite
 
 
 def _assert_alike(one: onnx.ModelProto, other: onnx.ModelProto, tolerance: float) -> None:
@@ -80,7 +80,7 @@ def test_every_strategy_of_a_thousand_random_networks_computes_the_same(seed: in
 
 
 def _check_network(seed: int) -> None:
-    """Hold forms against their subgraph, alone and between neighbours, and the whole model."""
+    """Hold rewrites against their subgraph, alone and between neighbours, and the whole model."""
     rng = random.Random(seed)
     proto = random_network(seed)
     graph = graph_of(proto)
@@ -89,23 +89,23 @@ def _check_network(seed: int) -> None:
     worst = 0.0
     for subgraph in found.subgraphs:
         for strategy in sorted(_drawn(subgraph, rng), key=str):
-            form = form_of(subgraph.segment, strategy, RULES)
-            if isinstance(form, str):  # a rewrite made something of it that names the batch
-                assert strategy.chunks, f"{strategy}: {form}"
+            rewrite = rewrite_of(subgraph.segment, strategy, RULES)
+            if isinstance(rewrite, str):  # a rewrite made something of it that names the batch
+                assert strategy.chunks, f"{strategy}: {rewrite}"
                 continue
-            onnx.checker.check_model(form)
+            onnx.checker.check_model(rewrite)
             tolerance = tolerance_of(strategy, RULES)
-            _assert_alike(subgraph.segment.proto, form, tolerance)
+            _assert_alike(subgraph.segment.proto, rewrite, tolerance)
         place = with_adjacent_nodes(graph, subgraph.segment)
-        if not isinstance(form, str):
-            between = cancel_at_boundaries(place.with_form(form), place.proto, _infer)
+        if not isinstance(rewrite, str):
+            between = cancel_at_boundaries(place.with_rewrite(rewrite), place.proto, _infer)
             onnx.checker.check_model(between)
             _assert_alike(place.proto, between, max(1e-3, tolerance))
         worst = max(worst, tolerance)
         chosen += [
-            Splice(segment=segment, form=again)
+            Splice(segment=segment, rewrite=again)
             for segment in subgraph.places
-            if not isinstance(again := form_of(segment, strategy, RULES), str)
+            if not isinstance(again := rewrite_of(segment, strategy, RULES), str)
         ]
     whole = cancel_at_boundaries(splice(graph, chosen), graph.proto, _infer)
     onnx.checker.check_model(whole)
@@ -127,9 +127,9 @@ def test_form_applies_exactly_the_rules_asked_for() -> None:
     found = find_rewrites(segment, _rules("convolution-split")).matches
     assert len(found) == 2
     for applied in found:
-        form = _form(segment, SubgraphStrategy(rewrites=(applied,)))
-        assert sum(node.op_type == "Split" for node in form.graph.node) == 1
-    both = _form(segment, SubgraphStrategy(rewrites=tuple(found)))
+        rewrite = _rewrite_of_record(segment, SubgraphStrategy(rewrites=(applied,)))
+        assert sum(node.op_type == "Split" for node in rewrite.graph.node) == 1
+    both = _rewrite_of_record(segment, SubgraphStrategy(rewrites=tuple(found)))
     assert sum(node.op_type == "Split" for node in both.graph.node) == 0
 
 
@@ -144,8 +144,8 @@ def test_form_of_another_rule_or_place_says_why_it_cannot_be() -> None:
         strategy = SubgraphStrategy(
             rewrites=(AppliedRule(rule=rule, version=version, nodes=nodes),)
         )
-        form = form_of(segment, strategy, RULES)
-        assert isinstance(form, str) and why in form
+        rewrite = rewrite_of(segment, strategy, RULES)
+        assert isinstance(rewrite, str) and why in rewrite
 
 
 def test_batch_is_cut_evenly_and_unevenly_where_that_is_allowed() -> None:
@@ -159,9 +159,9 @@ def test_batch_is_cut_evenly_and_unevenly_where_that_is_allowed() -> None:
 @pytest.mark.parametrize("chunks", [(4, 3), (3, 2, 2), (1, 6)])
 def test_pieces_of_a_batch_compute_what_the_whole_does(chunks: tuple[int, ...]) -> None:
     segment = segment_of(c2f_network(1, batch=7))
-    form = _form(segment, SubgraphStrategy(chunks=chunks))
-    assert sum(node.op_type == "Conv" for node in form.graph.node) == 4 * len(chunks)
-    _assert_alike(segment.proto, form, 1e-5)
+    rewrite = _rewrite_of_record(segment, SubgraphStrategy(chunks=chunks))
+    assert sum(node.op_type == "Conv" for node in rewrite.graph.node) == 4 * len(chunks)
+    _assert_alike(segment.proto, rewrite, 1e-5)
 
 
 def test_batch_is_not_cut_where_rows_depend_on_each_other() -> None:
@@ -206,11 +206,11 @@ def test_plain_layout_keeps_the_blocked_one_out(tmp_path: Path) -> None:
     x = net.node("MaxPool", [x], kernel_shape=[2, 2], strides=[2, 2])
     x = net.node("Conv", [x, net.weights(32, 32, 3, 3)])  # without a bias
     segment = segment_of(net.model("x", 16, 16, [x]))
-    form = _form(segment, SubgraphStrategy(blocked=False))
-    onnx.checker.check_model(form)
-    _assert_alike(segment.proto, form, 1e-4)
+    rewrite = _rewrite_of_record(segment, SubgraphStrategy(blocked=False))
+    onnx.checker.check_model(rewrite)
+    _assert_alike(segment.proto, rewrite, 1e-4)
     assert _blocked_convolutions(segment.proto, tmp_path / "blocked.onnx") == [True, True]
-    assert _blocked_convolutions(form, tmp_path / "plain.onnx") == [False, False]
+    assert _blocked_convolutions(rewrite, tmp_path / "plain.onnx") == [False, False]
 
 
 def _blocked_convolutions(proto: onnx.ModelProto, file: Path) -> list[bool]:
@@ -226,8 +226,8 @@ def test_plain_subgraph_of_a_model_leaves_the_others_blocked(tmp_path: Path) -> 
     graph = graph_of(net.model("x", 16, 16, [net.node("Relu", [net.conv(x, 32, 32)])]))
     second = cut_out(graph, [2, 3])
     assert isinstance(second, Segment)
-    form = _form(second, SubgraphStrategy(blocked=False))
-    whole = splice(graph, [Splice(segment=second, form=form)])
+    rewrite = _rewrite_of_record(second, SubgraphStrategy(blocked=False))
+    whole = splice(graph, [Splice(segment=second, rewrite=rewrite)])
     assert sorted(_blocked_convolutions(whole, tmp_path / "whole.onnx")) == [False, True]
     _assert_alike(graph.proto, whole, 1e-4)
 

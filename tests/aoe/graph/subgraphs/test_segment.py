@@ -26,7 +26,7 @@ def test_model_put_together_from_its_pieces_is_the_same(seed: int) -> None:
     proto = random_network(seed)
     graph = graph_of(proto)
     segments = segments_of(graph)
-    again = splice(graph, [Splice(segment=segment, form=segment.proto) for segment in segments])
+    again = splice(graph, [Splice(segment=segment, rewrite=segment.proto) for segment in segments])
     onnx.checker.check_model(again)
     for one, other in zip(results_of(proto), results_of(again), strict=True):
         np.testing.assert_array_equal(one, other)

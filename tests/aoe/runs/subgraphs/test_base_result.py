@@ -50,9 +50,9 @@ def _trials(result: SgatResult) -> int:
     return sum(len(tuned.trials) for tuned in result.subgraphs)
 
 
-def _place(run: Run, first: SgatResult, form: str) -> Path:
-    """Return an earlier result in one of the forms it is given in."""
-    match form:
+def _place(run: Run, first: SgatResult, rewrite: str) -> Path:
+    """Return an earlier result in one of the rewrites it is given in."""
+    match rewrite:
         case "directory":
             return run.place / "base"
         case "directory without a bank":
@@ -62,15 +62,17 @@ def _place(run: Run, first: SgatResult, form: str) -> Path:
             return run.place / "base.bank"
         case "model alone":
             return Path(shutil.copy(run.place / "base" / first.om_file.name, run.place / "one.om"))
-    raise AssertionError(form)
+    raise AssertionError(rewrite)
 
 
-@pytest.mark.parametrize("form", ["directory", "directory without a bank", "bank", "model alone"])
-def test_what_is_known_is_taken_and_counted(run: Run, form: str) -> None:
+@pytest.mark.parametrize(
+    "rewrite", ["directory", "directory without a bank", "bank", "model alone"]
+)
+def test_what_is_known_is_taken_and_counted(run: Run, rewrite: str) -> None:
     first = run.tune()
     _change(run)
-    second = run.tune(base_result=_place(run, first, form))
-    known = first.used_ids if form == "model alone" else _ids(first)
+    second = run.tune(base_result=_place(run, first, rewrite))
+    known = first.used_ids if rewrite == "model alone" else _ids(first)
     assert _of(second, ReuseKind.REUSED) == known != set()
     assert {tuned.subgraph.graph_id for tuned in second.subgraphs if tuned.trials} == (
         _ids(first) - known
@@ -183,7 +185,7 @@ def _node(op_type: str, *shapes: tuple[int, ...]) -> NodeFeature:
     [
         ([], ""),
         ([[_node("Conv", (1, 3, 8, 8))]], "shape changed 8->16"),
-        ([[_node("Conv", (1, 3, 16, 16))]], "another form of the same operators"),
+        ([[_node("Conv", (1, 3, 16, 16))]], "another rewrite of the same operators"),
         ([[_node("Conv", (1, 3, 16))]], "shape changed 1x3x16->1x3x16x16"),
         ([[_node("Conv", (1, 3, 16, 16), (4,))]], "shape changed 4->scalar"),
         ([[_node("Gemm", (1, 3, 16, 16))], [_node("Conv", (1, 3, 8, 8))]], "shape changed 8->16"),

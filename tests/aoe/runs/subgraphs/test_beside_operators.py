@@ -110,7 +110,7 @@ def test_forms_stay_for_now_where_the_other_model_cannot_be_run(run: Run) -> Non
     first = run.tune(**_BOTH)
     assert first.chosen is not None
     assert read_manifest(_om(run)).subgraphs == first.chosen.uses
-    assert any("the forms stay" in text for text in run.progress.texts("warn"))
+    assert any("the rewrites stay" in text for text in run.progress.texts("warn"))
     run.script = scripted
     run.tune(**_BOTH)
     assert read_manifest(_om(run)).subgraphs == ()

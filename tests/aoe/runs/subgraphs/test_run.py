@@ -41,7 +41,7 @@ from aoe.results.files import RepoOutcome
 from aoe.runs.operators.result import OpatResult
 from aoe.runs.run import tune_with
 from aoe.runs.subgraphs.result import SgatResult
-from aoe.runs.subgraphs.run import rival_per_s, time_for_forms
+from aoe.runs.subgraphs.run import rival_per_s, time_for_rewrites
 from aoe.tasks.rewrites.experience import Experience
 from aoe.tasks.rewrites.rewrite_tasks import RewriteBudget
 from aoe.tasks.rewrites.subgraphs import work_of
@@ -358,7 +358,7 @@ def test_forms_leave_kernels_their_share_of_the_time(
     settings: dict[str, Any], limit_s: float | None, left_s: float | None
 ) -> None:
     stopwatch = start_stopwatch(lambda: 0.0, limit_s)
-    given = time_for_forms(stopwatch, TuneSettings(model=Path("net.onnx"), **settings))
+    given = time_for_rewrites(stopwatch, TuneSettings(model=Path("net.onnx"), **settings))
     assert given.limit_s == (pytest.approx(left_s) if left_s is not None else None)
 
 
@@ -642,7 +642,7 @@ def test_screen_says_why_nothing_was_gained(run: Run, capsys: pytest.CaptureFixt
     run.script = by_splits(1.0)
     emit(report_of(run.tune()), as_json=False, no_color=True)
     text = " ".join(capsys.readouterr().out.split())
-    assert "whole model: unchanged, no other form is kept" in text
+    assert "whole model: unchanged, no other rewrite is kept" in text
     assert "(no record yet)" in text
     assert "Performance not improved: every subgraph is fastest as it is" in text
 

@@ -1,4 +1,4 @@
-"""A whole run in which ONNX Runtime's offline optimiser makes the form that wins."""
+"""A whole run in which ONNX Runtime's offline optimiser makes the rewrite that wins."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def rewritten(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def forms(rewritten: Path, tmp_path: Path) -> World:
+def rewrites(rewritten: Path, tmp_path: Path) -> World:
     """A bank with rewritten subgraphs."""
     shutil.copytree(rewritten, tmp_path, dirs_exist_ok=True)
     world = World(tmp_path)
@@ -134,95 +134,97 @@ def forms(rewritten: Path, tmp_path: Path) -> World:
     return world
 
 
-def test_what_holds_gets_its_new_figures_and_who_measured_them(forms: World) -> None:
-    before = forms.strategies()
-    forms.script = by_splits(1.4)
-    result = forms.verify()
+def test_what_holds_gets_its_new_figures_and_who_measured_them(rewrites: World) -> None:
+    before = rewrites.strategies()
+    rewrites.script = by_splits(1.4)
+    result = rewrites.verify()
     assert before and len(result.records) == len(before) and result.passed_over == ()
     assert {one.found.verdict for one in result.records} == {Holding.HOLDS}
-    assert all(one.written and one.model == forms.model for one in result.records)
-    after = forms.strategies()
+    assert all(one.written and one.model == rewrites.model for one in result.records)
+    after = rewrites.strategies()
     assert after.keys() == before.keys()
     for key, strategy in after.items():
         assert strategy["end2EndTime"] != before[key]["end2EndTime"]
         assert {**strategy, "end2EndTime": 0} == {**before[key], "end2EndTime": 0}
-    noted = forms.entries(Event.RESERVED)
+    noted = rewrites.entries(Event.RESERVED)
     assert {entry.key for entry in noted} == before.keys()
     for entry in noted:
         assert entry.search["method"] == "verify" and entry.search["verdict"] == "holds"
         assert {"host", "by", "seed", "model_sha256"} <= set(entry.search)
         assert entry.search["bytes_around"] > 0 and entry.op_names
         assert {"onnxruntime", "cpu_model", KERNEL_SOURCE} <= set(entry.fingerprint)
-    assert list(validate(forms.bank).findings) == []
+    assert list(validate(rewrites.bank).findings) == []
 
 
-def test_measured_as_in_a_search_beside_its_neighbours_in_the_model(forms: World) -> None:
-    forms.verify()
-    assert len(forms.compared) == len(forms.strategies())
-    for call in forms.compared:
+def test_measured_as_in_a_search_beside_its_neighbours_in_the_model(rewrites: World) -> None:
+    rewrites.verify()
+    assert len(rewrites.compared) == len(rewrites.strategies())
+    for call in rewrites.compared:
         names = (call.arguments["baseline"].model.name, call.arguments["tuned"].model.name)
         assert names == ("subgraph.onnx", "candidate.onnx")
 
 
-def test_later_runs_know_the_gain_as_measured_last(forms: World) -> None:
-    forms.script = by_splits(1.4)
-    (one, *_) = forms.verify().records
+def test_later_runs_know_the_gain_as_measured_last(rewrites: World) -> None:
+    rewrites.script = by_splits(1.4)
+    (one, *_) = rewrites.verify().records
     assert one.found.estimate is not None
-    assert forms.run is not None
-    again = forms.run.tune()
+    assert rewrites.run is not None
+    again = rewrites.run.tune()
     stored = {tuned.subgraph.graph_id: tuned.speedup for tuned in again.subgraphs}
     assert stored[one.one.record.key] == pytest.approx(one.found.estimate.median, rel=1e-3)
 
 
 @pytest.mark.parametrize("gain", [0.8, 1.0 / 1.2])
-def test_what_no_longer_holds_is_said_and_written(forms: World, gain: float) -> None:
-    forms.script = by_splits(gain)
-    result = forms.verify()
+def test_what_no_longer_holds_is_said_and_written(rewrites: World, gain: float) -> None:
+    rewrites.script = by_splits(gain)
+    result = rewrites.verify()
     assert {one.found.verdict for one in result.records} == {Holding.LOST}
     assert not result.holds and VerifiedBankReport(result=result).exit_code == 1
-    assert len(forms.entries(Event.RESERVED)) == len(result.records)
+    assert len(rewrites.entries(Event.RESERVED)) == len(result.records)
 
 
 @pytest.mark.parametrize("failure", [Outcome.CORRECTNESS, WorkerDiedError("worker", "died")])
-def test_form_that_does_not_work_is_lost_and_nothing_is_written(forms: World, failure: Any) -> None:
-    before = (forms.strategies(), forms.entries())
-    forms.script = lambda baseline, tuned: failure
-    result = forms.verify()
+def test_form_that_does_not_work_is_lost_and_nothing_is_written(
+    rewrites: World, failure: Any
+) -> None:
+    before = (rewrites.strategies(), rewrites.entries())
+    rewrites.script = lambda baseline, tuned: failure
+    result = rewrites.verify()
     assert {one.found.verdict for one in result.records} == {Holding.LOST}
-    assert (forms.strategies(), forms.entries()) == before
+    assert (rewrites.strategies(), rewrites.entries()) == before
 
 
-def test_busy_machine_and_dry_run_write_nothing(forms: World) -> None:
-    before = (forms.strategies(), forms.entries())
-    assert forms.verify(dry_run=True).records
-    forms.share = 0.3
-    assert {one.found.verdict for one in forms.verify().records} == {Holding.UNDECIDED}
-    assert (forms.strategies(), forms.entries()) == before
+def test_busy_machine_and_dry_run_write_nothing(rewrites: World) -> None:
+    before = (rewrites.strategies(), rewrites.entries())
+    assert rewrites.verify(dry_run=True).records
+    rewrites.share = 0.3
+    assert {one.found.verdict for one in rewrites.verify().records} == {Holding.UNDECIDED}
+    assert (rewrites.strategies(), rewrites.entries()) == before
 
 
-def test_record_another_run_has_changed_meanwhile_is_not_touched(forms: World) -> None:
+def test_record_another_run_has_changed_meanwhile_is_not_touched(rewrites: World) -> None:
     def changes(baseline: ModelPart, tuned: ModelPart) -> float:
-        text = forms.file().read_text()
-        forms.file().write_text(text.replace('"end2EndTime":', '"end2EndTime":1'))
+        text = rewrites.file().read_text()
+        rewrites.file().write_text(text.replace('"end2EndTime":', '"end2EndTime":1'))
         return 1.2
 
-    forms.script = changes
-    assert not forms.verify(sample=1).records[0].written
+    rewrites.script = changes
+    assert not rewrites.verify(sample=1).records[0].written
 
 
 # ---- which records ----
 
 
 def test_without_its_model_a_record_is_passed_over_with_what_to_give(
-    forms: World, capsys: pytest.CaptureFixture[str]
+    rewrites: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = verify(
-        forms.bank,
+        rewrites.bank,
         env={"PATH": os.environ["PATH"]},
-        cwd=forms.place,
-        progress=forms.progress,
+        cwd=rewrites.place,
+        progress=rewrites.progress,
     )
-    count = len(forms.strategies())
+    count = len(rewrites.strategies())
     assert result.records == () and result.left == 0
     assert [one.reason for one in result.passed_over] == [NO_MODEL] * count
     emit(VerifiedBankReport(result=result), as_json=False, no_color=True)
@@ -232,126 +234,130 @@ def test_without_its_model_a_record_is_passed_over_with_what_to_give(
     )
 
 
-def test_record_of_another_model_is_passed_over_and_of_several_models_found(forms: World) -> None:
-    other = forms.place / "other.onnx"
+def test_record_of_another_model_is_passed_over_and_of_several_models_found(
+    rewrites: World,
+) -> None:
+    other = rewrites.place / "other.onnx"
     onnx.save(make_model([helper.make_node("Relu", ["x"], ["y"])], {"x": (1, 4)}, ["y"]), other)
-    count = len(forms.strategies())
-    assert [one.reason for one in forms.verify(other).passed_over] == [NOT_THERE] * count
-    found = forms.verify(other, forms.model, dry_run=True)
-    assert found.passed_over == () and {one.model for one in found.records} == {forms.model}
+    count = len(rewrites.strategies())
+    assert [one.reason for one in rewrites.verify(other).passed_over] == [NOT_THERE] * count
+    found = rewrites.verify(other, rewrites.model, dry_run=True)
+    assert found.passed_over == () and {one.model for one in found.records} == {rewrites.model}
 
 
-def test_tuned_model_gives_the_model_in_it(forms: World) -> None:
-    (tuned,) = forms.place.rglob("*.om")
-    found = forms.verify(tuned, dry_run=True)
+def test_tuned_model_gives_the_model_in_it(rewrites: World) -> None:
+    (tuned,) = rewrites.place.rglob("*.om")
+    found = rewrites.verify(tuned, dry_run=True)
     assert found.passed_over == () and {one.model for one in found.records} == {tuned}
 
 
-def test_sample_worst_and_stale_only_hold_for_subgraphs(forms: World) -> None:
-    count = len(forms.strategies())
-    one = forms.verify(sample=1, worst=True, dry_run=True)
+def test_sample_worst_and_stale_only_hold_for_subgraphs(rewrites: World) -> None:
+    count = len(rewrites.strategies())
+    one = rewrites.verify(sample=1, worst=True, dry_run=True)
     assert len(one.records) == 1 and one.left == count - 1
-    assert forms.verify(stale_only=True).records == ()
-    forms.change_noted(onnxruntime="1.0.0")
-    stale = forms.verify(stale_only=True)
+    assert rewrites.verify(stale_only=True).records == ()
+    rewrites.change_noted(onnxruntime="1.0.0")
+    stale = rewrites.verify(stale_only=True)
     assert len(stale.records) == count
     assert "onnxruntime 1.0.0" in " ".join(stale.records[0].one.drift.soft)
-    assert forms.verify(stale_only=True).records == ()
+    assert rewrites.verify(stale_only=True).records == ()
 
 
 def test_rule_that_no_longer_fits_is_a_lost_gain(
-    forms: World,
+    rewrites: World,
 ) -> None:
-    forms.parts["rules"] = {}
-    result = forms.verify()
-    assert forms.compared == [] and not result.holds
+    rewrites.parts["rules"] = {}
+    result = rewrites.verify()
+    assert rewrites.compared == [] and not result.holds
     assert all(one.found.reason.startswith("constraints: ") for one in result.records)
 
 
-def test_record_nobody_can_read_is_passed_over(forms: World) -> None:
-    text = forms.file().read_text()
-    forms.file().write_text(text.replace("convolution-split@1", "somebody else's"))
-    result = forms.verify()
+def test_record_nobody_can_read_is_passed_over(rewrites: World) -> None:
+    text = rewrites.file().read_text()
+    rewrites.file().write_text(text.replace("convolution-split@1", "somebody else's"))
+    result = rewrites.verify()
     assert result.records == ()
     assert all("no rule of this engine" in one.reason for one in result.passed_over)
 
 
-def test_record_in_quarantine_is_passed_over(forms: World) -> None:
-    first, *others = Bank(forms.bank).iter_records(forms.file())
+def test_record_in_quarantine_is_passed_over(rewrites: World) -> None:
+    first, *others = Bank(rewrites.bank).iter_records(rewrites.file())
     entry = QuarantineEntry(
         key=first.key, reason="wrong", who="Ann", when="2026-01-01T00:00:00Z", soc_version=None
     )
-    keep_out(forms.bank, entry)
-    result = forms.verify(dry_run=True)
+    keep_out(rewrites.bank, entry)
+    result = rewrites.verify(dry_run=True)
     assert [one.reason for one in result.passed_over] == ["in quarantine: wrong"]
     assert len(result.records) == len(others)
 
 
-def test_model_that_is_not_there_is_an_error_before_anything_is_measured(forms: World) -> None:
+def test_model_that_is_not_there_is_an_error_before_anything_is_measured(rewrites: World) -> None:
     with pytest.raises(ModelImportError, match=r"nowhere\.onnx"):
-        forms.verify(forms.place / "nowhere.onnx")
-    assert forms.runners == []
+        rewrites.verify(rewrites.place / "nowhere.onnx")
+    assert rewrites.runners == []
 
 
 # ---- the command and the function ----
 
 
 def test_command_takes_models_and_its_document_names_them(
-    forms: World, capsys: pytest.CaptureFixture[str]
+    rewrites: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["verify", str(forms.bank), f"--model={forms.model}", "--dry-run"]
-    assert aoe_exit_code([*arguments, "--json"], engine=forms.engine) == 0
+    arguments = ["verify", str(rewrites.bank), f"--model={rewrites.model}", "--dry-run"]
+    assert aoe_exit_code([*arguments, "--json"], engine=rewrites.engine) == 0
     records = json.loads(capsys.readouterr().out)["records"]
-    assert {one["model"] for one in records} == {str(forms.model)}
+    assert {one["model"] for one in records} == {str(rewrites.model)}
     assert {one["op_type"] for one in records} == {"subgraph"}
-    assert aoe_exit_code([*arguments, "--quiet"], engine=forms.engine) == 0
+    assert aoe_exit_code([*arguments, "--quiet"], engine=rewrites.engine) == 0
     assert "the operator or subgraph alone" in capsys.readouterr().out
 
 
-def test_function_takes_models(forms: World) -> None:
-    found = aoe.verify(forms.bank, models=[str(forms.model)], dry_run=True, engine=forms.engine)
+def test_function_takes_models(rewrites: World) -> None:
+    found = aoe.verify(
+        rewrites.bank, models=[str(rewrites.model)], dry_run=True, engine=rewrites.engine
+    )
     assert found.records and found.passed_over == ()
 
 
-def test_shapes_a_model_leaves_open_are_given(forms: World) -> None:
+def test_shapes_a_model_leaves_open_are_given(rewrites: World) -> None:
     proto = c2f_network(3)
     (value,) = proto.graph.input
     extents = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
     value.type.tensor_type.shape.dim[0].dim_param = "batch"
-    onnx.save(proto, forms.place / "open.onnx")
+    onnx.save(proto, rewrites.place / "open.onnx")
     shape = f"{value.name}:{','.join(map(str, extents))}"
-    found = forms.verify(forms.place / "open.onnx", input_shape=shape, dry_run=True)
+    found = rewrites.verify(rewrites.place / "open.onnx", input_shape=shape, dry_run=True)
     assert found.records and found.passed_over == ()
 
 
 @pytest.mark.parametrize("is_known", [True, False])
 def test_whole_model_is_judged_with_the_rewrites_of_the_bank_alone(
-    forms: World, is_known: bool
+    rewrites: World, is_known: bool
 ) -> None:
-    before = forms.strategies()
+    before = rewrites.strategies()
     if not is_known:
-        shutil.rmtree(forms.bank / "graph")
+        shutil.rmtree(rewrites.bank / "graph")
     how = TuneSettings(model=Path(), job_types=(JobType.SGAT, JobType.OPAT))
-    (model,) = forms.verify(how=how, only_undecided=True).models
+    (model,) = rewrites.verify(how=how, only_undecided=True).models
     assert (model.found is not None and model.found.verdict is Holding.HOLDS) is is_known
     assert bool(model.kept) is is_known
-    calls = [call for runner in forms.runners for call in runner.asked("compare_models")]
+    calls = [call for runner in rewrites.runners for call in runner.asked("compare_models")]
     measured = {call.arguments["baseline"].model.name for call in calls}
     assert measured and measured.isdisjoint({"subgraph.onnx", "piece.onnx"})
     if is_known:
-        assert forms.strategies() == before
+        assert rewrites.strategies() == before
     else:
-        assert not list(forms.bank.glob("graph/*/*_l2cache.json"))
+        assert not list(rewrites.bank.glob("graph/*/*_l2cache.json"))
 
 
-def test_dry_run_knows_the_rewrites_that_lie_beside_the_root_of_a_bank(forms: World) -> None:
-    root = forms.place / DEFAULT_FOLDER
+def test_dry_run_knows_the_rewrites_that_lie_beside_the_root_of_a_bank(rewrites: World) -> None:
+    root = rewrites.place / DEFAULT_FOLDER
     root.parent.mkdir(parents=True)
-    shutil.move(forms.bank, root)
+    shutil.move(rewrites.bank, root)
     shutil.move(root / "graph", root.with_name("graph"))
-    forms.bank = root
+    rewrites.bank = root
     how = TuneSettings(model=Path(), job_types=(JobType.SGAT, JobType.OPAT))
-    (model,) = forms.verify(how=how, only_undecided=True, dry_run=True).models
+    (model,) = rewrites.verify(how=how, only_undecided=True, dry_run=True).models
     assert model.kept and not model.written
 
 

@@ -26,7 +26,7 @@ from aoe.errors import AoeError
 from aoe.execute.workers.measure_pool import RemoteMeasurePool
 from aoe.kernels.family import KernelTarget
 from aoe.results.files import RepoOutcome
-from aoe.tasks.operators.operator import OperatorTools
+from aoe.tasks.operators.operator import OperatorContext
 from aoe.tasks.operators.operator_budget import OperatorBudget
 from aoe.tasks.operators.operator_tasks import TunedOperators, tune_found
 from aoe.tasks.operators.operators import FoundOperators
@@ -53,7 +53,7 @@ def _tuned(
     """Tune one operator of each kind; without a farm on this machine."""
     folder.mkdir(exist_ok=True)
     runner, progress = ScriptedRunner(candidate=speed_of), RecordingProgress()
-    tools = OperatorTools(
+    context = OperatorContext(
         settings=TuneSettings(model=Path("net.onnx"), trials=4, search="random", **settings),
         runner=runner,
         bank=make_bank(folder),
@@ -73,7 +73,7 @@ def _tuned(
                 trials=4,
                 left_s=lambda: scheduler_s,
             ),
-            tools=tools,
+            context=context,
             tell=lambda one: None,
             measure_pool=measure_pool,
         )

@@ -29,7 +29,7 @@ from aoe.kernels.registry import FAMILIES, get_family
 from aoe.measurement import Outcome
 from aoe.results.files import NOT_TRIED_OUT, NOTHING_BETTER, OUT_OF_TIME, RepoOutcome
 from aoe.schedule import Schedule, Space
-from aoe.tasks.operators.operator import OperatorTools, TunedOperator
+from aoe.tasks.operators.operator import OperatorContext, TunedOperator
 from aoe.tasks.operators.operators import Operator
 from aoe.tuner.mode import TuneSettings
 from aoe.workload import Workload
@@ -52,7 +52,7 @@ def _tuned(
     **settings: Any,
 ) -> TunedOperator:
     facts: dict[str, Any] = {"model": Path("net.onnx"), "trials": 8, "search": "random"}
-    tools = OperatorTools(
+    context = OperatorContext(
         settings=TuneSettings(**(facts | settings)),
         runner=runner,  # type: ignore[arg-type]
         bank=make_bank(root, model=model),
@@ -61,7 +61,9 @@ def _tuned(
         is_chosen=lambda one: is_chosen,
         covering=lambda workload: covering,
     )
-    return tune_operator(operator or make_operator(_EXP), tools, budget or tools.settings.trials)
+    return tune_operator(
+        operator or make_operator(_EXP), context, budget or context.settings.trials
+    )
 
 
 def _always(answer: float | Outcome | RunError) -> ScriptedRunner:

@@ -27,7 +27,7 @@ from aoe.graph.regions import Region
 from aoe.kernels.family import KernelTarget
 from aoe.results.files import OUT_OF_TIME, RepoOutcome
 from aoe.schedule import Schedule, Space
-from aoe.tasks.operators.operator import OperatorTools
+from aoe.tasks.operators.operator import OperatorContext
 from aoe.tasks.operators.operator_budget import OperatorBudget
 from aoe.tasks.operators.operator_tasks import TunedOperators, tune_found
 from aoe.tasks.operators.operators import FoundOperators, Operator
@@ -63,7 +63,7 @@ def _told(
     told: list[str] = []
     facts: dict[str, Any] = {"model": Path("net.onnx"), "trials": 4, "search": "random"}
     settings = TuneSettings(**(facts | chosen))
-    tools = OperatorTools(
+    context = OperatorContext(
         settings=settings,
         runner=runner,  # type: ignore[arg-type]
         bank=make_bank(tmp_path),
@@ -82,7 +82,7 @@ def _told(
         found,
         take_apart=apart or (lambda found, lost: found),
         budget=budget,
-        tools=tools,
+        context=context,
         tell=lambda one: told.append(one.operator.workload.operations[-1].op_type),
         later=later,
     )

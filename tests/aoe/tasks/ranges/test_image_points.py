@@ -25,7 +25,7 @@ from aoe.tasks.operators.operator_tasks import TunedOperators
 from aoe.tasks.ranges.image_points import (
     ImagePoint,
     ImageRange,
-    PointTools,
+    PointContext,
     frequent_points,
     image_kernels,
     measure_images,
@@ -111,7 +111,7 @@ class _Run:
 
     def measured(self) -> TunedOperator:
         """Return the operator as it is after its points were measured."""
-        tools = PointTools(
+        context = PointContext(
             bank=self.bank,
             target=_TARGET,
             measure=self._measure,
@@ -120,7 +120,7 @@ class _Run:
             left_s=lambda: self.left_s,
         )
         found = TunedOperators(operators=(self.tuned(_WORKLOAD),), refusals=())
-        return measure_images(tools, [self.image], found).operators[0]
+        return measure_images(context, [self.image], found).operators[0]
 
     def _measure(
         self, workload: Workload, schedules: Sequence[Schedule], at: Workload

@@ -55,7 +55,7 @@ def _again(run: Run) -> None:
 @pytest.mark.slow
 def test_records_and_model_are_those_of_one_machine(run: Run, opened: OpenedPools) -> None:
     alone = run.tune()
-    expected, forms = _records(run, alone), run.comparisons
+    expected, rewrites = _records(run, alone), run.comparisons
     _again(run)
     together = run.tune(workers="3")
     assert _records(run, together) == expected
@@ -66,7 +66,7 @@ def test_records_and_model_are_those_of_one_machine(run: Run, opened: OpenedPool
     compared = opened.asked("compare_models")
     assert compared["good1"] and compared["good2"] and not compared["other"]
     # what is left here is the whole model
-    assert run.comparisons < forms
+    assert run.comparisons < rewrites
 
 
 @pytest.mark.slow
