@@ -11,9 +11,10 @@ _ROOT = Path(__file__).resolve().parents[1]
 _CLASS = re.compile(r"^\s*class (\w+)", re.MULTILINE)
 _FUNCTION_OR_FIELD = re.compile(r"^\s*def (\w+)|^    (\w+): ", re.MULTILINE)
 # words of plain English, which a function or a field may use in their plain sense
-_PLAIN = frozenset(
-    "divided folds gates joined lasting lifted put_back quiet scopes surroundings turned widened".split()
-)
+_PLAIN = {
+    *("divided", "folds", "gates", "joined", "lasting", "lifted"),
+    *("put_back", "quiet", "scopes", "surroundings", "turned", "widened"),
+}
 _TITLE = "## Names that do not come back"
 
 
