@@ -113,7 +113,7 @@ def _tune_model(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         ExitStack() as assemblies,
         open_measure_pool(tuning) as measure_pool,
     ):
-        shared = OperatorContext(
+        shared = OperatorRun(
             bank=bank,
             compilers=compilers,
             measure_pool=measure_pool,
@@ -241,7 +241,7 @@ class StartGraph:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorContext:
+class OperatorRun:
     """Tools that all graphs of a run share for their operators."""
 
     bank: OperatorBank  # Where answers come from and go to
@@ -274,7 +274,7 @@ def _start(tuning: TuneContext) -> StartGraph:
 
 
 def tuned_graphs(
-    starts: Sequence[StartGraph], shared: OperatorContext, assemblies: ExitStack
+    starts: Sequence[StartGraph], shared: OperatorRun, assemblies: ExitStack
 ) -> Iterator[TunedGraph]:
     """Yield every graph with its operators tuned; what the first one has, others do not search."""
     made = [
@@ -315,7 +315,7 @@ def _share_of_others(starts: Sequence[StartGraph]) -> float:
 
 def _tuned(
     start: StartGraph,
-    shared: OperatorContext,
+    shared: OperatorRun,
     searching: Stopwatch,
     known: Mapping[str, TunedOperator],
 ) -> TunedOperators:
