@@ -17,7 +17,7 @@ from aoe.graph.model_graph import ModelGraph, names_read, subgraphs
 from aoe.graph.protos import copied, refill
 from aoe.graph.rewrite import drop_unused_initializers
 from aoe.graph.rewrites.cleanup import RANDOM
-from aoe.graph.rewrites.editing import apply_edits, choose_apart
+from aoe.graph.rewrites.editing import apply_edits, choose_disjoint
 from aoe.graph.rewrites.matching import Array
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRule, RuleUse
@@ -73,7 +73,7 @@ def propose_rules(
 ) -> Iterator[Proposal]:
     """Yield the model once for each rule that matches, rewritten at all its matches."""
     for rule in rules:
-        matches = choose_apart(graph, _found(graph, (rule,)))
+        matches = choose_disjoint(graph, _found(graph, (rule,)))
         if matches:
             yield Proposal(
                 action=rule.name,
@@ -198,7 +198,7 @@ def propose_newer_opset(graph: ModelGraph, target: Target) -> Iterator[Proposal]
         except (RuntimeError, ValueError):  # the converter raises these as it likes
             return
         found = [match for match in _found(newer, EQUAL_RULES) if match.nodes not in before]
-        chosen = choose_apart(newer, found)
+        chosen = choose_disjoint(newer, found)
         if chosen:
             rules = ", ".join(dict.fromkeys(match.rule for match in chosen))
             edited = apply_edits(newer.proto, [match.edit for match in chosen])

@@ -504,7 +504,7 @@ class OperatorBank(TaskBank[Workload]):
             speedup=last.speedup if last is not None else None,
             speedup_low=last.speedup_low if last is not None else None,
             file=file,
-            doubts=self._drift(record, file).soft,
+            remeasure_reasons=self._drift(record, file).soft,
         )
 
     def _drift(self, record: Record, file: Path) -> Drift:

@@ -45,7 +45,7 @@ class Stored:
     speedup: float | None = None  # Its measured speed-up over the default then, or None
     speedup_low: float | None = None  # Lower end of the interval of that
     is_base: bool = False  # True if it is of the earlier result the run was given
-    doubts: tuple[str, ...] = ()  # Why it is to be measured again, a sentence each
+    remeasure_reasons: tuple[str, ...] = ()  # Why it is to be measured again, a sentence each
 
 
 S = TypeVar("S", bound=Stored)

@@ -127,9 +127,12 @@ class SubgraphBank(TaskBank[str]):
                     yield LikeSubgraph(graph_id=record.key, nodes=nodes, strategy=stored.strategy)
 
     def _find_at(self, bank: Bank, file: Path, graph_id: str) -> StoredSubgraph | None:
-        def unusable(reason: str, doubts: tuple[str, ...] = ()) -> StoredSubgraph:
+        def unusable(reason: str, remeasure_reasons: tuple[str, ...] = ()) -> StoredSubgraph:
             return StoredSubgraph(
-                graph_id=graph_id, strategy=None, invalid_reason=reason, doubts=doubts
+                graph_id=graph_id,
+                strategy=None,
+                invalid_reason=reason,
+                remeasure_reasons=remeasure_reasons,
             )
 
         try:
@@ -154,7 +157,7 @@ class SubgraphBank(TaskBank[str]):
             cost_us=cost_us_of(record),
             speedup=last.speedup if last is not None else None,
             speedup_low=last.speedup_low if last is not None else None,
-            doubts=drift.soft,
+            remeasure_reasons=drift.soft,
         )
 
     def save(

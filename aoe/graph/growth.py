@@ -4,7 +4,7 @@ A region grows backwards from the node that makes its result. A node joins when 
 its result already belongs to the region, so nothing else needs it and the region is convex.
 Reorder nodes join only where the whole region can stay in the blocked layout. A sum of products
 (a dense convolution, a matrix product) takes the chain behind it in; where no kernel for both
-gains, `regions.take_apart` cuts them again, each for itself. An operator that walks an axis before
+gains, `regions.unfuse` cuts them again, each for itself. An operator that walks an axis before
 it makes any result takes the chain in front of it, too (`OperatorFacts.takes_prologue`), and so may
 a blocked convolution; two matrix products with a softmax between them are one, and so are a
 pointwise convolution and one in groups behind it, and a normalisation of channels with what puts

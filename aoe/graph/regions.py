@@ -37,7 +37,7 @@ class Region:
         return OperatorKind.PRODUCT in kinds and len(computing) > 1
 
     @property
-    def may_be_taken_apart(self) -> bool:
+    def may_be_unfused(self) -> bool:
         """True if its nodes are tuned each for itself where no kernel for all of them is won."""
         return self.is_fused_product or self._is_turned or self.is_moved_chain
 
@@ -112,7 +112,7 @@ def partition(
     return _cut(graph, growth, range(len(graph.nodes)), classify, fuse_products=True)
 
 
-def take_apart(
+def unfuse(
     graph: ModelGraph,
     region: Region,
     *,

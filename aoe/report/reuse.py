@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aoe.report.quantities import figure
-from aoe.tuner.reuse.covering_records import told_ranges
+from aoe.tuner.reuse.covering_records import range_lines
 from aoe.tuner.reuse.kinds import ReuseKind, part_to_json
 from aoebank import Report, members, plural
 
@@ -60,7 +60,7 @@ class PlanReport(Report):
             text.line(f"searching takes about {max(1, round(plan.most_s))} s at most")
         else:
             text.line("nothing is to be searched")
-        for line in told_ranges(plan.ranges):
+        for line in range_lines(plan.ranges):
             text.line(line)
 
 

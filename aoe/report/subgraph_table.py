@@ -32,7 +32,7 @@ class SubgraphTuningReport(ModelTuningReport):
         text.columns(
             result.subgraphs,
             ("subgraph", "n", lambda tuned: tuned.subgraph.op_name),
-            ("places", "r", lambda tuned: str(len(tuned.subgraph.places))),
+            ("places", "r", lambda tuned: str(len(tuned.subgraph.occurrences))),
             ("nodes", "r", lambda tuned: str(len(tuned.subgraph.segment.nodes))),
             *TIMES,
             ("bank", "-", lambda tuned: tuned.outcome.value),

@@ -157,7 +157,7 @@ def make_budget(
         target=KernelTarget.of(tuning.machine.runner.target),
         model_us=profile.nodes_us or 1.0,
         trials=tuning.settings.trials,
-        left_s=lambda: searching.left_s() * measure_pool.places(),
+        left_s=lambda: searching.left_s() * measure_pool.slots(),
     )
 
 

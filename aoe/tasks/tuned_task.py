@@ -13,7 +13,9 @@ class TunedTask:
 
     outcome: RepoOutcome  # What became of it in the bank
     reason: str  # Why, in words
-    before_us: float | None = None  # Time of the default for one place, None if it is not known
+    before_us: float | None = (
+        None  # Time of the default for one occurrence, None if it is not known
+    )
     after_us: float | None = None  # Time of the answer
     # Of the answer over the default, measured in this run or when its record was written.
     speedup: float | None = None
@@ -27,5 +29,5 @@ class TunedTask:
 
     @property
     def saved_us(self) -> float:
-        """Time an answer is sure to save at one place; 0 where that is not known."""
+        """Time an answer is sure to save at one occurrence; 0 where that is not known."""
         return (self.before_us or 0.0) * (1 - 1 / (self.proven_speedup or 1.0))

@@ -151,7 +151,7 @@ class _TaskScheduler(Generic[TaskT, ResultT]):
         if not self._running:
             return True
         # a running search may not need all trials it was promised: the last ones wait for it
-        return len(self._running) < self.pool.places() and self.trials_left() >= 1
+        return len(self._running) < self.pool.slots() and self.trials_left() >= 1
 
     def _begin(self, given: BudgetSlice[TaskT]) -> None:
         search = self.tasks.begin(given, self.trials_left())

@@ -1,6 +1,6 @@
 """Holds a model to its accuracy: which kernels of lower precision it may have.
 
-A place of the model may have a kernel in each precision. The lowest is used where it is faster
+An occurrence of the model may have a kernel in each precision. The lowest is used where it is faster
 than those above it, as long as the whole model keeps the constraint; else the next one is, or ONNX
 Runtime's own. Winograd's kernels go the same way, last.
 """
@@ -65,10 +65,10 @@ class AccuracyChecker:
         self._reference: Results | None = None
 
     def hold(self, kernels: Sequence[ChosenKernel]) -> HeldAccuracy[ChosenKernel]:
-        """Return the kernels with which the model keeps its accuracy, one for each place.
+        """Return the kernels with which the model keeps its accuracy, one for each occurrence.
 
         Args:
-            kernels: Kernels in the library; a place may have several.
+            kernels: Kernels in the library; an occurrence may have several.
 
         Raises:
             RunError: the untuned model cannot be run.
@@ -77,7 +77,7 @@ class AccuracyChecker:
         weighed = tuple(kernel for kernel in kernels if _is_weighed(kernel))
 
         def evaluate(lowered: frozenset[str]) -> float:
-            return self.value(one_per_place(kernels, lowered))
+            return self.value(one_per_occurrence(kernels, lowered))
 
         names = [kernel.source.name for kernel in weighed]
 
@@ -89,7 +89,7 @@ class AccuracyChecker:
         return HeldAccuracy(
             constraint=self._constraint,
             trade=trade,
-            kernels=one_per_place(kernels, trade.lowered) if known else (),
+            kernels=one_per_occurrence(kernels, trade.lowered) if known else (),
             weighed=weighed,
             sets=len(self._inputs.sets) or 1,
             made_up=not self._inputs.sets,
@@ -146,13 +146,13 @@ class AccuracyChecker:
         return found
 
 
-def one_per_place(
+def one_per_occurrence(
     kernels: Sequence[ChosenKernel], lowered: frozenset[str]
 ) -> tuple[ChosenKernel, ...]:
-    """Return one kernel for each place: of the lowest precision that may be, by name.
+    """Return one kernel for each occurrence: of the lowest precision that may be, by name.
 
     Args:
-        kernels: Kernels to choose from, each with all places it can compute.
+        kernels: Kernels to choose from, each with all occurrences it can compute.
         lowered: Names of those in question which may be used.
     """
     taken: set[str] = set()
@@ -160,21 +160,21 @@ def one_per_place(
     for kernel in sorted(kernels, key=lambda one: -one.source.workload.precision.rank):
         if _is_weighed(kernel) and kernel.source.name not in lowered:
             continue
-        places = zip(kernel.regions, kernel.op_names, strict=True)
-        free = [(region, name) for region, name in places if region.output not in taken]
+        occurrences = zip(kernel.regions, kernel.op_names, strict=True)
+        free = [(region, name) for region, name in occurrences if region.output not in taken]
         if free:
             taken.update(region.output for region, _ in free)
             chosen.append(_at(kernel, free))
     return tuple(sorted(chosen, key=lambda kernel: kernel.source.name))
 
 
-def _at(kernel: ChosenKernel, places: Sequence[tuple[Region, str]]) -> ChosenKernel:
-    """Return a kernel for some of its places only."""
+def _at(kernel: ChosenKernel, occurrences: Sequence[tuple[Region, str]]) -> ChosenKernel:
+    """Return a kernel for some of its occurrences only."""
     return replace(
         kernel,
-        regions=tuple(region for region, _ in places),
-        op_names=tuple(name for _, name in places),
-        gain_us=kernel.gain_us * len(places) / len(kernel.regions),
+        regions=tuple(region for region, _ in occurrences),
+        op_names=tuple(name for _, name in occurrences),
+        gain_us=kernel.gain_us * len(occurrences) / len(kernel.regions),
     )
 
 

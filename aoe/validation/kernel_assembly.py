@@ -178,9 +178,9 @@ class Assembly:
         )
 
     def _operators(self, source: KernelSource, region: Region) -> HostOperators | None:
-        """Return ONNX Runtime's own operators for a place, None where a kernel computes it.
+        """Return ONNX Runtime's own operators for an occurrence, None where a kernel computes it.
 
-        The weights of a place are quantised once.
+        The weights of an occurrence are quantised once.
         """
         if not source.is_hosted:
             return None
@@ -204,7 +204,7 @@ class Assembly:
         return self._hosted[key]
 
     def surroundings(self, kernel: ChosenKernel) -> frozenset[str]:
-        """Return digests of what stands around the places of a kernel."""
+        """Return digests of what stands around the occurrences of a kernel."""
         return frozenset(adjacency_of(self._graph, region) for region in kernel.regions)
 
     def _plain(self, name: str) -> ModelPart:

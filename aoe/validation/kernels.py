@@ -280,7 +280,7 @@ def kernels_within_memory(
 
 
 def bytes_kept_beside(kernel: ChosenKernel) -> float:
-    """Return the bytes a kernel keeps besides the weights of the model, all places together.
+    """Return the bytes a kernel keeps besides the weights of the model, all occurrences together.
 
     Blocks of a kernel for any number of rows share the weights their algorithms have in common.
     """

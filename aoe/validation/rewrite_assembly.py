@@ -26,13 +26,13 @@ class ChosenRewrite:
 
     subgraph: Subgraph  # The subgraph
     strategy: SubgraphStrategy  # What is done with it
-    splices: tuple[Splice, ...]  # Its rewrite at each place where the strategy fits
-    # Time it has proven, alone, to save in one run of the model, all places together.
+    splices: tuple[Splice, ...]  # Its rewrite at each occurrence where the strategy fits
+    # Time it has proven, alone, to save in one run of the model, all occurrences together.
     gain_us: float
 
     @property
     def name(self) -> str:
-        """Its identity and its first place."""
+        """Its identity and its first occurrence."""
         return f"subgraph {self.subgraph.graph_id} ({self.subgraph.op_name})"
 
     @property
@@ -88,7 +88,7 @@ class SubgraphAssembly:
         return self._part(name)
 
     def surroundings(self, rewrite: ChosenRewrite) -> frozenset[str]:
-        """Return digests of what stands around the places of a rewrite."""
+        """Return digests of what stands around the occurrences of a rewrite."""
         return frozenset(adjacency_of_segment(self._graph, one.segment) for one in rewrite.splices)
 
     def _part(self, name: str) -> ModelPart:

@@ -33,7 +33,7 @@ _LOOK_S = 2.0
 class MeasurePool(Protocol[T]):
     """Runs jobs, one or several at a time."""
 
-    def places(self) -> int:
+    def slots(self) -> int:
         """Return the number of jobs that can run at once, one at least."""
         ...
 
@@ -64,7 +64,7 @@ class SerialExecutor(Generic[T]):
     def __init__(self) -> None:
         self._done: list[T] = []
 
-    def places(self) -> int:
+    def slots(self) -> int:
         """Return 1."""
         return 1
 
@@ -96,7 +96,7 @@ class RemoteMeasurePool(Generic[T]):
         self._running = 0
         self._done: queue.SimpleQueue[T | BaseException] = queue.SimpleQueue()
 
-    def places(self) -> int:
+    def slots(self) -> int:
         """Return the number of workers that measure now; this machine alone is one, too."""
         self._remote_pool.refresh()
         return max(1, len(self._remote_pool.measuring()))

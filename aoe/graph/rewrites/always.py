@@ -17,7 +17,7 @@ from onnx import helper
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo, attributes_of
 from aoe.graph.protos import copied
-from aoe.graph.rewrites.editing import Rewriting, apply_edits, choose_apart
+from aoe.graph.rewrites.editing import Rewriting, apply_edits, choose_disjoint
 from aoe.graph.rewrites.matching import (
     AnyNumber,
     AnyTensor,
@@ -54,7 +54,7 @@ def rewritten(proto: onnx.ModelProto, *rules: RewriteRule) -> onnx.ModelProto:
             continue
         graph = _with_constants(proto) if graph is None else graph
         matches = [one for one in rule.findings(graph) if isinstance(one, RewriteMatch)]
-        chosen = choose_apart(graph, matches)
+        chosen = choose_disjoint(graph, matches)
         if chosen:  # ONNX Runtime leaves out what nobody needs
             proto = apply_edits(proto, [match.edit for match in chosen], tidy=rule is TOKENS_RULE)
             graph = None

@@ -216,7 +216,7 @@ def apply_edits(
     return model
 
 
-def choose_apart(graph: ModelGraph, matches: Iterable[RewriteMatch]) -> list[RewriteMatch]:
+def choose_disjoint(graph: ModelGraph, matches: Iterable[RewriteMatch]) -> list[RewriteMatch]:
     """Return matches that may be applied together; of two that may not, the first.
 
     They share no node, and none reads what another one takes away.

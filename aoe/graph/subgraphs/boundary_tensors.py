@@ -8,7 +8,7 @@ import onnx
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.rewrites.cleanup import PAIRS_RULE
-from aoe.graph.rewrites.editing import apply_edits, choose_apart
+from aoe.graph.rewrites.editing import apply_edits, choose_disjoint
 from aoe.graph.rewrites.protocol import RewriteMatch
 
 _VIEWS = frozenset({"Reshape", "Squeeze", "Transpose", "Unsqueeze"})
@@ -39,7 +39,7 @@ def cancel_at_boundaries(
         for found in PAIRS_RULE.findings(graph)
         if isinstance(found, RewriteMatch) and _is_new(graph, found, known)
     ]
-    return apply_edits(proto, [match.edit for match in choose_apart(graph, matches)])
+    return apply_edits(proto, [match.edit for match in choose_disjoint(graph, matches)])
 
 
 def _has_boundary(proto: onnx.ModelProto, known: set[str]) -> bool:

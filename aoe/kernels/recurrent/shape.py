@@ -48,7 +48,9 @@ class Cell:
     # Makes the states of the sums, one part after the other: each finds what those before it have
     # made.
     finish: tuple[Callable[[CellValues], States], ...]
-    keeps_apart: bool = False  # True if the last gate's share of the input is not added to its sum
+    keeps_separate: bool = (
+        False  # True if the last gate's share of the input is not added to its sum
+    )
 
 
 def _lstm_cell(of: CellValues) -> States:
@@ -90,7 +92,7 @@ CELLS: Mapping[OperatorKey, Cell] = MappingProxyType(
             states=1,
             activations=("Sigmoid", "Tanh"),
             finish=(_gru_candidate, _gru_hidden),
-            keeps_apart=True,
+            keeps_separate=True,
         ),
         RNN: Cell(gates=GATES[RNN], states=1, activations=("Tanh",), finish=(_rnn_hidden,)),
     }
@@ -223,7 +225,7 @@ def _unusual_attribute(attributes: Attributes, anchor: Operation, cell: Cell) ->
     for limit in ("clip", "input_forget"):
         if number(attributes, limit, 0):
             return f"{name} with {limit}"
-    if cell.keeps_apart and not number(attributes, "linear_before_reset", 0):
+    if cell.keeps_separate and not number(attributes, "linear_before_reset", 0):
         return f"{name} whose reset comes before the product"
     given = attributes.get("activations", ())
     names = [str(item).lower() for item in given] if isinstance(given, tuple) else [str(given)]

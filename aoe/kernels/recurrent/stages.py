@@ -140,7 +140,7 @@ def _word(first: hl.Expr, second: hl.Expr) -> hl.Expr:
 
 def bias_extents(of: Recurrence) -> tuple[int, ...]:
     """Return the extents of the packed bias: one more where a gate keeps both of its apart."""
-    return PANEL, of.cell.gates + of.cell.keeps_apart, of.panels, of.directions
+    return PANEL, of.cell.gates + of.cell.keeps_separate, of.panels, of.directions
 
 
 def pack_bias(of: Recurrence) -> PackedInput:
@@ -157,7 +157,7 @@ def pack_bias(of: Recurrence) -> PackedInput:
         return raw[number * of.hidden + inside, direction]
 
     both = value(hl.clamp(gate, 0, gates - 1)) + value(gates + hl.clamp(gate, 0, gates - 1))
-    if of.cell.keeps_apart:
+    if of.cell.keeps_separate:
         alone = value(hl.select(gate < gates, hl.Expr(gate), hl.i32(2 * gates - 1)))
         both = hl.select(gate < gates - 1, both, alone)
     packed = hl.Func("packed")
@@ -374,7 +374,7 @@ class _Walk:
     ) -> tuple[hl.Expr, hl.Expr]:
         """Return the start of a phase's sums: the inputs, or the sums of the phases before."""
         cell, nothing = self.of.cell, constant(0.0)
-        apart = cell.keeps_apart and gate == cell.gates - 1
+        apart = cell.keeps_separate and gate == cell.gates - 1
         begin = self._entered(r, row, direction, gate)
         if apart and self.of.bias is not None:
             begin = self.arguments.buffers[self.of.bias][r.x, cell.gates, r.z, direction]

@@ -130,7 +130,7 @@ def looked_up_operator(
 
 
 def _lost(fused: Sequence[Operator], lookups: Mapping[str, OperatorLookup]) -> list[Region]:
-    """Return the places for which the default is known to be better than any fused kernel."""
+    """Return the occurrences for which the default is known to be better than any fused kernel."""
     hoped = {
         region.nodes
         for one in fused

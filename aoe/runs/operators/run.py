@@ -68,7 +68,7 @@ from aoe.tuner.mode import JobType, ModeContext, TuneSettings
 from aoe.tuner.precision.plan import PrecisionPlan
 from aoe.tuner.progress import Progress
 from aoe.tuner.reuse.book import ReuseBook
-from aoe.tuner.reuse.covering_records import covering_ranges, told_ranges
+from aoe.tuner.reuse.covering_records import covering_ranges, range_lines
 from aoe.tuner.tune_context import TuneContext, model_path
 from aoe.validation.graphs import FINAL_COMPARISONS, TunedGraph, is_open, validate_graphs
 from aoe.validation.kernel_assembly import Assembly
@@ -104,7 +104,7 @@ def _tune_model(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
     bank, reuse = open_bank(tuning, base), ReuseBook(base, JobType.OPAT, reuse_of)
     if tuning.settings.lookup_only:
         ranges = covering_ranges(tuning.banks.journal, tuning.subject.model.proto)
-        for line in told_ranges(ranges):
+        for line in range_lines(ranges):
             tuning.progress.step(line)
     starts, rates = starts_of(tuning), measure_rates(tuning)
     report.update(baseline_ms=_first_ms(tuning, starts[0].profile))
@@ -119,7 +119,7 @@ def _tune_model(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
             measure_pool=measure_pool,
             rates=rates,
             tell=operator_teller(tuning.progress, report),
-            tell_lookup=partial(reuse.add, bank),
+            on_lookup=partial(reuse.add, bank),
         )
         graphs = list(tuned_graphs(starts, shared, assemblies))
         tuned, validation = validate_graphs(graphs[0], graphs[1] if graphs[1:] else None, bank)
@@ -249,7 +249,7 @@ class OperatorRun:
     measure_pool: OperatorPool  # Does the searches
     rates: MachineRates | None  # Of the machine, None where nothing is searched
     tell: Callable[[TunedOperator], None]  # Is told of each operator that is done
-    tell_lookup: Callable[[Operator, OperatorLookup], None]  # Is told what the banks say of each
+    on_lookup: Callable[[Operator, OperatorLookup], None]  # Is told what the banks say of each
 
 
 def starts_of(tuning: TuneContext) -> list[StartGraph]:
@@ -338,18 +338,18 @@ def _tuned(
         if tuned.operator.key not in known:
             shared.tell(tuned)
 
-    def tell_lookup(operator: Operator, found: OperatorLookup) -> None:
+    def on_lookup(operator: Operator, found: OperatorLookup) -> None:
         if operator.key not in known:
-            shared.tell_lookup(operator, found)
+            shared.on_lookup(operator, found)
 
     tuned = tune_found(
         start.found,
-        take_apart=partial(part_operators, graph, profile, plan=start.plan, origins=start.origins),
+        unfuse=partial(part_operators, graph, profile, plan=start.plan, origins=start.origins),
         budget=make_budget(tuning, profile, searching, shared.measure_pool, shared.rates),
         context=replace(
             context,
             is_chosen=is_new,
-            tell_lookup=tell_lookup,
+            on_lookup=on_lookup,
             settings=_settings_beside(tuning.settings, known),
         ),
         tell=tell,

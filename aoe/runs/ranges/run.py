@@ -254,7 +254,7 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         def tune(blocks: Sequence[Operator]) -> TunedOperators:
             return tune_found(
                 FoundOperators(fused=(), operators=tuple(blocks), refusals=there.refusals),
-                take_apart=lambda found, lost: found,
+                unfuse=lambda found, lost: found,
                 budget=make_budget(tuning, opened.profile, searching, measure_pool, rates),
                 context=context,
                 tell=tell,

@@ -90,7 +90,7 @@ def tune_fusion_groups(
     tuning: TuneContext,
     bank: SubgraphBank,
     tell: Callable[[TunedSubgraph], None],
-    tell_lookup: Callable[[Subgraph, SubgraphLookup], None],
+    on_lookup: Callable[[Subgraph, SubgraphLookup], None],
 ) -> TunedFusionGroups:
     """Tune the fusion groups of a model, and write the model if they gain.
 
@@ -98,7 +98,7 @@ def tune_fusion_groups(
         tuning: Its chosen graph is what the rewrites have left, None for the imported one.
         bank: Where subgraphs are looked up and stored.
         tell: Is told of each subgraph that is done.
-        tell_lookup: Is told what the banks say of each.
+        on_lookup: Is told what the banks say of each.
 
     Raises:
         AoeError: the model cannot be run, or a result cannot be written.
@@ -112,7 +112,7 @@ def tune_fusion_groups(
         with closing(open_assembly(tuning, graph, compilers)) as assembly:
             costs = ModelCosts.of(profile, write_s=assembly.write_s)
             searching = searching_time(tuning.time.stopwatch, costs, runner.target.core_num)
-            context = replace(_context(tuning, bank, operators, searching), tell_lookup=tell_lookup)
+            context = replace(_context(tuning, bank, operators, searching), on_lookup=on_lookup)
             lookups = {one.graph_id: looked_up(one, context) for one in found.subgraphs}
             alone = _time_for_kernels(searching, lookups.values())
             origins = Origins(tuning.subject.model.proto, graph.proto)
@@ -120,7 +120,7 @@ def tune_fusion_groups(
             with open_measure_pool(tuning) as measure_pool:
                 kernels = tune_found(
                     first,
-                    take_apart=partial(with_parts, later),
+                    unfuse=partial(with_parts, later),
                     later=later,
                     budget=make_budget(tuning, profile, alone, measure_pool, measure_rates(tuning)),
                     context=operator_context(tuning, operators, graph, alone, compilers),
@@ -196,12 +196,12 @@ def found_fusion_groups(tuning: TuneContext, graph: ModelGraph) -> FoundSubgraph
 
 
 def _named(subgraph: Subgraph, graph: ModelGraph, origins: Origins) -> Subgraph:
-    """Return a subgraph with the names its places have for the user."""
+    """Return a subgraph with the names its occurrences have for the user."""
     names = []
-    for place in subgraph.places:
-        known = (origins.fused(graph.nodes[at]) for at in reversed(place.nodes))
+    for occurrence in subgraph.occurrences:
+        known = (origins.fused(graph.nodes[at]) for at in reversed(occurrence.nodes))
         named = (nodes[-1].name for nodes in known if nodes and nodes[-1].name)
-        names.append(next(named, place.op_names[-1]))
+        names.append(next(named, occurrence.op_names[-1]))
     return replace(subgraph, model_names=tuple(names))
 
 
@@ -222,7 +222,7 @@ def fusion_operators(
 ) -> tuple[FoundOperators, tuple[Operator, ...]]:
     """Return the operators of fusion groups; of subgraphs in the bank, the groups of their records.
 
-    The first part does not overlap, as far as a model has places that are alike. What else could
+    The first part does not overlap, as far as a model has occurrences that are alike. What else could
     be one kernel computes nodes of these, and is the second part.
     """
     regions: dict[tuple[int, ...], Region] = {}
@@ -234,9 +234,9 @@ def fusion_operators(
             strategy = lookup.stored.strategy if lookup.stored is not None else None
             groups = chosen = strategy.groups if strategy is not None else ()
         for group in groups:
-            places = [one for one in subgraph.groups[group].regions if one is not None]
-            regions |= {one.nodes: one for one in places}
-            first |= {key_of(one.workload) for one in places if group in chosen}
+            occurrences = [one for one in subgraph.groups[group].regions if one is not None]
+            regions |= {one.nodes: one for one in occurrences}
+            first |= {key_of(one.workload) for one in occurrences if group in chosen}
     ordered = tuple(sorted(regions.values(), key=lambda region: region.nodes[::-1]))
     every = group_regions(graph, profile, Partition(regions=ordered, refusals=()), origins)
     operators = (*every.fused, *every.operators)
@@ -308,22 +308,22 @@ def _uses(
     for one in tuned:
         if one.strategy is None:
             continue
-        places = [
-            place.op_names[-1]
-            for at, place in enumerate(one.subgraph.places)
+        occurrences = [
+            occurrence.op_names[-1]
+            for at, occurrence in enumerate(one.subgraph.occurrences)
             if any(
                 region is not None and region.nodes in kept
                 for group in one.strategy.groups
                 for region in (one.subgraph.groups[group].regions[at],)
             )
         ]
-        if places:
+        if occurrences:
             yield (
                 one,
                 SubgraphUse(
                     graph_id=one.subgraph.graph_id,
                     strategy=str(one.strategy),
                     bank_file=bank.file.name,
-                    op_names=tuple(places),
+                    op_names=tuple(occurrences),
                 ),
             )

@@ -118,7 +118,7 @@ def write_subgraph_details(result: SgatResult) -> None:
 def _row(tuned: TunedSubgraph, result: SgatResult) -> dict[str, Any]:
     return {
         "graph_id": tuned.subgraph.graph_id,
-        "places": list(tuned.subgraph.place_names),
+        "places": list(tuned.subgraph.occurrence_names),
         "nodes": len(tuned.subgraph.segment.nodes),
         "strategy": str(tuned.strategy) if tuned.strategy is not None else None,
         **task_members(tuned, in_model=tuned.subgraph.graph_id in result.used_ids),

@@ -153,7 +153,7 @@ def _tune_model(tuning: TuneContext, report: LiveReport[SgatReport]) -> SgatResu
             tuning.time.stopwatch, costs, tuning.machine.runner.target.core_num
         )
         context = replace(
-            _context(tuning, bank, graph, searching), tell_lookup=partial(reuse.add, bank)
+            _context(tuning, bank, graph, searching), on_lookup=partial(reuse.add, bank)
         )
         rival = rival_per_s(whole.time.stopwatch, whole.settings)
         tuned = tuple(_tuned(tuning, report, found, context, rival))
@@ -220,7 +220,7 @@ def _groups(
     def tell(tuned: TunedSubgraph) -> None:
         report.update(tasks=(*report.value.tasks, subgraph_result(tuned)))
 
-    return tune_fusion_groups(tuning, bank, tell, tell_lookup=partial(reuse.add, bank))
+    return tune_fusion_groups(tuning, bank, tell, on_lookup=partial(reuse.add, bank))
 
 
 _Rewrites = tuple[
@@ -309,10 +309,10 @@ def found_subgraphs(tuning: TuneContext, graph: ModelGraph) -> FoundSubgraphs:
     log_rules(found, tuning.progress.detail)
     for rule, why in found.faults.items():
         tuning.progress.warn(f"rewrite rule {rule} is left out of some subgraphs, {why}")
-    places = sum(len(subgraph.places) for subgraph in found.subgraphs)
+    occurrences = sum(len(subgraph.occurrences) for subgraph in found.subgraphs)
     tuning.progress.step(
         f"{plural(len(found.subgraphs), 'distinct subgraph')} with something to choose, "
-        f"at {plural(places, 'place')}; {found.without_options} others"
+        f"at {plural(occurrences, 'place')}; {found.without_options} others"
     )
     return found
 
@@ -377,12 +377,12 @@ def _tuned(
     def tell(tuned: TunedSubgraph) -> None:
         done.append(tuned)
         report.update(tasks=(*report.value.tasks, subgraph_result(tuned)))
-        name = f"{tuned.subgraph.op_name} (x{len(tuned.subgraph.places)})"
+        name = f"{tuned.subgraph.op_name} (x{len(tuned.subgraph.occurrences)})"
         tuning.progress.operator(name, tuned.words)
 
     with open_measure_pool(tuning) as pool:
         budget = RewriteBudget(
-            left_s=lambda: context.left_s() * pool.places(),
+            left_s=lambda: context.left_s() * pool.slots(),
             work=found.work,
             rival_per_s=rival,
             experience=context.experience,
@@ -484,9 +484,9 @@ def _judged(
 def chosen_rewrite(
     tuning: TuneContext, tuned: TunedSubgraph, strategy: SubgraphStrategy
 ) -> ChosenRewrite:
-    """Return a rewrite at every place it fits; other places may have weights rules refuse."""
+    """Return a rewrite at every occurrence it fits; other occurrences may have weights rules refuse."""
     splices = []
-    for segment in tuned.subgraph.places:
+    for segment in tuned.subgraph.occurrences:
         rewrite = rewrite_of(segment, strategy, rules_of(tuning.engine))
         if isinstance(rewrite, str):
             tuning.progress.warn(f"{segment.op_names[-1]} stays as it is: {rewrite}")

@@ -1,7 +1,7 @@
 """Subgraphs of the models that are given: found by their identity, measured as SGAT does.
 
 Forms are of the imported graph, kernels of ONNX Runtime's optimised one; each is measured at the
-first place of the first model that has it.
+first occurrence of the first model that has it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from aoe.runs.verify_records import RecordedGain, RecordReader, VerifyContext
 from aoe.tasks.fusion_groups.finding import find_fusion_groups
 from aoe.tasks.fusion_groups.measuring import FusionMeasurer
 from aoe.tasks.rewrites.measuring import RewriteMeasurer
-from aoe.tasks.rewrites.subgraphs import Subgraph, places_by_id
+from aoe.tasks.rewrites.subgraphs import Subgraph, occurrences_by_id
 from aoebank import Record
 
 _ONNX = 5
@@ -82,8 +82,8 @@ class GivenModel:
 
     @cached_property
     def _imported(self) -> dict[str, Subgraph]:
-        places, _ = places_by_id(self.imported, self.context.rules)
-        return {key: Subgraph(graph_id=key, places=tuple(p)) for key, p in places.items()}
+        occurrences, _ = occurrences_by_id(self.imported, self.context.rules)
+        return {key: Subgraph(graph_id=key, occurrences=tuple(p)) for key, p in occurrences.items()}
 
     @cached_property
     def _with_kernels(self) -> dict[str, Subgraph]:

@@ -36,7 +36,7 @@ def find_fusion_groups(
     largest = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify)
     together = [region.nodes for region in largest.regions]
     ends = {region.nodes[-1] for region in largest.regions}
-    places: dict[str, list[Segment]] = {}
+    occurrences: dict[str, list[Segment]] = {}
     refused, without = [], 0
     for run in cut_into_runs(graph, together):
         if ends.isdisjoint(run):
@@ -46,10 +46,10 @@ def find_fusion_groups(
         if isinstance(segment, str):
             refused.append((graph.nodes[run.start].name, segment))
         else:
-            places.setdefault(graph_id(segment, graph.blocked), []).append(segment)
+            occurrences.setdefault(graph_id(segment, graph.blocked), []).append(segment)
     found = [
         _subgraph(graph, key, equal, classes, frozenset(together), classify)
-        for key, equal in places.items()
+        for key, equal in occurrences.items()
     ]
     return FoundSubgraphs(
         subgraphs=tuple(subgraph for subgraph in found if subgraph.has_options),
@@ -61,12 +61,12 @@ def find_fusion_groups(
 def _subgraph(
     graph: ModelGraph,
     key: str,
-    places: Sequence[Segment],
+    occurrences: Sequence[Segment],
     classes: Sequence[FusionClass],
     operators: Container[tuple[int, ...]],
     classify: Classify,
 ) -> Subgraph:
-    first = places[0]
+    first = occurrences[0]
     position = {at: number for number, at in enumerate(first.nodes)}
     found = regions_within(
         graph,
@@ -83,23 +83,23 @@ def _subgraph(
         groups[group] = FusionCandidate(
             ruling=rule_on(graph, region.nodes, classes),
             owned=frozenset(at for at in nodes if not is_reorder(first.graph.nodes[at])),
-            regions=(region, *_elsewhere(graph, region, nodes, places[1:], classify)),
+            regions=(region, *_elsewhere(graph, region, nodes, occurrences[1:], classify)),
             is_operator=region.nodes in operators,
         )
-    return Subgraph(graph_id=key, places=tuple(places), groups=groups)
+    return Subgraph(graph_id=key, occurrences=tuple(occurrences), groups=groups)
 
 
 def _elsewhere(
     graph: ModelGraph,
     region: Region,
     nodes: Sequence[int],
-    places: Iterable[Segment],
+    occurrences: Iterable[Segment],
     classify: Classify,
 ) -> list[Region | None]:
-    """Return the region at other places, where scalars may make something else of it."""
+    """Return the region at other occurrences, where scalars may make something else of it."""
     key, found = key_of(region.workload), list[Region | None]()
-    for place in places:
-        other = region_of(graph, tuple(sorted(place.nodes[at] for at in nodes)), classify)
+    for occurrence in occurrences:
+        other = region_of(graph, tuple(sorted(occurrence.nodes[at] for at in nodes)), classify)
         is_equal = isinstance(other, Region) and key_of(other.workload) == key
         found.append(other if isinstance(other, Region) and is_equal else None)
     return found

@@ -75,8 +75,8 @@ class WonKernels:
         return found
 
     def saved_us(self, subgraph: Subgraph) -> float:
-        """Return the most the kernels of a subgraph save, all places together, in us."""
-        return len(subgraph.places) * sum(saved_us(one) for one in self.of(subgraph).values())
+        """Return the most the kernels of a subgraph save, all occurrences together, in us."""
+        return len(subgraph.occurrences) * sum(saved_us(one) for one in self.of(subgraph).values())
 
     def is_open(self, subgraph: Subgraph) -> bool:
         """True if a limit, or a busy machine, has left one of its scopes undecided."""
@@ -88,14 +88,16 @@ class WonKernels:
         return False
 
     def used(self, graph: ModelGraph, tuned: Iterable[TunedSubgraph]) -> list[TunedOperator]:
-        """Return the kernels strategies use, each with just the places where they do."""
-        places: dict[str, dict[tuple[int, ...], Region]] = {}
+        """Return the kernels strategies use, each with just the occurrences where they do."""
+        occurrences: dict[str, dict[tuple[int, ...], Region]] = {}
         for one in tuned:
             for group in one.strategy.groups if one.strategy is not None else ():
                 for region in one.subgraph.groups[group].regions:
                     if region is not None and key_of(region.workload) in self._won:
-                        places.setdefault(key_of(region.workload), {})[region.nodes] = region
-        return [_at(self._won[key], graph, tuple(found.values())) for key, found in places.items()]
+                        occurrences.setdefault(key_of(region.workload), {})[region.nodes] = region
+        return [
+            _at(self._won[key], graph, tuple(found.values())) for key, found in occurrences.items()
+        ]
 
 
 def _at(tuned: TunedOperator, graph: ModelGraph, regions: tuple[Region, ...]) -> TunedOperator:
@@ -114,5 +116,5 @@ def source_of(tuned: TunedOperator) -> KernelSource:
 
 
 def saved_us(tuned: TunedOperator) -> float:
-    """Return the time a kernel is proven to save at one place, in us."""
+    """Return the time a kernel is proven to save at one occurrence, in us."""
     return (tuned.before_us or 0.0) * (1 - 1 / (tuned.proven_speedup or tuned.speedup or 1.0))

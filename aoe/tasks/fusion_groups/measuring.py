@@ -90,7 +90,7 @@ class FusionMeasurer:
     def _in_piece(self, group: FusionGroup) -> Region:
         """Return the region of a kernel, its nodes counted within the subgraph."""
         region = self._subgraph.groups[group].regions[0]
-        assert region is not None  # the first place is where it was found
+        assert region is not None  # the first occurrence is where it was found
         return replace(region, nodes=group.nodes)
 
     def _written(self, proto: onnx.ModelProto, name: str) -> ModelPart:

@@ -20,8 +20,8 @@ class ChosenKernel:
     source: KernelSource  # Name, workload and schedule
     key: str  # Record key
     regions: tuple[Region, ...]  # Places in the model it computes
-    op_names: tuple[str, ...]  # Node at the end of each place
-    # Time it has proven, alone, to save in one run of the model, all places together.
+    op_names: tuple[str, ...]  # Node at the end of each occurrence
+    # Time it has proven, alone, to save in one run of the model, all occurrences together.
     gain_us: float
     # Workloads of the records it is made of, where these are not those of its parts.
     recorded: tuple[Workload, ...] = ()

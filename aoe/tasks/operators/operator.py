@@ -75,7 +75,7 @@ _WON = (RepoOutcome.ADD, RepoOutcome.UPDATE)
 class TunedOperator(TunedTask):
     """Operator with the outcome of its tuning."""
 
-    operator: Operator  # The workload and its places in the model
+    operator: Operator  # The workload and its occurrences in the model
     schedule: Schedule | None = None  # Strategy to use; None leaves the operator to ONNX Runtime
     # Speed-up measured in this run, None if there was nothing to measure.
     estimate: SpeedupEstimate | None = None
@@ -94,7 +94,7 @@ class OperatorContext(TaskContext[OperatorBank]):
     builder_of: Callable[[TaskRunner], KernelCompilers] = KernelCompilers
     trials_left: float = math.inf  # Candidates the run may still measure
     # Is told what the banks say of each operator.
-    tell_lookup: Callable[[Operator, OperatorLookup], None] = lambda operator, lookup: None
+    on_lookup: Callable[[Operator, OperatorLookup], None] = lambda operator, lookup: None
     # Says whether an operator is to be tuned; others are looked up.
     is_chosen: Callable[[Operator], bool] = lambda operator: True
     # Gives the answers of ranges of shapes that hold a workload.
@@ -265,7 +265,7 @@ class OperatorSearch:
     def _is_left_open(self, found: SearchResult[Schedule]) -> bool:
         """True if a fused operator seems to gain, but too few pairs show it."""
         estimate = found.estimate
-        if estimate is None or not self.operator.regions[0].may_be_taken_apart:
+        if estimate is None or not self.operator.regions[0].may_be_unfused:
             return False
         return estimate.median > ACCEPT_SPEEDUP and not accepts(estimate, ACCEPT_SPEEDUP)
 
@@ -407,7 +407,7 @@ def look_up_operator(
         context.progress.warn(
             f"{operator.op_name}: its record counts as a miss, {lookup.invalid_reason}"
         )
-    context.tell_lookup(operator, lookup)
+    context.on_lookup(operator, lookup)
     if not lookup.tune and not settings.lookup_only:
         context.bank.adopt(operator.workload)
     if not lookup.tune:

@@ -81,7 +81,7 @@ class _Pace:
 class _Savings:
     """Time that kernels save at occurrences in the model, which may overlap.
 
-    Two places are alike in part if one computes what the other ends in: what is only read through
+    Two occurrences are alike in part if one computes what the other ends in: what is only read through
     by both, a reorder, counts for nothing.
     """
 
@@ -90,17 +90,17 @@ class _Savings:
         self._with: defaultdict[int, set[tuple[int, ...]]] = defaultdict(set)
         self._ending: defaultdict[int, set[tuple[int, ...]]] = defaultdict(set)
 
-    def add(self, place: tuple[int, ...], saved_us: float) -> None:
-        """Remember what a kernel saves at a place; of several, the most."""
-        self._saved_us[place] = max(saved_us, self._saved_us.get(place, 0.0))
-        self._ending[place[-1]].add(place)
-        for node in place:
-            self._with[node].add(place)
+    def add(self, occurrence: tuple[int, ...], saved_us: float) -> None:
+        """Remember what a kernel saves at an occurrence; of several, the most."""
+        self._saved_us[occurrence] = max(saved_us, self._saved_us.get(occurrence, 0.0))
+        self._ending[occurrence[-1]].add(occurrence)
+        for node in occurrence:
+            self._with[node].add(occurrence)
 
-    def at(self, place: tuple[int, ...]) -> float:
-        """Return the time saved at a place so far, parts of it included, in us."""
-        found = {other for node in place for other in self._ending[node]}
-        found |= self._with[place[-1]]
+    def at(self, occurrence: tuple[int, ...]) -> float:
+        """Return the time saved at an occurrence so far, parts of it included, in us."""
+        found = {other for node in occurrence for other in self._ending[node]}
+        found |= self._with[occurrence[-1]]
         saved_us, taken = 0.0, set[int]()
         for other in sorted(found, key=lambda one: (-self._saved_us[one], one)):
             if taken.isdisjoint(other):
@@ -265,7 +265,7 @@ class OperatorBudget:
         return operator.share * self.model_us
 
     def _room_us(self, operator: Operator) -> float:
-        """Return the time over the roofline, all places together, as fast as they are by now.
+        """Return the time over the roofline, all occurrences together, as fast as they are by now.
 
         Of a block of rows all of its share of the model's time: nobody has timed its default.
         """
@@ -296,5 +296,5 @@ def _shown_rate(operator: Operator) -> float:
     given = (one.attributes.get("dilations", ()) for one in operator.workload.operations)
     is_dilated = any(isinstance(apart, tuple) and {*apart} - {1} for apart in given)
     each_us = operator.default_us / len(operator.regions)
-    is_told = each_us >= _LONG_US and not is_dilated
-    return multiply_adds(operator.workload) / each_us if is_told else 0.0
+    is_reported = each_us >= _LONG_US and not is_dilated
+    return multiply_adds(operator.workload) / each_us if is_reported else 0.0

@@ -44,7 +44,7 @@ class TunedOperators:
 def tune_found(
     found: FoundOperators,
     *,
-    take_apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators],
+    unfuse: Callable[[FoundOperators, Sequence[Region]], FoundOperators],
     budget: OperatorBudget,
     context: OperatorContext,
     tell: Callable[[TunedOperator], None],
@@ -55,7 +55,7 @@ def tune_found(
 
     Args:
         found: The operators of a model.
-        take_apart: See `part_operators`; what is `later` may be among what it gives.
+        unfuse: See `part_operators`; what is `later` may be among what it gives.
         budget: Shares the trials and the time out.
         context: What operators are tuned with.
         tell: Is told of each operator that is done, and again where more time has changed that.
@@ -69,7 +69,7 @@ def tune_found(
     operators = OperatorTasks(
         found=found,
         left=found,
-        take_apart=take_apart,
+        unfuse=unfuse,
         budget=budget,
         context=context,
         tell=tell,
@@ -95,7 +95,7 @@ class OperatorTasks:
     found: FoundOperators
     # Those that are not fused, with the parts of what was lost, which may be fused.
     left: FoundOperators
-    take_apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators]
+    unfuse: Callable[[FoundOperators, Sequence[Region]], FoundOperators]
     budget: OperatorBudget
     context: OperatorContext
     tell: Callable[[TunedOperator], None]
@@ -146,7 +146,7 @@ class OperatorTasks:
 
     def screen_all(self) -> None:
         """Give every operator its first guess, several being compiled at once."""
-        if self.measure_pool.places() > 1:
+        if self.measure_pool.slots() > 1:
             self.is_screening = True
             self._run()
             self.is_screening = False
@@ -261,7 +261,7 @@ class OperatorTasks:
     # ---- the run ----
 
     def result(self) -> TunedOperators:
-        """Return the tuned operators; places found since an operator was tuned are added."""
+        """Return the tuned operators; occurrences found since an operator was tuned are added."""
         tuned = [replace(self.done[one.key], operator=one) for one in self.all()]
         tuned.sort(key=lambda item: (-item.operator.share, item.operator.key))
         return TunedOperators(operators=tuple(tuned), refusals=self.left.refusals)
@@ -300,10 +300,10 @@ class OperatorTasks:
     def _look_for_parts(self) -> None:
         while len(lost := _lost(self.fused(), self.done)) > len(self.lost):
             self.lost = lost
-            self.left = self.take_apart(self.found, lost)
-            places = {region.nodes for region in lost}
+            self.left = self.unfuse(self.found, lost)
+            occurrences = {region.nodes for region in lost}
             for one in self.fused():  # its parts have their turn instead
-                if any(region.nodes in places for region in one.regions):
+                if any(region.nodes in occurrences for region in one.regions):
                     search = self.open.pop(one.key, None) or self.cut.pop(one.key, None)
                     self.given_up += [search] if search is not None else []
 
@@ -349,7 +349,7 @@ def _apart(ordered: Sequence[Operator], begun: Sequence[Operator]) -> list[Opera
 
 
 def _lost(fused: Sequence[Operator], done: Mapping[str, TunedOperator]) -> list[Region]:
-    """Return the places for which no precision of a fused operator has brought anything."""
-    places = [(region, one.key) for one in fused for region in one.regions]
-    hoped = {r.nodes for r, key in places if key not in done or done[key].schedule is not None}
-    return [region for region, _ in places if region.nodes not in hoped]
+    """Return the occurrences for which no precision of a fused operator has brought anything."""
+    occurrences = [(region, one.key) for one in fused for region in one.regions]
+    hoped = {r.nodes for r, key in occurrences if key not in done or done[key].schedule is not None}
+    return [region for region, _ in occurrences if region.nodes not in hoped]

@@ -1,4 +1,4 @@
-"""Operators to tune in a model: distinct workloads, their places, their share of time."""
+"""Operators to tune in a model: distinct workloads, their occurrences, their share of time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx
 from aoe.bank.operators import key_of
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.origins import Origins
-from aoe.graph.regions import Partition, Refusal, Region, partition, take_apart
+from aoe.graph.regions import Partition, Refusal, Region, partition, unfuse
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.kernels.roofline import touched_elements
 from aoe.operators.model_types import main_type
@@ -21,7 +21,7 @@ from aoe.workload import Workload
 from aoebank import plural
 
 _LEAST_ELEMENTS = 16384
-"""Workloads that touch fewer elements, all places together, are left alone: a few microseconds.
+"""Workloads that touch fewer elements, all occurrences together, are left alone: a few microseconds.
 The rule looks at sizes, not at times, so that every run of a model finds the same operators."""
 _NODE_ELEMENTS = 1024
 """What a node that becomes part of another one counts for: ONNX Runtime takes about a microsecond
@@ -48,19 +48,19 @@ class Operator:
 
     workload: Workload  # What is computed
     key: str  # Record key
-    regions: tuple[Region, ...]  # Every place in the model that computes it
-    op_names: tuple[str, ...]  # Node of the optimised graph at the end of each place
-    share: float  # Part of the model's time it takes now, all places together
-    # Time of its nodes in one run of the model, all places together; 0 of a block of rows, whose
+    regions: tuple[Region, ...]  # Every occurrence in the model that computes it
+    op_names: tuple[str, ...]  # Node of the optimised graph at the end of each occurrence
+    share: float  # Part of the model's time it takes now, all occurrences together
+    # Time of its nodes in one run of the model, all occurrences together; 0 of a block of rows, whose
     # default nobody has timed.
     default_us: float
-    # Nodes of the user's model the first place computes, in the order of the model; none where they
+    # Nodes of the user's model the first occurrence computes, in the order of the model; none where they
     # are not known.
     model_nodes: tuple[ModelNode, ...] = ()
 
     @property
     def op_name(self) -> str:
-        """Name of the first place, for reports: of the node of the user's model that names it.
+        """Name of the first occurrence, for reports: of the node of the user's model that names it.
 
         That is its product or what walks an axis, else the last node; ONNX Runtime's name only
         where no node of the model is known.
@@ -73,7 +73,7 @@ class Operator:
 
     @property
     def model_op_names(self) -> tuple[str, ...]:
-        """Names of all nodes of the user's model that the first place computes."""
+        """Names of all nodes of the user's model that the first occurrence computes."""
         return tuple(node.name for node in self.model_nodes) or self.op_names[:1]
 
     @property
@@ -132,7 +132,7 @@ def part_operators(
         profile: Its times.
         found: From `find_operators`.
         lost: Places of `found.fused`, or of such parts, whose parts are to be tuned; equal parts,
-            of other places of the model too, are one operator.
+            of other occurrences of the model too, are one operator.
         plan: As there.
         origins: As there.
     """
@@ -140,7 +140,7 @@ def part_operators(
     regions = [region for operator in found.operators for region in operator.regions]
     refusals, cut_out = list(found.refusals), list[Region]()
     for region in {region.nodes: region for region in lost}.values():
-        cut = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=chosen)
+        cut = unfuse(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=chosen)
         parts = _variants(graph, cut, plan)
         cut_out += parts.regions
         refusals += parts.refusals
@@ -183,8 +183,8 @@ def group_regions(
         )
     operators.sort(key=lambda one: (-one.share, -one.workload.precision.rank, one.key))
     return FoundOperators(
-        fused=tuple(item for item in operators if item.regions[0].may_be_taken_apart),
-        operators=tuple(item for item in operators if not item.regions[0].may_be_taken_apart),
+        fused=tuple(item for item in operators if item.regions[0].may_be_unfused),
+        operators=tuple(item for item in operators if not item.regions[0].may_be_unfused),
         refusals=tuple(refusals),
     )
 
@@ -231,7 +231,7 @@ class ChosenOperators:
         self._origins = Origins(imported, graph.proto)
 
     def __call__(self, operator: Operator) -> bool:
-        """True if a node at any of its places has one of the names or types."""
+        """True if a node at any of its occurrences has one of the names or types."""
         nodes = [
             node for region in operator.regions for at in region.nodes for node in self._at(at)
         ]

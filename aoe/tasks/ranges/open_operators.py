@@ -26,7 +26,7 @@ from aoe.graph.open_extents import (
 )
 from aoe.graph.open_images import LEAST_OPEN, OpenImages, find_open_images
 from aoe.graph.open_rows import OpenRows, find_open_rows
-from aoe.graph.regions import Refusal, Region, take_apart
+from aoe.graph.regions import Refusal, Region, unfuse
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.operators.extents import pads_by_extent
 from aoe.ort.profile import ModelProfile
@@ -59,7 +59,7 @@ RowsFound = OpenRows | OpenRegion | ClosedRegion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOperator:
-    """Equal places of a model that compute rows."""
+    """Equal occurrences of a model that compute rows."""
 
     rows: RowsFound  # The first of them
     regions: tuple[Region, ...]  # All of them
@@ -200,8 +200,8 @@ def _open(
         found = find_open_rows(graph, region, shapes)
     if not isinstance(found, str):
         yield found
-    elif region.may_be_taken_apart:
-        parts = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    elif region.may_be_unfused:
+        parts = unfuse(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
         yield from parts.refusals
         for part in parts.regions:
             if part.nodes != region.nodes:
@@ -330,8 +330,8 @@ def _parts(
         else find_open_images(region, shapes, extents)
     )
     parts: tuple[Region, ...] = ()
-    if isinstance(found, str) and region.may_be_taken_apart:
-        cut = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    if isinstance(found, str) and region.may_be_unfused:
+        cut = unfuse(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
         parts = cut.regions
     if not parts or any(part.nodes == region.nodes for part in parts):
         yield region, found

@@ -92,7 +92,7 @@ def subgraph_reuse(
     return Reuse(
         key=subgraph.graph_id,
         op_type=OP_TYPE,
-        op_names=subgraph.place_names,
+        op_names=subgraph.occurrence_names,
         kind=kind,
         reason=reason,
     )

@@ -34,7 +34,7 @@ class RewriteMeasurer:
     """Measures rewrite candidates of one subgraph.
 
     Args:
-        subgraph: The subgraph; its first place is measured, with the weights and neighbours it has
+        subgraph: The subgraph; its first occurrence is measured, with the weights and neighbours it has
             there.
         whole: The imported model.
         rules: By name.

@@ -1,6 +1,6 @@
 """The strategies of a subgraph as a search space.
 
-A rule with few places is decided place by place, one with many for all of them at once. Where two
+A rule with few occurrences is decided occurrence by occurrence, one with many for all of them at once. Where two
 rules that are chosen want the same node, the one that stands first in the table gets it.
 """
 
@@ -26,7 +26,7 @@ class StrategySpace:
     """Search space of a subgraph."""
 
     space: Space  # The choices
-    knob_of: Mapping[AppliedRule, str]  # The knob that decides about each place of a rule
+    knob_of: Mapping[AppliedRule, str]  # The knob that decides about each occurrence of a rule
     chunks_of: Mapping[str, tuple[int, ...]]  # What the words of the batch stand for
     # The kernel a knob is about, with the positions it needs for itself; what stands first gets a
     # node two want.
@@ -93,10 +93,10 @@ def strategy_space(subgraph: Subgraph, *, plain: bool = True) -> StrategySpace:
         subgraph: The subgraph.
         plain: False to leave the layout as it is.
     """
-    places = Counter(applied.rule for applied in subgraph.matches)
+    occurrences = Counter(applied.rule for applied in subgraph.matches)
     knob_of = {}
     for applied in subgraph.matches:
-        is_single = places[applied.rule] <= _PLACES_MAX
+        is_single = occurrences[applied.rule] <= _PLACES_MAX
         nodes = "_".join(map(str, applied.nodes))
         knob_of[applied] = f"{applied.rule} {nodes}" if is_single else applied.rule
     knobs = [Knob(name, (_OFF, _ON)) for name in dict.fromkeys(knob_of.values())]

@@ -89,7 +89,7 @@ class SubgraphContext(TaskContext[SubgraphBank]):
     is_partial: bool = False
     experience: Experience = field(default_factory=Experience)  # Orders what is tried
     # Is told what the banks say of a subgraph.
-    tell_lookup: Callable[[Subgraph, SubgraphLookup], None] = lambda subgraph, lookup: None
+    on_lookup: Callable[[Subgraph, SubgraphLookup], None] = lambda subgraph, lookup: None
 
 
 def looked_up(subgraph: Subgraph, context: SubgraphContext) -> SubgraphLookup:
@@ -107,7 +107,7 @@ def looked_up(subgraph: Subgraph, context: SubgraphContext) -> SubgraphLookup:
         repeat_tune=context.settings.repeat_tune and not context.settings.lookup_only,
         invalid_reason_of=context.invalid_reason_of,
     )
-    context.tell_lookup(subgraph, lookup)
+    context.on_lookup(subgraph, lookup)
     if not context.settings.lookup_only:
         if not lookup.tune or lookup.stored is not None:
             context.bank.adopt(subgraph.graph_id)

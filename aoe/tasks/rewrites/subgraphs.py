@@ -52,18 +52,18 @@ class FusionCandidate:
     ruling: FusionRuling  # Whether AOE's classes allow it
     # Positions no other kernel may compute; reorders may be computed by several.
     owned: frozenset[int]
-    # What the kernel would compute at each place, None where that is something else.
+    # What the kernel would compute at each occurrence, None where that is something else.
     regions: tuple[Region | None, ...]
-    is_operator: bool = False  # True if operator tuning would cut the first place like that
+    is_operator: bool = False  # True if operator tuning would cut the first occurrence like that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subgraph:
-    """A subgraph of a model, tuned once for all its places."""
+    """A subgraph of a model, tuned once for all its occurrences."""
 
     graph_id: str  # Its identity, the record key
-    # Every place in the model that computes it; options are of the first.
-    places: tuple[Segment, ...]
+    # Every occurrence in the model that computes it; options are of the first.
+    occurrences: tuple[Segment, ...]
     # Places of rules in it, of those that are tried.
     matches: Mapping[AppliedRule, RewriteMatch] = field(default_factory=dict)
     # Places of the other rules: they are used where a record says so.
@@ -73,7 +73,7 @@ class Subgraph:
     may_be_plain: bool = False  # True if ONNX Runtime's blocked layout could be kept out of it
     # What could become one kernel; of a subgraph of ONNX Runtime's optimised graph.
     groups: Mapping[FusionGroup, FusionCandidate] = field(default_factory=dict)
-    # Node of the user's model at the end of each place; none where the places are those of the
+    # Node of the user's model at the end of each occurrence; none where the occurrences are those of the
     # imported graph, whose nodes have these names.
     model_names: tuple[str, ...] = ()
 
@@ -84,18 +84,18 @@ class Subgraph:
 
     @property
     def segment(self) -> Segment:
-        """Its first place."""
-        return self.places[0]
+        """Its first occurrence."""
+        return self.occurrences[0]
 
     @property
     def op_name(self) -> str:
-        """The node at the end of the first place, for messages and reports."""
-        return self.place_names[0]
+        """The node at the end of the first occurrence, for messages and reports."""
+        return self.occurrence_names[0]
 
     @property
-    def place_names(self) -> tuple[str, ...]:
-        """The node at the end of each place, for messages and reports."""
-        return self.model_names or tuple(segment.op_names[-1] for segment in self.places)
+    def occurrence_names(self) -> tuple[str, ...]:
+        """The node at the end of each occurrence, for messages and reports."""
+        return self.model_names or tuple(segment.op_names[-1] for segment in self.occurrences)
 
     @property
     def has_options(self) -> bool:
@@ -148,10 +148,10 @@ def find_subgraphs(
         untried: Names of rules that are used where a record says so, and not tried.
     """
     rules = {name: rule for name, rule in rules.items() if not rule.is_done_anyway}
-    places, refused = places_by_id(graph, rules)
+    occurrences, refused = occurrences_by_id(graph, rules)
     found = [
         _subgraph(key, segments, rules, untried, uneven=uneven, blocked=blocked)
-        for key, segments in places.items()
+        for key, segments in occurrences.items()
     ]
     return FoundSubgraphs(
         subgraphs=tuple(subgraph for subgraph in found if subgraph.has_options),
@@ -170,7 +170,7 @@ def _faults(found: Iterable[Subgraph]) -> Mapping[str, str]:
     return faults
 
 
-def places_by_id(
+def occurrences_by_id(
     graph: ModelGraph, rules: Mapping[str, RewriteRule]
 ) -> tuple[dict[str, list[Segment]], tuple[tuple[str, str], ...]]:
     """Return every subgraph of a model by its identity, whether there is anything to choose or not.
@@ -180,7 +180,7 @@ def places_by_id(
         rules: By name; what one of them takes at once is not cut apart.
 
     Returns:
-        The places of each, and the pieces that cannot be tuned: first node and reason.
+        The occurrences of each, and the pieces that cannot be tuned: first node and reason.
     """
     together = [
         found.edit.removed
@@ -189,15 +189,15 @@ def places_by_id(
         for found in rule.findings(graph)
         if isinstance(found, RewriteMatch)
     ]
-    places: dict[str, list[Segment]] = {}
+    occurrences: dict[str, list[Segment]] = {}
     refused = []
     for run in partition(graph, together):
         segment = cut_out(graph, run)
         if isinstance(segment, str):
             refused.append((graph.nodes[run.start].name, segment))
         else:
-            places.setdefault(graph_id(segment), []).append(segment)
-    return places, tuple(refused)
+            occurrences.setdefault(graph_id(segment), []).append(segment)
+    return occurrences, tuple(refused)
 
 
 def _subgraph(
@@ -209,21 +209,21 @@ def _subgraph(
     uneven: bool,
     blocked: bool,
 ) -> Subgraph:
-    places = tuple(segments)
-    found = find_rewrites(places[0], rules)
+    occurrences = tuple(segments)
+    found = find_rewrites(occurrences[0], rules)
     return Subgraph(
         graph_id=key,
-        places=places,
+        occurrences=occurrences,
         matches={one: match for one, match in found.matches.items() if one.rule not in untried},
         only_recorded=tuple(one for one in found.matches if one.rule in untried),
         refusals=found.refusals,
-        chunkings=chunkings(places[0], uneven=uneven),
-        may_be_plain=blocked and is_blocked_by_default(places[0].graph),
+        chunkings=chunkings(occurrences[0], uneven=uneven),
+        may_be_plain=blocked and is_blocked_by_default(occurrences[0].graph),
     )
 
 
 def work_of(subgraph: Subgraph) -> float:
-    """Return the work of a subgraph at all its places, to compare it with others.
+    """Return the work of a subgraph at all its occurrences, to compare it with others.
 
     In operations; a byte read or written counts as ten. What is not known counts as nothing.
     """
@@ -232,7 +232,7 @@ def work_of(subgraph: Subgraph) -> float:
     if work is None:
         return 0.0
     moved = work.weight_bytes + work.activation_bytes
-    return float((work.flops or 0) + _OPERATIONS_PER_BYTE * moved) * len(subgraph.places)
+    return float((work.flops or 0) + _OPERATIONS_PER_BYTE * moved) * len(subgraph.occurrences)
 
 
 def structure_of(segment: Segment) -> Hashable:

@@ -61,8 +61,8 @@ def kind_of(
         base: The earlier result.
     """
     if not lookup.tune:
-        doubts = lookup.stored.doubts if lookup.stored is not None else ()
-        return ReuseKind.REUSED, "; ".join((lookup.reason, *doubts))
+        remeasure_reasons = lookup.stored.remeasure_reasons if lookup.stored is not None else ()
+        return ReuseKind.REUSED, "; ".join((lookup.reason, *remeasure_reasons))
     if lookup.has_record:
         return ReuseKind.RETUNED, lookup.invalid_reason or lookup.reason
     change = next(filter(None, changes), None)

@@ -241,7 +241,7 @@ def covering_ranges(journal: BankJournal, proto: onnx.ModelProto) -> tuple[str, 
     return tuple(text for text in sorted(set(_ranges(journal))) if _holds(text, given))
 
 
-def told_ranges(ranges: tuple[str, ...]) -> Iterator[str]:
+def range_lines(ranges: tuple[str, ...]) -> Iterator[str]:
     """Yield a line on each range of the bank that holds a shape: how its kernels are used."""
     for one in ranges:
         yield f"the bank has kernels for a range with this shape in it: --input_shape={one!r}"

@@ -571,7 +571,7 @@ def test_record_carries_the_source_its_kernel_is_made_by(tmp_path: Path) -> None
     assert line.fingerprint["kernel_source"] == kernel_source("elementwise")
     found = make_bank(tmp_path).find(_EXP)
     assert found is not None
-    assert found.doubts == ()
+    assert found.remeasure_reasons == ()
 
 
 def test_record_of_another_kernel_source_is_a_miss_with_the_reason(tmp_path: Path) -> None:
@@ -595,7 +595,9 @@ def test_record_of_another_library_version_is_used_and_doubted(tmp_path: Path) -
     _save(make_bank(tmp_path))
     found = make_bank(tmp_path, onnxruntime="1.31.0").find(_EXP)
     assert found is not None
-    assert found.doubts == ("onnxruntime 1.23.0 -> 1.31.0: soft mismatch, to be checked again",)
+    assert found.remeasure_reasons == (
+        "onnxruntime 1.23.0 -> 1.31.0: soft mismatch, to be checked again",
+    )
 
 
 def test_record_without_fingerprint_is_used_and_doubted(tmp_path: Path) -> None:
@@ -604,7 +606,7 @@ def test_record_without_fingerprint_is_used_and_doubted(tmp_path: Path) -> None:
     bank.file("elementwise").with_name(f"{bank.file('elementwise').name}.provenance.jsonl").unlink()
     found = make_bank(tmp_path).find(_EXP)
     assert found is not None
-    assert found.doubts[0].startswith("no fingerprint")
+    assert found.remeasure_reasons[0].startswith("no fingerprint")
 
 
 def test_verdicts_about_another_kernel_source_are_not_believed(tmp_path: Path) -> None:

@@ -325,7 +325,7 @@ def test_record_carries_the_source_of_its_rules(tmp_path: Path) -> None:
     assert source_of(record) == line.fingerprint["kernel_source"]
     found = _bank(tmp_path).find("7")
     assert found is not None
-    assert (found.strategy, found.doubts) == (strategy, ())
+    assert (found.strategy, found.remeasure_reasons) == (strategy, ())
 
 
 def test_record_of_changed_rules_is_refused_with_the_reason(
@@ -344,7 +344,9 @@ def test_record_of_another_library_version_is_doubted(tmp_path: Path) -> None:
     found = _bank(tmp_path, onnxruntime="1.31.0").find("7")
     assert found is not None
     assert found.strategy is not None
-    assert found.doubts == ("onnxruntime 1.23.0 -> 1.31.0: soft mismatch, to be checked again",)
+    assert found.remeasure_reasons == (
+        "onnxruntime 1.23.0 -> 1.31.0: soft mismatch, to be checked again",
+    )
 
 
 # ---- an earlier result ----
@@ -366,7 +368,7 @@ def test_subgraph_of_an_earlier_result_is_found_and_taken_over(tmp_path: Path) -
     alone = _bank(tmp_path / "own")
     taken = alone.find("7")
     assert taken is not None
-    assert (taken.strategy, taken.is_base, taken.doubts) == (strategy, False, ())
+    assert (taken.strategy, taken.is_base, taken.remeasure_reasons) == (strategy, False, ())
     assert alone.is_hopeless("8", ["a"])
     assert len([*Bank(tmp_path / "own").iter_provenance(alone.file)]) == 2
 

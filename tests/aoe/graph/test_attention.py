@@ -9,7 +9,7 @@ from support.engine.models import make_model
 
 from aoe.graph.growth import grow_attention
 from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.graph.regions import Partition, partition, take_apart
+from aoe.graph.regions import Partition, partition, unfuse
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.operators import MICROSOFT_DOMAIN
 
@@ -73,7 +73,7 @@ def test_products_with_a_softmax_between_them_are_one_region() -> None:
 def test_attention_is_taken_apart_into_what_it_was_before() -> None:
     graph = _graph(*_attention())
     region = _cut(graph).regions[0]
-    parts = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    parts = unfuse(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
     assert _nodes_of(graph, parts) == [
         ("matmul", ["s"]),
         ("softmax_rows", ["a", "p"]),
@@ -190,7 +190,7 @@ def test_attention_with_moves_is_first_taken_apart_from_these() -> None:
     graph = _moved_graph()
     (region,) = _cut(graph).regions
     assert region.is_moved_attention
-    parts = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    parts = unfuse(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
     assert _nodes_of(graph, parts) == [
         ("movement", ["q"]),
         ("movement", ["k"]),

@@ -12,7 +12,7 @@ from support.engine.models import make_model
 
 from aoe.graph.growth import grow_expansion
 from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.graph.regions import Partition, partition, take_apart
+from aoe.graph.regions import Partition, partition, unfuse
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.workload import NCHWC_DOMAIN
 
@@ -100,15 +100,13 @@ def test_chains_between_and_behind_are_part_of_it() -> None:
 def test_each_convolution_keeps_its_chain_when_they_are_taken_apart() -> None:
     graph = _graph(_first(), *_gated("p", "m"), _second("m"), *_gated("y", "z"), outputs=("z",))
     (region,) = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify).regions
-    parts = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    parts = unfuse(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
     assert _nodes_of(graph, parts) == [
         ("convolution", ["p", "ms", "m"]),
         ("convolution", ["y", "zs", "z"]),
     ]
     assert all(part.is_fused_product and not part.is_expansion for part in parts.regions)
-    chains = take_apart(
-        graph, parts.regions[0], fusible=FUSIBLE, anchors=anchors(), classify=classify
-    )
+    chains = unfuse(graph, parts.regions[0], fusible=FUSIBLE, anchors=anchors(), classify=classify)
     assert _nodes_of(graph, chains) == [("elementwise", ["ms", "m"])]
 
 

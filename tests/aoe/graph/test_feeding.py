@@ -13,7 +13,7 @@ from support.engine.models import make_model
 
 from aoe.graph.growth import grow_front, grow_pooled
 from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.graph.regions import Region, partition, take_apart
+from aoe.graph.regions import Region, partition, unfuse
 from aoe.workload import NCHWC_DOMAIN, Workload
 
 GATE = (SHAPE[0], SHAPE[1], 1, 1)
@@ -100,7 +100,7 @@ def test_front_is_taken_apart_again() -> None:
     graph = _excited()
     (region,) = (one for one in _cut(graph) if len(one.workload.operations) > 2)
     assert region.is_fused_product
-    cut = take_apart(graph, region, fusible=FUSIBLE, anchors=ANCHORS, classify=_classify)
+    cut = unfuse(graph, region, fusible=FUSIBLE, anchors=ANCHORS, classify=_classify)
     found = [[graph.nodes[index].output[0] for index in one.nodes] for one in cut.regions]
     assert found == [["p", "m", "b"], ["y"]]
 
@@ -188,8 +188,8 @@ def test_pooling_of_squares_is_taken_behind_a_convolution_and_taken_apart_again(
     anchors = ANCHORS | {(NCHWC_DOMAIN, "MaxPool")}
     cut = partition(graph, fusible=FUSIBLE, anchors=anchors, classify=_classify)
     assert [region.nodes for region in cut.regions] == [(1, 2)]
-    assert cut.regions[0].may_be_taken_apart
-    parts = take_apart(graph, cut.regions[0], fusible=FUSIBLE, anchors=anchors, classify=_classify)
+    assert cut.regions[0].may_be_unfused
+    parts = unfuse(graph, cut.regions[0], fusible=FUSIBLE, anchors=anchors, classify=_classify)
     assert [region.nodes for region in parts.regions] == [(1,), (2,)]
 
 

@@ -12,7 +12,7 @@ from onnx import helper
 from support.engine.models import Array, make_model
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.graph.regions import Partition, partition, take_apart
+from aoe.graph.regions import Partition, partition, unfuse
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.workload import NCHWC_DOMAIN
@@ -154,8 +154,8 @@ def test_split_that_others_need_stays_in_front_of_a_gate(
 def test_chain_is_taken_apart_from_the_moves_in_front_of_it() -> None:
     graph = _gated([], ["y"])
     (region,) = _cut(graph).regions
-    assert region.may_be_taken_apart
-    cut = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    assert region.may_be_unfused
+    cut = unfuse(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
     assert [(part.nodes, part.workload.op_type) for part in cut.regions] == [
         ((1, 2), "elementwise")
     ]
@@ -264,16 +264,16 @@ def test_normalisation_of_channels_takes_the_reorder_and_the_chain_around_it() -
     assert _regions(graph) == [("layer_normalization", ["t", "n", "y"])]
     (region,) = _cut(graph).regions
     assert region.workload.inputs[0].block == 16
-    assert region.may_be_taken_apart
+    assert region.may_be_unfused
     assert not region.is_fused_product
 
 
 def test_normalisation_is_taken_apart_from_what_puts_its_channels_last() -> None:
     graph = _normalised(_planes_to_rows(), _op("Relu", ["n"], ["y"]), outputs=["y"])
     (region,) = _cut(graph).regions
-    parts = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    parts = unfuse(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
     assert [part.workload.op_type for part in parts.regions] == ["movement", "layer_normalization"]
-    assert not any(part.may_be_taken_apart for part in parts.regions)
+    assert not any(part.may_be_unfused for part in parts.regions)
 
 
 def test_normalisation_of_planes_is_one_kernel_with_both_transposes() -> None:

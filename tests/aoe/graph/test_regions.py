@@ -13,7 +13,7 @@ from support.engine.graphs import ANCHORS, BLOCK, FUSIBLE, SHAPE, graphs, meanin
 from support.engine.models import chain_model, if_net, make_model
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.graph.regions import Partition, Region, partition, regions_within, take_apart
+from aoe.graph.regions import Partition, Region, partition, regions_within, unfuse
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.operators import BLOCKED_CONVOLUTION, REORDER_INPUT, REORDER_OUTPUT, op_key
 from aoe.workload import NCHWC_DOMAIN, Layout, Workload
@@ -132,7 +132,7 @@ def test_dense_convolution_takes_the_chain_behind_it_and_nothing_before() -> Non
 def test_product_and_chain_are_taken_apart() -> None:
     graph = _convolution_and_chain()
     fused = next(region for region in _cut(graph).regions if region.is_fused_product)
-    cut = take_apart(graph, fused, fusible=FUSIBLE, anchors=ANCHORS, classify=_classify)
+    cut = unfuse(graph, fused, fusible=FUSIBLE, anchors=ANCHORS, classify=_classify)
     found = [[graph.nodes[i].output[0] for i in region.nodes] for region in cut.regions]
     assert found == [["c"], ["p", "r", "d"]]
     assert not any(region.is_fused_product for region in cut.regions)
@@ -167,7 +167,7 @@ def test_parts_cover_the_region_they_come_from(graph: ModelGraph) -> None:
     for region in _cut(graph).regions:
         if not region.is_fused_product:
             continue
-        cut = take_apart(graph, region, fusible=FUSIBLE, anchors=ANCHORS, classify=_classify)
+        cut = unfuse(graph, region, fusible=FUSIBLE, anchors=ANCHORS, classify=_classify)
         covered = {index for part in cut.regions for index in part.nodes}
         computing = [i for i in region.nodes if op_key(graph.nodes[i]) != REORDER_OUTPUT]
         left = set(computing) - covered

@@ -40,11 +40,11 @@ def _tuned(imported: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[SubgraphUs
         if not choices.space.first_guesses:
             continue
         strategy = choices.strategy(choices.space.first_guesses[0])
-        for segment in subgraph.places:
+        for segment in subgraph.occurrences:
             form = rewrite_of(segment, strategy, RULES)
             assert not isinstance(form, str)
             splices.append(Splice(segment=segment, rewrite=form))
-        ends = tuple(segment.op_names[-1] for segment in subgraph.places)
+        ends = tuple(segment.op_names[-1] for segment in subgraph.occurrences)
         uses.append(
             SubgraphUse(
                 graph_id=subgraph.graph_id, strategy=str(strategy), bank_file="b", op_names=ends

@@ -38,7 +38,7 @@ from aoe.tuner.precision.constraint import parse_accuracy
 from aoe.tuner.precision.plan import PrecisionPlan
 from aoe.tuner.precision.settings import parse_precision
 from aoe.validation.accuracy import HeldAccuracy
-from aoe.validation.kernel_accuracy import AccuracyChecker, one_per_place
+from aoe.validation.kernel_accuracy import AccuracyChecker, one_per_occurrence
 from aoe.workload import Precision
 
 _TWO_SETS = ModelInputs(sets=(InputSet(place="a", files={}), InputSet(place="b", files={})))
@@ -106,19 +106,19 @@ def _places(kernels: tuple[ChosenKernel, ...]) -> dict[str, str]:
 def test_lower_kernel_takes_its_places_and_leaves_the_others() -> None:
     exact = _kernel("exact", 0, 1, 2, gain_us=300.0)
     lower = _kernel("lower", 0, 2, lower=True)
-    chosen = one_per_place((exact, lower), frozenset({"lower"}))
+    chosen = one_per_occurrence((exact, lower), frozenset({"lower"}))
     assert _places(chosen) == {"n0": "lower", "n1": "exact", "n2": "lower"}
     assert {kernel.source.name: kernel.gain_us for kernel in chosen} == {
         "exact": 100.0,
         "lower": 100.0,
     }
-    assert _places(one_per_place((exact, lower), frozenset())) == dict.fromkeys(
+    assert _places(one_per_occurrence((exact, lower), frozenset())) == dict.fromkeys(
         ("n0", "n1", "n2"), "exact"
     )
 
 
 def test_place_without_a_kernel_in_float32_goes_back_to_onnx_runtime() -> None:
-    assert one_per_place((_kernel("lower", 0, lower=True),), frozenset()) == ()
+    assert one_per_occurrence((_kernel("lower", 0, lower=True),), frozenset()) == ()
 
 
 def test_everything_stays_where_the_constraint_holds() -> None:

@@ -18,7 +18,7 @@ from aoe.errors import RunError
 from aoe.execute.accuracy import Tolerance, compare
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.protos import copied, refill
-from aoe.graph.rewrites.editing import apply_edits, choose_apart
+from aoe.graph.rewrites.editing import apply_edits, choose_disjoint
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRule
 from aoe.graph.rewrites.registry import RULES
@@ -64,7 +64,7 @@ def rewritten(proto: onnx.ModelProto, *rules: RewriteRule) -> tuple[onnx.ModelPr
     """Return a model with every match put in until none is left, and the number of rounds."""
     for number in range(_MOST_ROUNDS + 1):
         graph = view(proto)
-        chosen = choose_apart(graph, matches_of(graph, *rules))
+        chosen = choose_disjoint(graph, matches_of(graph, *rules))
         if not chosen:
             return proto, number
         proto = apply_edits(graph.proto, [match.edit for match in chosen])
@@ -267,7 +267,7 @@ class RewriteRuleTests:
     def test_model_is_left_as_it_is(self, make_model: MakeModel) -> None:
         graph = view(make_model())
         before = graph.proto.SerializeToString(deterministic=True)
-        chosen = choose_apart(graph, matches_of(graph, self.rule))
+        chosen = choose_disjoint(graph, matches_of(graph, self.rule))
         apply_edits(graph.proto, [match.edit for match in chosen])
         assert graph.proto.SerializeToString(deterministic=True) == before
 

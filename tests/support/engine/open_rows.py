@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from aoe.graph.extents import OpenShape
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.regions import Partition, Region, partition, take_apart
+from aoe.graph.regions import Partition, Region, partition, unfuse
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.ort.open_shapes import infer_open_tensors, tensors_at
 from support.engine.cpu import CPU, open_session
@@ -78,5 +78,5 @@ def attention_of(graph: ModelGraph, parts: Partition) -> Region:
     (found,) = (one for one in parts.regions if one.workload.op_type == "attention")
     if not found.is_moved_attention:
         return found
-    apart = take_apart(graph, found, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    apart = unfuse(graph, found, fusible=FUSIBLE, anchors=anchors(), classify=classify)
     return attention_of(graph, apart)

@@ -167,7 +167,7 @@ def random_form(
     for subgraph in find_subgraphs(graph, RULES, uneven=True, blocked=False).subgraphs:
         choices = strategy_space(subgraph)
         strategy = choices.strategy(_drawn(choices.space, rng))
-        for segment in subgraph.places:
+        for segment in subgraph.occurrences:
             form = rewrite_of(segment, strategy, RULES)
             if not isinstance(form, str):  # weights may keep a rule away at another place
                 chosen.append(Splice(segment=segment, rewrite=form))

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support.contracts.rewrites import read_elsewhere, view
 from support.contracts.small_models import SmallModel
 
-from aoe.graph.rewrites.editing import apply_edits, choose_apart
+from aoe.graph.rewrites.editing import apply_edits, choose_disjoint
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.rewrites.protocol import Edit, RewriteMatch
 from aoe.graph.rewrites.registry import RULES
@@ -97,15 +97,15 @@ def test_edits_that_cannot_be_are_said(edits: list[Edit], words: str) -> None:
 def test_matches_that_share_a_node_are_chosen_once() -> None:
     edits = [Edit(removed=removed, added=()) for removed in ((0, 1), (1, 2), (2,))]
     matches = [RewriteMatch(rule="r", nodes=(), edit=edit) for edit in edits]
-    assert choose_apart(view(chain()), matches) == [matches[0], matches[2]]
+    assert choose_disjoint(view(chain()), matches) == [matches[0], matches[2]]
 
 
 def test_a_match_that_reads_what_another_takes_away_is_not_chosen_with_it() -> None:
     taking = Edit(removed=(0, 1), added=(node("Abs", "x0", "t1_0"),))
     reading = Edit(removed=(2,), added=(node("Neg", "t0_0", "t2_0"),))
     matches = [RewriteMatch(rule="r", nodes=(), edit=edit) for edit in (taking, reading)]
-    assert choose_apart(view(chain()), matches) == matches[:1]
-    assert choose_apart(view(chain()), matches[::-1]) == matches[1:]
+    assert choose_disjoint(view(chain()), matches) == matches[:1]
+    assert choose_disjoint(view(chain()), matches[::-1]) == matches[1:]
 
 
 def test_constant_nodes_become_initializers_and_nodes_get_names() -> None:

@@ -11,7 +11,7 @@ from support.contracts.rewrites import assert_equal, feed_of, matches_of, run_mo
 from support.contracts.small_models import SmallModel
 
 from aoe.graph.rewrites.always import ALWAYS, EXTENTS_RULE, TOKENS_RULE
-from aoe.graph.rewrites.editing import apply_edits, choose_apart
+from aoe.graph.rewrites.editing import apply_edits, choose_disjoint
 from aoe.graph.rewrites.inexact import INEXACT
 from aoe.graph.rewrites.protocol import RuleUse
 from aoe.graph.rewrites.registry import RULES
@@ -114,7 +114,7 @@ def rewritten_once(proto: onnx.ModelProto, rng: random.Random) -> tuple[onnx.Mod
     graph = view(proto)
     matches = matches_of(graph, *RULES.values())
     rng.shuffle(matches)
-    chosen = choose_apart(graph, matches)
+    chosen = choose_disjoint(graph, matches)
     edits = [match.edit for match in chosen]
     return apply_edits(graph.proto, edits), {match.rule for match in chosen}
 

@@ -28,7 +28,7 @@ def _lifted(graph: ModelGraph) -> onnx.ModelProto:
     for subgraph in find_subgraphs(graph, _LIFT, uneven=False, blocked=False).subgraphs:
         choices = strategy_space(subgraph)
         strategy = choices.strategy(choices.space.first_guesses[0])
-        for segment in subgraph.places:
+        for segment in subgraph.occurrences:
             rewrite = rewrite_of(segment, strategy, _LIFT)
             assert not isinstance(rewrite, str), rewrite
             splices.append(Splice(segment=segment, rewrite=rewrite))

@@ -104,7 +104,7 @@ def _check_network(seed: int) -> None:
         worst = max(worst, tolerance)
         chosen += [
             Splice(segment=segment, rewrite=again)
-            for segment in subgraph.places
+            for segment in subgraph.occurrences
             if not isinstance(again := rewrite_of(segment, strategy, RULES), str)
         ]
     whole = cancel_at_boundaries(splice(graph, chosen), graph.proto, _infer)

@@ -99,16 +99,20 @@ def test_best_grouping_is_added_and_applied(tmp_path: Path) -> None:
 
 
 def test_busy_machine_is_warned_of_once_and_stands_in_the_report(tmp_path: Path) -> None:
-    for given, accepts, is_told in ((0.4, False, True), (0.4, True, False), (0.95, False, False)):
+    for given, accepts, is_reported in (
+        (0.4, False, True),
+        (0.4, True, False),
+        (0.95, False, False),
+    ):
         training, told = FakeTraining(), RecordingProgress()
         training.given = given
         result = run(tmp_path / f"{given}{accepts}", training, progress=told, accept_busy=accepts)
         warnings = told.texts("warn")
         assert result.outcome is RepoOutcome.ADD  # its interval says how much is known
-        assert len(warnings) == is_told
-        if is_told:
+        assert len(warnings) == is_reported
+        if is_reported:
             assert "the machine is busy: the process served worst got 40% of the CPU" in warnings[0]
-        assert ("40% of the CPU time it asked for" in result.report.busy) == is_told
+        assert ("40% of the CPU time it asked for" in result.report.busy) == is_reported
 
 
 def test_every_candidate_runs_and_only_the_best_is_confirmed(tmp_path: Path) -> None:

@@ -326,14 +326,14 @@ def test_what_there_was_no_time_to_judge_is_judged_by_the_next_run(
     assert second.validation.kept
 
 
-@pytest.mark.parametrize(("link_s", "is_told"), [(1.0, False), (200.0, True)])
+@pytest.mark.parametrize(("link_s", "is_reported"), [(1.0, False), (200.0, True)])
 def test_run_beyond_its_limit_says_what_took_the_time(
-    timed: TimedRun, costs: Costs, link_s: float, is_told: bool
+    timed: TimedRun, costs: Costs, link_s: float, is_reported: bool
 ) -> None:
     costs.link_s = link_s  # a linker is not interrupted
     timed.tune(90.0)
     told = [text for text in timed.progress.texts("warn") if "time limit of 90 s" in text]
-    assert bool(told) is is_told
+    assert bool(told) is is_reported
     if told:
         assert re.match(r"took \d{3} s with a time limit of 90 s: 2\d\d s judge, ", told[0])
 

@@ -63,7 +63,7 @@ def test_what_pays_off_is_recorded_and_becomes_part_of_the_model(run: Run) -> No
     result = run.tune()
     used = [tuned for tuned in result.subgraphs if tuned.subgraph.graph_id in result.used_ids]
     assert {str(tuned.strategy) for tuned in used} == {"convolution-split@1"}
-    assert sum(len(tuned.subgraph.places) for tuned in used) == 3
+    assert sum(len(tuned.subgraph.occurrences) for tuned in used) == 3
     assert result.speedup == pytest.approx(1.2**3, rel=0.02)
     section = run.section()
     added = section["repo_modified_subgraphs"]["add_repo_subgraphs"]

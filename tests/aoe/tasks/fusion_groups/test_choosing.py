@@ -102,7 +102,7 @@ def test_level_is_that_of_the_producer_furthest_away(
 def _subgraph(**groups: tuple[tuple[int, ...], bool, str]) -> Subgraph:
     return Subgraph(
         graph_id="1",
-        places=(),
+        occurrences=(),
         groups={
             _group(*nodes): FusionCandidate(
                 ruling=FusionRuling(fusion_class="", nodes=(), why=why),

@@ -65,7 +65,7 @@ def _tuned(
     try:
         found = tune_found(
             FoundOperators(fused=(), operators=operators, refusals=()),
-            take_apart=lambda found, lost: found,
+            unfuse=lambda found, lost: found,
             budget=OperatorBudget(
                 rates=RATES,
                 target=KernelTarget.of(make_target()),
@@ -175,4 +175,4 @@ def test_close_is_enough_for_a_crew_nobody_asked(three: SimulatedProcesses) -> N
         remote_pool_of(three) as remote_pool,
         closing(RemoteMeasurePool(remote_pool.remote_pool)) as measure_pool,
     ):
-        assert measure_pool.places() == 2
+        assert measure_pool.slots() == 2

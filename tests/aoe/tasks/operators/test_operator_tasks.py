@@ -80,7 +80,7 @@ def _told(
     )
     tuned = tune_found(
         found,
-        take_apart=apart or (lambda found, lost: found),
+        unfuse=apart or (lambda found, lost: found),
         budget=budget,
         context=context,
         tell=lambda one: told.append(one.operator.workload.operations[-1].op_type),
@@ -379,7 +379,7 @@ def test_fresh_pairs_decide_before_what_seems_to_gain_is_taken_apart(
         operations=(*product.operations, operation("Tanh", product.operations[-1].output, "t1")),
     )
     fused, part = placed_operator(chained, 5000), placed_operator(_chain("Tanh"), 4000)
-    assert fused.regions[0].may_be_taken_apart
+    assert fused.regions[0].may_be_unfused
     parts: list[int] = []
     runner = _SlowRunner(limit_s=7.0, candidate=lambda _: gain, jitter=0.03)
     tuned, _ = _in_hurry(tmp_path, runner, _found(fused=(fused,)), apart=_apart(part, parts))
