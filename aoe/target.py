@@ -38,7 +38,7 @@ class Target:
     l1_bytes: int  # Data cache of one core
     l2_bytes: int  # Second-level cache of one core
     cpu_model: str  # Marketing name, for people
-    doubt: str = ""  # Why `soc_version` is only the best guess, empty if it is certain
+    caveat: str = ""  # Why `soc_version` is only the best guess, empty if it is certain
     # Vectors of bfloat16 pairs multiplied and summed in float32; None without.
     bf16_dot: InstructionSet | None = None
     bf16_tiles: InstructionSet | None = None  # The same for whole matrix tiles; None without

@@ -213,7 +213,7 @@ def measure_all(
         found = blocks(rules) if path is None else [network(path, rules)]
         for job in list(_jobs(found, folder)):
             figures.append(measure(job, runner, folder, pairs=pairs, on_kernels=on_kernels))
-            _tell(figures[-1])
+            _on_event(figures[-1])
     return figures
 
 
@@ -230,7 +230,7 @@ def _jobs(found: Iterable[Model], folder: Path) -> Iterator[Job]:
                 yield job
 
 
-def _tell(figure: Figure) -> None:
+def _on_event(figure: Figure) -> None:
     interval = f"{figure.low:.3f} to {figure.high:.3f}"
     print(
         f"{figure.rule:32} {figure.model:32} {figure.speedup:.3f}x ({interval}),"

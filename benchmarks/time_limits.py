@@ -37,7 +37,7 @@ def tune_once(model: Path, limit_s: float, job_type: str) -> dict[str, Any]:
 
     told: list[tuple[str, float]] = []
 
-    def tell(event: aoe.ProgressEvent) -> None:
+    def on_event(event: aoe.ProgressEvent) -> None:
         told.append((event.kind.value, time.monotonic()))
 
     with tempfile.TemporaryDirectory() as folder:
@@ -50,7 +50,7 @@ def tune_once(model: Path, limit_s: float, job_type: str) -> dict[str, Any]:
             bank=Path(folder) / "bank",
             output=Path(folder) / "out",
             tuning_time_limit=limit_s,
-            progress=tell,
+            progress=on_event,
         )
         seconds = time.monotonic() - began_s
     gaps = [

@@ -108,7 +108,7 @@ def advise_folder(
     most: int,
     actions: Collection[str] = (),
     precision: PrecisionSettings = KEEP_FLOAT32,
-    tell: Callable[[str], None] = lambda text: None,
+    on_event: Callable[[str], None] = lambda text: None,
 ) -> Iterator[AdvisedModel]:
     """Advise on models one after another, and yield each when it is done.
 
@@ -118,16 +118,18 @@ def advise_folder(
         most: Actions that are tried at most on each.
         actions: See `advise_file`, as for the next one.
         precision: What the user allows.
-        tell: Is told which model comes next, and what `advise_file` tells.
+        on_event: Is told which model comes next, and what `advise_file` tells.
 
     Raises:
         AoeError: about more than one model.
     """
     for number, model in enumerate(models, start=1):
-        tell(f"model {number} of {len(models)}: {model.path.name}")
+        on_event(f"model {number} of {len(models)}: {model.path.name}")
         own = replace(settings, model=model.path, framework=model.framework, weight=model.weight)
         try:
-            advice = advise_file(own, most=most, actions=actions, precision=precision, tell=tell)
+            advice = advise_file(
+                own, most=most, actions=actions, precision=precision, on_event=on_event
+            )
             yield AdvisedModel(path=model.path, advice=advice)
         except ERRORS_OF_A_MODEL as error:
             yield AdvisedModel(path=model.path, error=error)

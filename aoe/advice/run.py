@@ -70,7 +70,7 @@ def advise_file(
     most: int = MOST_TRIED,
     actions: Collection[str] = (),
     precision: PrecisionSettings = KEEP_FLOAT32,
-    tell: Callable[[str], None] = lambda text: None,
+    on_event: Callable[[str], None] = lambda text: None,
     profile_of: ProfileOf = profile_subject,
     open_runner: OpenRunner = Runner,
 ) -> ModelAdvice:
@@ -81,7 +81,7 @@ def advise_file(
         most: Actions that are tried at most, those about most lost time first.
         actions: Names of those that are tried; none for all.
         precision: What the user allows: a lower one is tried by operator tuning.
-        tell: Is told what makes figures doubtful, and what is tried.
+        on_event: Is told what makes figures doubtful, and what is tried.
         profile_of: Profiles the model, as `profile_subject` does.
         open_runner: Opens the worker that compares a copy with the model.
 
@@ -92,8 +92,8 @@ def advise_file(
         opened, trials, tuned = (scratch / name for name in ("model", "trials", "tuned"))
         for folder in (opened, trials, tuned):
             folder.mkdir()
-        subject = open_model(settings, opened, tell)
-        profile = profile_of(subject, settings, opened, tell)
+        subject = open_model(settings, opened, on_event)
+        profile = profile_of(subject, settings, opened, on_event)
         target = subject.device.describe(profile.threads)
         low = find_low_performers(
             profile,
@@ -106,10 +106,10 @@ def advise_file(
         precision.check(target)
         wanted = _Wanted(most=most, names=frozenset(actions))
         tried, left = _try_all(
-            subject, settings, profile, target, trials, wanted, tell, open_runner
+            subject, settings, profile, target, trials, wanted, on_event, open_runner
         )
         if wanted.has(PRECISION_ACTION) and precision.mode.lowered:
-            tell(f"trying --precision_mode={precision.mode.value}")
+            on_event(f"trying --precision_mode={precision.mode.value}")
             found = try_precision(settings, precision, tuned, room_us=profile.lost_us)
             tried = (*tried, found)
     return ModelAdvice(
@@ -146,7 +146,7 @@ def _try_all(
     target: Target,
     directory: Path,
     wanted: _Wanted,
-    tell: Callable[[str], None],
+    on_event: Callable[[str], None],
     open_runner: OpenRunner,
 ) -> tuple[tuple[TriedAction, ...], tuple[str, ...]]:
     model = prepared(subject.imported)
@@ -164,11 +164,11 @@ def _try_all(
     inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
     is_busy_accepted = accept_busy(settings.env)
     policy = final_policy(target.core_num, accept_busy=is_busy_accepted)
-    turns = Turns(lock_path(settings.env), subject.device.cores(), tell)
+    turns = Turns(lock_path(settings.env), subject.device.cores(), on_event)
     tried: list[TriedAction] = []
     best = profile.best_threads
     if wanted.has(THREADS_ACTION) and best is not None and best < profile.threads:
-        tell(f"trying {plural(best, 'thread')}")
+        on_event(f"trying {plural(best, 'thread')}")
         with turns.measuring():
             tried.append(
                 try_threads(
@@ -183,7 +183,7 @@ def _try_all(
         with open_runner(subject.device, target, Toolchain(command=()), turns) as runner:
             trials = ActionTrials(model, runner, policy, inputs, directory)
             for proposal, room_us in ranked[:most]:
-                tell(f"trying {proposal.action}")
+                on_event(f"trying {proposal.action}")
                 tried.append(trials.try_proposal(proposal, room_us))
             trials.close()
     return tuple(tried), tuple(proposal.action for proposal, _ in ranked[most:])

@@ -125,7 +125,7 @@ def _on_model(settings: ProfileSettings, how: Mapping[str, Any], written: _Writt
     from aoe.results.files import write_json, write_text
     from aoe.tuner.operator_choice import NAMES
 
-    advice = advise_file(settings, tell=say, **how)
+    advice = advise_file(settings, on_event=say, **how)
     if written.tune_ops is not None and not written.is_dry_run:
         write_json(written.tune_ops, {NAMES: list(advice.worth_tuning)})
     if written.html is not None and not written.is_dry_run:
@@ -144,7 +144,7 @@ def _on_folder(
     from aoe.report.pages import render_folder_advice
     from aoe.results.files import write_text
 
-    advised = tuple(advise_folder(settings, models, tell=say, **how))
+    advised = tuple(advise_folder(settings, models, on_event=say, **how))
     advice = FolderAdvice(folder=settings.model, models=advised)
     if written.html is not None and not written.is_dry_run:
         write_text(written.html, render_folder_advice(advice))

@@ -209,8 +209,8 @@ def _device(model: Path, operators: Sequence[Path]) -> Device:
     if not _is_om(model):
         return default_device().with_operators(operators)
     manifest = read_manifest(model)
-    for doubt in check_operators(model, manifest, operators):
-        say(f"warning: {doubt}")
+    for caveat in check_operators(model, manifest, operators):
+        say(f"warning: {caveat}")
     return device_of(manifest.soc_version).with_operators(operators)
 
 

@@ -123,7 +123,7 @@ def observed_program(
     *,
     bank: Path | None = None,
     as_recorded: bool = False,
-    tell: Callable[[str], object],
+    on_event: Callable[[str], object],
 ) -> TrainingProgram:
     """Return a training that runs until enough is known of it, in a process of its group.
 
@@ -137,7 +137,7 @@ def observed_program(
         bank: Folder of the gradient bank; None for what `TUNE_BANK_PATH` says.
         as_recorded: True for as many processes as the bank's records were measured with, where
             `world` says nothing.
-        tell: Is told what the model was taken for.
+        on_event: Is told what the model was taken for.
 
     Raises:
         OptionError: there is neither a script nor a model file, or both.
@@ -177,11 +177,11 @@ def observed_program(
 
         arguments = tuple(options["script_argument"] or ())
         return TrainingScript(path=script, arguments=arguments, goes_on=False)
-    return _training_model(options, tell, env)
+    return _training_model(options, on_event, env)
 
 
 def _training_model(
-    options: Mapping[str, Any], tell: Callable[[str], object], env: Mapping[str, str]
+    options: Mapping[str, Any], on_event: Callable[[str], object], env: Mapping[str, str]
 ) -> TrainingProgram:
     from aoe.torch.model_files.model_run import TrainingModel
 
@@ -192,7 +192,7 @@ def _training_model(
         weight=options.get("weight"),
         input_shape=options["input_shape"],
         seed=options.get("seed", 0),
-        tell=tell,
+        on_event=on_event,
         env=env,
     )
 

@@ -55,7 +55,7 @@ def inspect(
                 inputs=given_inputs(input_files, input_sets),
                 operators=tuple(custom_ops_library or ()),
                 trusted=require_signature,
-                tell=lambda text: say(f"warning: {text}"),
+                on_event=lambda text: say(f"warning: {text}"),
             )
         return _inspected_model(file, head, signer, html, compared, dry_run=dry_run)
     if times or require_signature is not None:

@@ -65,7 +65,7 @@ def plan(
     if is_training:
         progress = gradient_progress(shown=shown)
         trained = {**options, "model": model, "input_shape": settings.input_shape}
-        program = observed_program(trained, jobs, tell=progress.step)
+        program = observed_program(trained, jobs, on_event=progress.step)
         with answering_alone(as_json=as_json):
             settings = replace(settings, model=program, job_types=jobs)
             planned = _planned(settings, progress, context)

@@ -183,7 +183,7 @@ def _verified_gradients(
     from aoe.runs.gradients.verify import verify_program
 
     progress = gradient_progress(shown=not quiet and not as_json)
-    program = observed_program(options, bank=bank, as_recorded=True, tell=progress.step)
+    program = observed_program(options, bank=bank, as_recorded=True, on_event=progress.step)
     with answering_alone(as_json=as_json):
         result = verify_program(program, bank, dry_run=dry_run, progress=progress)
     return 0 if result is None else VerifiedBankReport(result=result)

@@ -87,7 +87,7 @@ def load_onnx(
     fix_input_shapes(proto, shapes, given)
     opens = partial(is_fully_optimized, open_session=default_device().open_session)
     freed = free_branches(proto, written, opens)
-    return _imported(path, freed.proto, freed.doubt)
+    return _imported(path, freed.proto, freed.caveat)
 
 
 def load_open_onnx(path: Path, output_nodes: Sequence[str] = ()) -> ImportedModel:
@@ -103,13 +103,13 @@ def load_open_onnx(path: Path, output_nodes: Sequence[str] = ()) -> ImportedMode
     return _imported(path, proto)
 
 
-def _imported(path: Path, proto: onnx.ModelProto, doubt: str = "") -> ImportedModel:
+def _imported(path: Path, proto: onnx.ModelProto, caveat: str = "") -> ImportedModel:
     return ImportedModel(
         name=model_name(path.stem),
         path=path,
         sha256=digest_of(proto, f"--model={path}"),
         proto=proto,
-        doubt="; ".join(filter(None, (_doubt(proto), doubt))),
+        caveat="; ".join(filter(None, (_caveat(proto), caveat))),
     )
 
 
@@ -128,7 +128,7 @@ def make_initializers_constant(proto: onnx.ModelProto) -> None:
     proto.ir_version = _MIN_IR_VERSION
 
 
-def _doubt(proto: onnx.ModelProto) -> str:
+def _caveat(proto: onnx.ModelProto) -> str:
     weights = {tensor.name for tensor in proto.graph.initializer}
     names = [value.name for value in proto.graph.input if value.name in weights]
     if not names:

@@ -38,7 +38,7 @@ class ImportedModel:
     sha256: str  # Digest of the model as it is tuned (shapes fixed), hexadecimal
     # The ONNX model; inputs have static shapes, initializers that are none of them are constants.
     proto: onnx.ModelProto
-    doubt: str = ""  # What the model says that is seldom meant; empty if there is nothing
+    caveat: str = ""  # What the model says that is seldom meant; empty if there is nothing
     # Keeps the folder its weights lie in, where that is a scratch folder.
     hold: FolderHold | None = None
 

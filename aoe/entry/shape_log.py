@@ -74,7 +74,7 @@ class ShapeLog:
         """Return the cost of the calls with the given shapes, 0 without any."""
         return next((shape.weight for shape in self.shapes if shape.text == text), 0.0)
 
-    def doubts(self) -> tuple[str, ...]:
+    def caveats(self) -> tuple[str, ...]:
         """Return warnings on the choice: a tail that is left out, extreme shapes."""
         chosen = self.chosen()
         found = []

@@ -75,7 +75,7 @@ class Turns:
     Args:
         folder: Where the locks are, the same for all runs on the machine; None takes no turns.
         cores: Names of what is measured on, `cpu0`; a run on others is no concern.
-        tell: Is told once whom this run waits for, and if there can be no locks.
+        on_event: Is told once whom this run waits for, and if there can be no locks.
         left_s: Seconds this run has left to wait in.
         clock: Monotonic seconds.
     """
@@ -84,13 +84,13 @@ class Turns:
         self,
         folder: Path | None,
         cores: Sequence[str],
-        tell: Callable[[str], None] = lambda text: None,
+        on_event: Callable[[str], None] = lambda text: None,
         left_s: Callable[[], float] = lambda: math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
         self._cores = sorted(cores)  # all runs in one order: none waits for one that waits for it
-        self._tell = tell
+        self._on_event = on_event
         self._left_s = left_s
         self._clock = clock
         self._told: set[int] = set()
@@ -340,11 +340,11 @@ class Turns:
         text = f"waiting: another run {what} on {core}; one measures at a time"
         if math.isfinite(left_s := self._left_s()):
             text += f"; for {left_s:.0f} s at most, as the time limit says"
-        self._tell(text)
+        self._on_event(text)
 
     def _go_without(self, error: OSError) -> None:
         why = f"{self._folder}: {error.strerror or error}"
-        self._tell(f"measuring without a lock, other runs may disturb: {why}")
+        self._on_event(f"measuring without a lock, other runs may disturb: {why}")
         self._folder = None
 
     def _file(self, core: str, kind: str = "lock") -> Path:

@@ -137,8 +137,8 @@ def load(
         threads = parse_whole("threads", threads, least=1)
     file, given = Path(file), operator_paths(custom_ops_library)
     manifest = read_manifest(file, None if trusted_keys is None else Path(trusted_keys))
-    for doubt in check_operators(file, manifest, given):
-        warnings.warn(doubt, stacklevel=2)  # before anything of the library is run
+    for caveat in check_operators(file, manifest, given):
+        warnings.warn(caveat, stacklevel=2)  # before anything of the library is run
     model, count = open_offline_model(
         file,
         threads=threads,
@@ -331,20 +331,20 @@ class _CaseSessions:
             return None  # which was said when it was loaded
         number = find_case(manifest, shapes)
         if number is None:
-            self._tell(shapes_text(shapes), f"tuned are {cases_text(manifest)}")
+            self._on_event(shapes_text(shapes), f"tuned are {cases_text(manifest)}")
             return None
         with self._lock:
             if number not in self._open and number not in self._untuned:
                 try:
                     self._open[number] = self._case_session(number)
                 except AoeError as error:
-                    self._tell(number, str(error))
+                    self._on_event(number, str(error))
             return self._open.get(number)
 
     def _case_session(self, number: int) -> ort.InferenceSession:
         return self._open_part(case_part(self._parts.directory, self._parts.manifest, number))
 
-    def _tell(self, what: object, reason: str) -> None:
+    def _on_event(self, what: object, reason: str) -> None:
         """Warn of what runs untuned, once for everything."""
         if what not in self._untuned:
             self._untuned.add(what)

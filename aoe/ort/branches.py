@@ -32,7 +32,7 @@ class FreedModel:
     nodes: tuple[str, ...] = ()
 
     @property
-    def doubt(self) -> str:
+    def caveat(self) -> str:
         """Warning for the user; the empty string if there is none."""
         if not self.nodes:
             return ""

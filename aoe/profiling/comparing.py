@@ -66,7 +66,7 @@ class ComparedProfiles:
     after: ProfiledModel  # The second
     operators: tuple[ComparedOperators, ...]  # What has changed most first
     # Why the two are not to be compared; empty if nothing speaks against it.
-    doubts: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
 
     @property
     def speedup(self) -> float | None:
@@ -108,7 +108,10 @@ def compare_profiles(before: ProfiledModel, after: ProfiledModel) -> ComparedPro
     operators = [_compared(*pair) for pair in sides.values()]
     operators.sort(key=lambda one: (-abs(one.saved_us), one.op_names))
     return ComparedProfiles(
-        before=before, after=after, operators=tuple(operators), doubts=tuple(_doubts(before, after))
+        before=before,
+        after=after,
+        operators=tuple(operators),
+        caveats=tuple(_caveats(before, after)),
     )
 
 
@@ -137,7 +140,7 @@ def _compared(
     )
 
 
-def _doubts(before: ProfiledModel, after: ProfiledModel) -> Iterator[str]:
+def _caveats(before: ProfiledModel, after: ProfiledModel) -> Iterator[str]:
     for word, one, other in (
         ("CPUs", before.cpu_model, after.cpu_model),
         ("numbers of threads", before.threads, after.threads),
@@ -150,8 +153,8 @@ def _doubts(before: ProfiledModel, after: ProfiledModel) -> Iterator[str]:
         if one != other:
             yield f"measured with different {word}: {one} and {other}"
     for profile in (before, after):
-        for doubt in profile.doubts:
-            yield f"{profile.model}: {doubt}"
+        for caveat in profile.caveats:
+            yield f"{profile.model}: {caveat}"
     if not _shared(before.operators, after.operators):
         yield "no node of one model is in the other"
 

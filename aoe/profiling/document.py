@@ -56,7 +56,7 @@ def profile_to_json(profile: ProfiledModel) -> dict[str, Any]:
         "fusion": None
         if profile.fusion is None
         else [_fusion_to_json(one) for one in profile.fusion],
-        "doubts": list(profile.doubts),
+        "doubts": list(profile.caveats),
     }
 
 

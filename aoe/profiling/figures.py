@@ -137,7 +137,7 @@ class ProfiledModel:
     # What AOE's classes of fusions make of the model; None if that was not asked for.
     fusion: tuple[FusionLimit, ...] | None = None
     # Why the figures are not to be believed; empty if nothing speaks against them.
-    doubts: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
 
     @property
     def operators_us(self) -> float:

@@ -59,7 +59,7 @@ FindPeak = Callable[[Device, Target, Path | None], ProbedPeak]
 
 def profile_file(
     settings: ProfileSettings,
-    tell: Callable[[str], None] = lambda text: None,
+    on_event: Callable[[str], None] = lambda text: None,
     *,
     find_peak: FindPeak = machine_peak,
 ) -> ProfiledModel:
@@ -67,26 +67,26 @@ def profile_file(
 
     Args:
         settings: What is asked for.
-        tell: Is told what makes the figures doubtful.
+        on_event: Is told what makes the figures doubtful.
         find_peak: Returns what the machine does at its best, see `machine_peak`.
 
     Raises:
         AoeError: the model cannot be read, or not be run.
     """
     with ScratchFolder("profile") as scratch:
-        subject = open_model(settings, scratch, tell)
-        return profile_subject(subject, settings, scratch, tell, find_peak)
+        subject = open_model(settings, scratch, on_event)
+        return profile_subject(subject, settings, scratch, on_event, find_peak)
 
 
 def open_model(
-    settings: ProfileSettings, scratch: Path, tell: Callable[[str], None] = lambda text: None
+    settings: ProfileSettings, scratch: Path, on_event: Callable[[str], None] = lambda text: None
 ) -> ProfileSubject:
     """Return the model of a profile, ready to run.
 
     Args:
         settings: What is asked for.
         scratch: Folder for its files.
-        tell: Is told what is odd about libraries of operators, before they are run.
+        on_event: Is told what is odd about libraries of operators, before they are run.
 
     Raises:
         AoeError: the model cannot be read, or not be run.
@@ -105,7 +105,7 @@ def open_model(
         threads=settings.threads,
         operators=settings.operators,
         trusted=settings.trusted,
-        tell=tell,
+        on_event=on_event,
     )
 
 
@@ -113,7 +113,7 @@ def profile_subject(
     subject: ProfileSubject,
     settings: ProfileSettings,
     scratch: Path,
-    tell: Callable[[str], None] = lambda text: None,
+    on_event: Callable[[str], None] = lambda text: None,
     find_peak: FindPeak = machine_peak,
 ) -> ProfiledModel:
     """Return the profile of a model that is ready to run; see `profile_file`."""
@@ -121,11 +121,11 @@ def profile_subject(
     asked = settings.threads or subject.core_num
     target = device.describe(asked)
     if unmet := unmet_cores(asked, target.core_num):
-        tell(unmet)
+        on_event(unmet)
     if not (found := marked(subject.running)).are_all:
-        tell(found.warning())
+        on_event(found.warning())
     inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
-    with Turns(lock_path(settings.env), device.cores(), tell).measuring():
+    with Turns(lock_path(settings.env), device.cores(), on_event).measuring():
         probed = find_peak(device, target, _peaks(settings.env))
         before = device.usage()
         counts = thread_counts(target.core_num) if settings.sweeps else (target.core_num,)
@@ -134,9 +134,9 @@ def profile_subject(
         }
         given_share = device.usage().since(before).given_share
         counters = _count(subject, settings, inputs, target)
-    doubts = tuple(_doubts(is_peak_quiet=probed.quiet, given_share=given_share))
-    for doubt in doubts:
-        tell(doubt)
+    caveats = tuple(_caveats(is_peak_quiet=probed.quiet, given_share=given_share))
+    for caveat in caveats:
+        on_event(caveat)
     times = by_threads[target.core_num]
     operators = profile_operators(
         subject.running,
@@ -164,11 +164,11 @@ def profile_subject(
         counters=counters,
         versions={name: version(name) for name in ("aoebank", "onnxruntime")},
         fusion=fusion_limits(subject.imported, operators) if settings.fusion else None,
-        doubts=doubts,
+        caveats=caveats,
     )
 
 
-def _doubts(*, is_peak_quiet: bool, given_share: float) -> Iterator[str]:
+def _caveats(*, is_peak_quiet: bool, given_share: float) -> Iterator[str]:
     """Yield why figures are not to be believed: the machine was busy meanwhile."""
     if not is_peak_quiet:
         yield "the machine was busy while its best was measured: it does more on a quiet one"
@@ -185,7 +185,7 @@ def compare_tuned(
     inputs: tuple[InputSet, ...] = (),
     operators: tuple[Path, ...] = (),
     trusted: Path | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    on_event: Callable[[str], None] = lambda text: None,
 ) -> ComparedProfiles:
     """Run the untuned and the tuned model of an `.om` here, with the threads it was tuned for.
 
@@ -197,7 +197,7 @@ def compare_tuned(
         inputs: What both are run on; made-up inputs if there are none.
         operators: Libraries of operators ONNX Runtime does not have.
         trusted: File of allowed signers, one of whom has to have signed the file.
-        tell: Is told what makes the figures doubtful.
+        on_event: Is told what makes the figures doubtful.
 
     Raises:
         AoeError: a part is damaged, its kernels do not fit this machine, or it cannot be run.
@@ -215,8 +215,10 @@ def compare_tuned(
             counts=False,
             env=env,
         )
-        before = profile_file(replace(settings, model=folder / FALLBACK), tell)
-    return compare_profiles(replace(before, model=f"{file}, untuned"), profile_file(settings, tell))
+        before = profile_file(replace(settings, model=folder / FALLBACK), on_event)
+    return compare_profiles(
+        replace(before, model=f"{file}, untuned"), profile_file(settings, on_event)
+    )
 
 
 def thread_counts(most: int) -> tuple[int, ...]:

@@ -61,7 +61,7 @@ def open_subject(
     threads: int | None,
     operators: Sequence[Path] = (),
     trusted: Path | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    on_event: Callable[[str], None] = lambda text: None,
 ) -> ProfileSubject:
     """Import a model and let ONNX Runtime optimise it, or unpack an `.om`.
 
@@ -72,15 +72,15 @@ def open_subject(
         threads: Of the runs.
         operators: Libraries of operators ONNX Runtime does not have.
         trusted: File of allowed signers, one of whom has to have signed an `.om`.
-        tell: Is told what is odd about libraries of operators, before they are run.
+        on_event: Is told what is odd about libraries of operators, before they are run.
 
     Raises:
         AoeError: it cannot be read, or not be run on this machine.
     """
     if source.path.suffix == OM_SUFFIX:
         manifest = unpack(source.path, scratch, trusted)
-        for doubt in check_operators(source.path, manifest, operators):
-            tell(doubt)
+        for caveat in check_operators(source.path, manifest, operators):
+            on_event(caveat)
         return _open_tuned(source, manifest, scratch, threads, operators)
     imported = find_entry(framework, source).load(source).proto
     device = default_device().with_operators(operators)

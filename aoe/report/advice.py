@@ -99,8 +99,8 @@ def _head(advice: ModelAdvice) -> Iterator[str]:
         f"operators {time_text(profile.operators_us)}, of which {time_text(profile.lost_us)} are "
         f"lost; {plural(len(advice.low), 'low performer')}"
     )
-    for doubt in profile.doubts:
-        yield f"do not believe these figures: {doubt}"
+    for caveat in profile.caveats:
+        yield f"do not believe these figures: {caveat}"
 
 
 def _write_low(text: Text, advice: ModelAdvice) -> None:

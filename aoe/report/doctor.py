@@ -72,8 +72,8 @@ class DoctorReport(Report):
         verdicts = [check.verdict for check in self.examination.checks]
         if stops := verdicts.count(Soundness.STOPS):
             return f"a run would stop: {stops} of {len(verdicts)} checks say no"
-        doubts = verdicts.count(Soundness.DOUBTFUL)
-        return f"a run can begin{f'; {doubts} things may make it worse' if doubts else ''}"
+        caveats = verdicts.count(Soundness.DOUBTFUL)
+        return f"a run can begin{f'; {caveats} things may make it worse' if caveats else ''}"
 
 
 def setting_text(one: ResolvedSetting) -> str:

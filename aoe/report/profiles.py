@@ -73,8 +73,8 @@ def _head(profile: ProfiledModel) -> Iterator[str]:
         )
         yield f"by threads {times}; {profile.best_threads} is fastest"
     yield _counters(profile)
-    for doubt in profile.doubts:
-        yield f"do not believe these figures: {doubt}"
+    for caveat in profile.caveats:
+        yield f"do not believe these figures: {caveat}"
 
 
 def _counters(profile: ProfiledModel) -> str:
@@ -225,8 +225,8 @@ class ProfileComparisonReport(ReportWithFiles):
             f"after  {after.model}: {time_text(after.model_us)} a run, "
             f"{figure(compared.speedup, '.3f')}x as fast"
         )
-        for doubt in compared.doubts:
-            text.line(f"not to be compared: {doubt}")
+        for caveat in compared.caveats:
+            text.line(f"not to be compared: {caveat}")
         text.line()
         text.line("operators, by what has changed:")
         write_operators(text, compared.operators)

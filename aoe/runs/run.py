@@ -229,8 +229,8 @@ def tune_with(
         spare=spare or SpareBank(),
     )
     log = settings.shape_log if settings.shape_range is None else None
-    for doubt in log.doubts() if log is not None else ():
-        progress.warn(doubt)
+    for caveat in log.caveats() if log is not None else ():
+        progress.warn(caveat)
     with (
         nullcontext(remote_pools)
         if remote_pools is not None

@@ -40,12 +40,12 @@ def _check_toolchain(toolchain: Toolchain, target: Target) -> None:
 def _open_turns(
     folder: Path | None,
     cores: Sequence[str],
-    tell: Callable[[str], None],
+    on_event: Callable[[str], None],
     left_s: Callable[[], float],
 ) -> Turns:
     from aoe.folders.turns import Turns
 
-    return Turns(folder, cores, tell, left_s)
+    return Turns(folder, cores, on_event, left_s)
 
 
 def _open_runner(device: Device, target: Target, toolchain: Toolchain, turns: Turns) -> Runner:
@@ -61,11 +61,13 @@ def _open_remote_pool(
     *,
     versions: Mapping[str, str],
     policy: MeasurePolicy,
-    tell: Callable[[str, bool], None],
+    on_event: Callable[[str, bool], None],
 ) -> AbstractContextManager[RemotePool]:
     from aoe.execute.workers.remote_pool import open_remote_pool
 
-    return open_remote_pool(workers, device, target, versions=versions, policy=policy, tell=tell)
+    return open_remote_pool(
+        workers, device, target, versions=versions, policy=policy, on_event=on_event
+    )
 
 
 def _profile_model(*model: Any, **how: Any) -> ModelProfile:

@@ -138,21 +138,21 @@ TellProgress = Callable[[ProgressEvent], object]
 class CallbackProgress:
     """Tells a function, one event for each call of a method of `Progress`."""
 
-    def __init__(self, tell: TellProgress) -> None:
-        self._tell = tell
+    def __init__(self, on_event: TellProgress) -> None:
+        self._on_event = on_event
 
     def step(self, text: str) -> None:
         """Tell of a step of the whole run."""
-        self._tell(ProgressEvent(kind=ProgressKind.STEP, text=text))
+        self._on_event(ProgressEvent(kind=ProgressKind.STEP, text=text))
 
     def detail(self, text: str) -> None:
         """Report a detail, for users who ask for everything."""
-        self._tell(ProgressEvent(kind=ProgressKind.DETAIL, text=text))
+        self._on_event(ProgressEvent(kind=ProgressKind.DETAIL, text=text))
 
     def plan(self, operators: int) -> None:
         """Tell how many operators will be tuned."""
         text = f"{plural(operators, 'operator')} to tune"
-        self._tell(ProgressEvent(kind=ProgressKind.PLAN, text=text, total=operators))
+        self._on_event(ProgressEvent(kind=ProgressKind.PLAN, text=text, total=operators))
 
     def trial(self, op_name: str, done: int, budget: int, best: float | None) -> None:
         """Tell of trials of the operator at work."""
@@ -165,18 +165,18 @@ class CallbackProgress:
             total=budget,
             speedup=best,
         )
-        self._tell(event)
+        self._on_event(event)
 
     def operator(self, op_name: str, text: str) -> None:
         """Tell of an operator that is done."""
         event = ProgressEvent(
             kind=ProgressKind.OPERATOR, text=f"{op_name}: {text}", op_name=op_name
         )
-        self._tell(event)
+        self._on_event(event)
 
     def warn(self, text: str) -> None:
         """Tell a warning."""
-        self._tell(ProgressEvent(kind=ProgressKind.WARNING, text=text))
+        self._on_event(ProgressEvent(kind=ProgressKind.WARNING, text=text))
 
 
 def progress_of(given: Progress | TellProgress | None) -> Progress:

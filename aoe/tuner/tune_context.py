@@ -195,7 +195,7 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
     places = result_places(context, model.name, job)
     words = job.look_up_words if settings.lookup_only else job.words
     progress.step(f"{words} of {source.path.name}{settings.job_note}")
-    _tell_doubts(context, whole, model)
+    _report_caveats(context, whole, model)
     turns = engine.open_turns(lock_path(env), device.cores(), progress.warn, stopwatch.left_s)
     versions = engine.versions()
     _sweep(progress)
@@ -274,15 +274,15 @@ def _of_a_stream(whole: Target, metric: TargetMetric) -> tuple[Target, int]:
     return replace(whole, core_num=1), whole.core_num
 
 
-def _tell_doubts(context: ModeContext, target: Target, model: ImportedModel) -> None:
+def _report_caveats(context: ModeContext, target: Target, model: ImportedModel) -> None:
     if context.settings.target_metric is TargetMetric.THROUGHPUT:
         context.progress.step(f"for throughput: {plural(target.core_num, 'stream')} of one thread")
     if unmet := unmet_cores(context.settings.core_num, target.core_num):
         context.progress.warn(unmet)
-    if target.doubt:
-        context.progress.step(f"named {target.soc_version} after its features: {target.doubt}")
-    if model.doubt:
-        context.progress.warn(model.doubt)
+    if target.caveat:
+        context.progress.step(f"named {target.soc_version} after its features: {target.caveat}")
+    if model.caveat:
+        context.progress.warn(model.caveat)
 
 
 def _operators(settings: TuneSettings, cwd: Path) -> tuple[OperatorLibrary, ...]:
@@ -322,7 +322,9 @@ def _remote_pool(
             target,
             versions=versions,
             policy=final_policy(target.core_num, accept_busy=settings.accept_busy),
-            tell=lambda text, is_warning: (progress.warn if is_warning else progress.step)(text),
+            on_event=lambda text, is_warning: (progress.warn if is_warning else progress.step)(
+                text
+            ),
         )
 
 

@@ -1,8 +1,8 @@
 """Holds a model to its accuracy: which kernels of lower precision it may have.
 
-An occurrence of the model may have a kernel in each precision. The lowest is used where it is faster
-than those above it, as long as the whole model keeps the constraint; else the next one is, or ONNX
-Runtime's own. Winograd's kernels go the same way, last.
+An occurrence of the model may have a kernel in each precision. The lowest is used where it is
+faster than those above it, as long as the whole model keeps the constraint; else the next one is,
+or ONNX Runtime's own. Winograd's kernels go the same way, last.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def test_find_is_noted_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(oracles, "validate", _broken(oracles.validate))
     told: list[str] = []
     state = FuzzState(first=7)
-    fuzz(state, inputs=3, place=tmp_path / "state.json", tell=told.append)
+    fuzz(state, inputs=3, place=tmp_path / "state.json", on_event=told.append)
     assert [number for number, _ in state.finds] == [7, 8, 9]
     assert len(told) == 3
     assert load_state(tmp_path / "state.json").finds == state.finds

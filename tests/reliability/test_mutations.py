@@ -50,7 +50,7 @@ def _run(*words: str) -> int:
     return outcome.exit_code
 
 
-def _tell(what: str, number: int, capsys: pytest.CaptureFixture[str]) -> None:
+def _on_event(what: str, number: int, capsys: pytest.CaptureFixture[str]) -> None:
     if number > FEW:
         with capsys.disabled():
             print(f"\n{what}: {number} mutations")
@@ -78,7 +78,7 @@ def test_damaged_history_restores_what_was_or_nothing(
         refused += is_refused
         assert _state(root / "a") in ((now, wanted) if is_refused else (wanted,)), number
         _run("snapshot", str(root / "a"))
-    _tell(f"history.db, {refused} refused", amount, capsys)
+    _on_event(f"history.db, {refused} refused", amount, capsys)
 
 
 @pytest.mark.parametrize("amount", AMOUNTS)
@@ -97,7 +97,7 @@ def test_damaged_companion_harms_no_bank(
             _run(*words, str(root)) if len(words) == 1 or words[0] != "show" else _run(*words)
         _run("merge", str(root), str(root), "-o", str(tmp_path / f"merged{number}"))
         assert (root / SOFTMAX).read_bytes() == bank
-    _tell(companion.name, amount, capsys)
+    _on_event(companion.name, amount, capsys)
 
 
 @pytest.mark.parametrize("amount", AMOUNTS)
@@ -116,7 +116,7 @@ def test_damaged_bank_loses_no_record_of_the_other_side(
         check_commands(top, whole, mutate(whole, random.Random(number)), path.name)
         monkeypatch.chdir(tmp_path)
         shutil.rmtree(top)
-    _tell("bank files", amount, capsys)
+    _on_event("bank files", amount, capsys)
 
 
 def test_mutation_changes_something() -> None:

@@ -91,7 +91,7 @@ def describe_host(
         l1_bytes=_cache_bytes(caches, 1, 32 << 10),
         l2_bytes=_cache_bytes(caches, 2, 1 << 20),
         cpu_model=info.name or platform.processor() or platform.machine(),
-        doubt=name.doubt,
+        caveat=name.caveat,
         bf16_dot=next(iter(dots), None),
         bf16_tiles=_BF16_TILES if tiles else None,
         int8_dot=next(iter(int8_dots), None),

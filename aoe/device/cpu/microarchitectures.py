@@ -124,7 +124,7 @@ class CpuName:
 
     soc_version: str  # Without `_`, for example `x86-64-zen5`
     # Why the name was made from the features, empty if it was made from the numbers.
-    doubt: str = ""
+    caveat: str = ""
 
 
 def name_cpu(info: CpuInfo, machine: str | None = None) -> CpuName:
@@ -139,13 +139,13 @@ def name_cpu(info: CpuInfo, machine: str | None = None) -> CpuName:
     architecture = _architecture(machine or platform.machine())
     found = _by_numbers(info, MICROARCHITECTURES)
     if found is None:
-        doubt = f"{info} is not known" if info.vendor else "the CPU does not say what it is"
+        caveat = f"{info} is not known" if info.vendor else "the CPU does not say what it is"
     else:
         impossible = sorted((info.features & EXTENSIONS) - found.extensions)
         if not impossible:
             return CpuName(soc_version=f"{architecture}-{found.name}")
-        doubt = f"{info} is {found.name}, which has no {', '.join(impossible)}"
-    return CpuName(soc_version=_by_features(info, architecture), doubt=doubt)
+        caveat = f"{info} is {found.name}, which has no {', '.join(impossible)}"
+    return CpuName(soc_version=_by_features(info, architecture), caveat=caveat)
 
 
 def _by_numbers(info: CpuInfo, known: Sequence[Microarchitecture]) -> Microarchitecture | None:

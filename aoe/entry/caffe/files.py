@@ -50,7 +50,7 @@ def load_caffe(source: ModelSource) -> ImportedModel:
         path=source.path,
         sha256=digest_of(proto, place),
         proto=proto,
-        doubt="; ".join(_doubts(network, stored or {}, source.weight)),
+        caveat="; ".join(_caveats(network, stored or {}, source.weight)),
     )
 
 
@@ -170,7 +170,7 @@ def _check(proto: onnx.ModelProto, place: str) -> None:
         raise ModelImportError(place, f"no valid model comes of it: {first}") from error
 
 
-def _doubts(
+def _caveats(
     network: Network, stored: Mapping[str, tuple[StoredBlob, ...]], weight: Path | None
 ) -> list[str]:
     """Return warnings: weights of unknown layers, layers that were left out."""

@@ -26,7 +26,7 @@ class PoolOnDemand:
         self._opened = ExitStack()
         self._remote_pool: RemotePool | None = None
         self._wanted: tuple[object, ...] = ()
-        self._tell: Callable[[str, bool], None] = lambda text, is_warning: None
+        self._on_event: Callable[[str, bool], None] = lambda text, is_warning: None
 
     def __enter__(self) -> PoolOnDemand:
         return self
@@ -42,13 +42,13 @@ class PoolOnDemand:
         *,
         versions: Mapping[str, str],
         policy: MeasurePolicy,
-        tell: Callable[[str, bool], None],
+        on_event: Callable[[str, bool], None],
     ) -> RemotePool:
         """Return the pool of the run; another one where this is for something else, or has ended.
 
         Args and raises as `open_remote_pool`.
         """
-        wanted, self._tell = (workers, target, policy), tell
+        wanted, self._on_event = (workers, target, policy), on_event
         if self._remote_pool is not None and (
             self._remote_pool.is_stopped or wanted != self._wanted
         ):
@@ -56,11 +56,11 @@ class PoolOnDemand:
         if self._remote_pool is None:
             self._remote_pool = self._opened.enter_context(
                 self._open_remote_pool(
-                    workers, device, target, versions=versions, policy=policy, tell=tell
+                    workers, device, target, versions=versions, policy=policy, on_event=on_event
                 )
             )
             self._wanted = wanted
-        self._remote_pool.tell_to(tell)
+        self._remote_pool.tell_to(on_event)
         self._remote_pool.refresh()
         return self._remote_pool
 
@@ -71,4 +71,4 @@ class PoolOnDemand:
             self._opened.close()
         except Exception as error:  # whatever Dask raises
             reason = str(error) or type(error).__name__
-            self._tell(f"the workers could not be given back: {reason}", True)
+            self._on_event(f"the workers could not be given back: {reason}", True)

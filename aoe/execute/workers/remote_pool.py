@@ -68,7 +68,7 @@ class RemotePool:
         setup: What workers are told.
         versions: Of the run; a worker with others is refused.
         policy: Of calibrations.
-        tell: Is told who is there and who is not any more: (text, True for a warning).
+        on_event: Is told who is there and who is not any more: (text, True for a warning).
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class RemotePool:
         *,
         versions: Mapping[str, str],
         policy: MeasurePolicy,
-        tell: Callable[[str, bool], None],
+        on_event: Callable[[str, bool], None],
     ) -> None:
         self.target = setup.target
         self._client = client
         self._setup = setup
         self._versions = versions
         self._policy = policy
-        self._tell = tell
+        self._on_event = on_event
         self._key = f"aoe-{uuid.uuid4().hex}"
         self._slots: dict[str, WorkerSlot] = {}
         self._closed = False
@@ -112,13 +112,13 @@ class RemotePool:
     def lose(self, slot: WorkerSlot) -> None:
         """Forget a worker that is gone; what comes back at its address is a new one."""
         if self._slots.pop(slot.address, None) is not None:
-            self._tell(f"{slot} is gone; what it was doing is done again elsewhere", True)
+            self._on_event(f"{slot} is gone; what it was doing is done again elsewhere", True)
 
     def set_aside(self, slot: WorkerSlot, reason: str) -> None:
         """Measure on a worker no more."""
         if slot.part is WorkerPart.MEASURING:
             slot.part = WorkerPart.REFUSED
-            self._tell(f"{slot} is set aside: {reason}", True)
+            self._on_event(f"{slot} is set aside: {reason}", True)
 
     def _addresses(self) -> set[str]:
         try:
@@ -138,7 +138,7 @@ class RemotePool:
             announced = error
         if not isinstance(announced, Announcement):
             reason = str(announced).strip().splitlines() or [type(announced).__name__]
-            self._tell(f"worker {address} is refused: {reason[0]}", True)
+            self._on_event(f"worker {address} is refused: {reason[0]}", True)
             nobody = Announcement(
                 name=address, host=address, pid=0, target=self.target, cores=(), versions={}
             )
@@ -151,11 +151,11 @@ class RemotePool:
 
     def _tell_of(self, slot: WorkerSlot, why: str) -> None:
         if slot.part is WorkerPart.REFUSED:
-            self._tell(f"{slot} is refused: {why}", True)
+            self._on_event(f"{slot} is refused: {why}", True)
         elif slot.part is WorkerPart.COMPILING:
-            self._tell(f"{slot} only compiles: {why}", False)
+            self._on_event(f"{slot} only compiles: {why}", False)
         else:
-            self._tell(f"{slot} measures, on {slot.announced.device}", False)
+            self._on_event(f"{slot} measures, on {slot.announced.device}", False)
 
     # ---- what they do ----
 
@@ -316,9 +316,9 @@ class RemotePool:
         """True once nobody gets an answer any more."""
         return self._closed
 
-    def tell_to(self, tell: Callable[[str, bool], None]) -> None:
+    def tell_to(self, on_event: Callable[[str, bool], None]) -> None:
         """Tell somebody else from now on: (text, True for a warning)."""
-        self._tell = tell
+        self._on_event = on_event
 
     def stop(self) -> None:
         """End the run: whoever waits for a worker meets `RemotePoolClosed`."""
@@ -345,7 +345,7 @@ class OpenRemotePool(Protocol):
         *,
         versions: Mapping[str, str],
         policy: MeasurePolicy,
-        tell: Callable[[str, bool], None],
+        on_event: Callable[[str, bool], None],
     ) -> AbstractContextManager[RemotePool]:
         """Give the workers, which are given back at the end of the `with` block."""
         ...
@@ -359,7 +359,7 @@ def open_remote_pool(
     *,
     versions: Mapping[str, str],
     policy: MeasurePolicy,
-    tell: Callable[[str, bool], None],
+    on_event: Callable[[str, bool], None],
     connect_s: float = CONNECT_S,
 ) -> Iterator[RemotePool]:
     """Give the workers of `--workers`, which the run shares with others if there are any.
@@ -370,7 +370,7 @@ def open_remote_pool(
         target: What is tuned for.
         versions: Of the run.
         policy: Of calibrations.
-        tell: Is told who is there and who is not: (text, True for a warning).
+        on_event: Is told who is there and who is not: (text, True for a warning).
         connect_s: After which a scheduler that does not answer, or no more, is given up.
 
     Raises:
@@ -379,12 +379,12 @@ def open_remote_pool(
         RemotePoolError: no scheduler, no worker, or none that measures.
     """
     with connected(
-        parse_workers(workers), connect_s=connect_s, warn=lambda text: tell(text, True)
+        parse_workers(workers), connect_s=connect_s, warn=lambda text: on_event(text, True)
     ) as client:
         from aoe.execute.workers.service import SlotSetup, own_runner
 
         setup = SlotSetup(device=device, target=target, open_runner=own_runner)
-        remote_pool = RemotePool(client, setup, versions=versions, policy=policy, tell=tell)
+        remote_pool = RemotePool(client, setup, versions=versions, policy=policy, on_event=on_event)
         try:
             remote_pool.refresh()
             if not remote_pool.measuring():

@@ -298,7 +298,7 @@ _COLUMNS_SINCE = 11
 """Opset in which DepthToSpace has the order of channels of a weight."""
 
 
-def find_apart(graph: ModelGraph) -> Iterator[Finding]:
+def find_pixel_shuffles(graph: ModelGraph) -> Iterator[Finding]:
     """Yield ConvTransposes whose stride is their kernel."""
     for index, node in nodes_of(graph, "ConvTranspose"):
         weight = value_of(graph, node.input[1])
@@ -351,5 +351,5 @@ TRANSPOSED_RULE = RewriteRule(
     what="ConvTranspose whose stride is its kernel becomes a pointwise Conv and DepthToSpace",
     needs="constant weights, one group, a square kernel, no padding, opset 11",
     tolerance=1e-4,
-    find=find_apart,
+    find=find_pixel_shuffles,
 )

@@ -36,7 +36,7 @@ class MovedAttention:
     views: tuple[BufferView, ...]
 
 
-def apart_from_moves(workload: Workload) -> MovedAttention | Support | None:
+def without_moves(workload: Workload) -> MovedAttention | Support | None:
     """Return an attention and where its tensors lie, None where nothing is moved around it.
 
     It says why instead where moves are no strides, or the result is not written in rows.
@@ -230,7 +230,7 @@ class Attention:
 
 def read_attention(workload: Workload) -> Attention | Support:
     """Return the products of a workload that is one attention, or why it is none."""
-    moved = apart_from_moves(workload)
+    moved = without_moves(workload)
     if moved is None:
         return _read_plain(workload)
     found = moved if isinstance(moved, Support) else _read_plain(moved.workload)

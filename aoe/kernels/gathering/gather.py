@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import halide as hl
 
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
-from aoe.kernels.gathering.unfused_inputs import OwnArgument, plan_apart, with_own
+from aoe.kernels.gathering.unfused_inputs import OwnArgument, plan_unfused, with_own
 from aoe.kernels.halide.anchored import (
     AnchoredNest,
     anchor_operands,
@@ -68,7 +68,7 @@ class GatherElements(PlannedFamily[_GatherPlan]):
         axis = axis_of(parts.anchor, len(shape))
         if axis is None or other_extents_differ(axis, shape, made):
             return Support(f"indices of {made} into {shape}")
-        nest = plan_apart(parts, (data, index), keep=(axis,))
+        nest = plan_unfused(parts, (data, index), keep=(axis,))
         if isinstance(nest, Support):
             return nest
         return _GatherPlan(

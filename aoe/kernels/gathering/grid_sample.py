@@ -24,7 +24,7 @@ import halide as hl
 
 from aoe import schedule as sch
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
-from aoe.kernels.gathering.unfused_inputs import OwnArgument, plan_apart, with_own
+from aoe.kernels.gathering.unfused_inputs import OwnArgument, plan_unfused, with_own
 from aoe.kernels.halide.anchored import (
     AnchoredNest,
     anchor_operands,
@@ -180,7 +180,7 @@ class GridSample(PlannedFamily[_GridPlan]):
         dimensions = _dimensions(parts.anchor.attributes, grid_taps(parts.anchor), workload, data)
         if isinstance(dimensions, Support):
             return dimensions
-        nest = plan_apart(parts, (data, grid), keep=(0, 1))
+        nest = plan_unfused(parts, (data, grid), keep=(0, 1))
         if isinstance(nest, Support):
             return nest
         if len(nest.axes) < 3:

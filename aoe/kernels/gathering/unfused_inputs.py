@@ -22,7 +22,7 @@ class OwnArgument:
     extents: tuple[int, ...]
 
 
-def plan_apart(
+def plan_unfused(
     parts: Anchored, own: Collection[int], keep: Collection[int] = ()
 ) -> AnchoredNest | Support:
     """Return the loops of an operator's result and of the chain behind it.

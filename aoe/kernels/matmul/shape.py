@@ -180,7 +180,7 @@ def _as_outer_product(parts: Anchored, right: int) -> tuple[Workload, str]:
     """Return the chain of a `MatrixProduct`, and the reference of the product in it."""
     workload, anchor = parts.workload, parts.anchor
     count, scalars = len(workload.inputs), list(workload.scalars)
-    behind = _taken_apart(anchor, scalars)
+    behind = _unfused(anchor, scalars)
     product = f"{anchor.output}_0" if behind else anchor.output
     outer = Operation(
         op_type="Mul",
@@ -215,7 +215,7 @@ def _outer_shapes(left: Shape, right: Shape) -> tuple[Shape, Shape]:
     return (*left[:-1], 1), (*right[:-2], 1, right[-1])
 
 
-def _taken_apart(anchor: Operation, scalars: list[float]) -> tuple[Operation, ...]:
+def _unfused(anchor: Operation, scalars: list[float]) -> tuple[Operation, ...]:
     """Return the parts of a Gemm behind its product: factors, summand, activation.
 
     The last one makes the anchor's result; constants are added to `scalars`.

@@ -53,11 +53,11 @@ def examine(
         cwd: Where relative paths start.
         warnings: What a run would say about the environment.
     """
-    doubts = [
+    caveats = [
         CheckUp(name="environment", found=text, verdict=Soundness.DOUBTFUL, advice="unset it")
         for text in warnings
     ]
-    checks = [*doubts, *_settings(configuration), *check_versions()]
+    checks = [*caveats, *_settings(configuration), *check_versions()]
     missing = any(check.verdict is Soundness.STOPS for check in checks if check.name == "versions")
     checks += [check_bank(env, cwd), *_disks(configuration, env, cwd), check_cache(env)]
     checks.append(_toolkit(env))
@@ -228,7 +228,7 @@ def _target(configuration: RunConfiguration, env: Mapping[str, str]) -> Iterator
         name="target",
         found=f"{target.soc_version} ({target.cpu_model}), {plural(target.core_num, 'core')}, "
         f"{precisions}",
-        advice=f"named after its features: {target.doubt}" if target.doubt else "",
+        advice=f"named after its features: {target.caveat}" if target.caveat else "",
     )
     try:
         toolchain = find_toolchain(env)

@@ -118,7 +118,7 @@ def _tune_model(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
             compilers=compilers,
             measure_pool=measure_pool,
             rates=rates,
-            tell=operator_teller(tuning.progress, report),
+            on_event=operator_teller(tuning.progress, report),
             on_lookup=partial(reuse.add, bank),
         )
         graphs = list(tuned_graphs(starts, shared, assemblies))
@@ -159,7 +159,7 @@ def operator_teller(
     """Return a callback that writes a finished operator to the result file and the screen."""
     results: dict[str, OperatorResult] = {}
 
-    def tell(tuned: TunedOperator) -> None:
+    def on_event(tuned: TunedOperator) -> None:
         name = tuned.operator.op_name
         if tuned.operator.key in results:
             progress.detail(f"{name}: {tuned.words}, after more trials")
@@ -168,7 +168,7 @@ def operator_teller(
         results[tuned.operator.key] = operator_result(tuned)
         report.update(tasks=tuple(results.values()))
 
-    return tell
+    return on_event
 
 
 def _both_figures(
@@ -248,7 +248,7 @@ class OperatorRun:
     compilers: KernelCompilers  # Compile candidates
     measure_pool: OperatorPool  # Does the searches
     rates: MachineRates | None  # Of the machine, None where nothing is searched
-    tell: Callable[[TunedOperator], None]  # Is told of each operator that is done
+    on_event: Callable[[TunedOperator], None]  # Is told of each operator that is done
     on_lookup: Callable[[Operator, OperatorLookup], None]  # Is told what the banks say of each
 
 
@@ -334,9 +334,9 @@ def _tuned(
     def is_new(operator: Operator) -> bool:
         return operator.key not in known and is_chosen(operator)
 
-    def tell(tuned: TunedOperator) -> None:
+    def on_event(tuned: TunedOperator) -> None:
         if tuned.operator.key not in known:
-            shared.tell(tuned)
+            shared.on_event(tuned)
 
     def on_lookup(operator: Operator, found: OperatorLookup) -> None:
         if operator.key not in known:
@@ -352,7 +352,7 @@ def _tuned(
             on_lookup=on_lookup,
             settings=_settings_beside(tuning.settings, known),
         ),
-        tell=tell,
+        on_event=on_event,
         measure_pool=shared.measure_pool,
     )
     operators = tuple(

@@ -89,7 +89,7 @@ class TunedFusionGroups:
 def tune_fusion_groups(
     tuning: TuneContext,
     bank: SubgraphBank,
-    tell: Callable[[TunedSubgraph], None],
+    on_event: Callable[[TunedSubgraph], None],
     on_lookup: Callable[[Subgraph, SubgraphLookup], None],
 ) -> TunedFusionGroups:
     """Tune the fusion groups of a model, and write the model if they gain.
@@ -97,7 +97,7 @@ def tune_fusion_groups(
     Args:
         tuning: Its chosen graph is what the rewrites have left, None for the imported one.
         bank: Where subgraphs are looked up and stored.
-        tell: Is told of each subgraph that is done.
+        on_event: Is told of each subgraph that is done.
         on_lookup: Is told what the banks say of each.
 
     Raises:
@@ -124,7 +124,7 @@ def tune_fusion_groups(
                     later=later,
                     budget=make_budget(tuning, profile, alone, measure_pool, measure_rates(tuning)),
                     context=operator_context(tuning, operators, graph, alone, compilers),
-                    tell=kernel_teller(tuning.progress),
+                    on_event=kernel_teller(tuning.progress),
                     measure_pool=measure_pool,
                 )
             won = WonKernels({one.operator.key: one for one in kernels.operators})
@@ -138,7 +138,7 @@ def tune_fusion_groups(
                 folder=tuning.scratch / "scopes",
                 bytes_around=graph.bytes_touched(),
                 accept_busy=tuning.settings.accept_busy,
-                tell=tell,
+                on_event=on_event,
                 detail=tuning.progress.detail,
             )
             tune_tasks(tasks, context, SerialExecutor())
@@ -164,7 +164,7 @@ def kernel_teller(progress: Progress) -> Callable[[TunedOperator], None]:
     """Return a callback that tells of each finished kernel, quietly of those improved later."""
     told: set[str] = set()
 
-    def tell(tuned: TunedOperator) -> None:
+    def on_event(tuned: TunedOperator) -> None:
         name = tuned.operator.op_name
         if tuned.operator.key in told:
             outcome = f"{tuned.outcome.value}: {tuned.reason}"
@@ -173,7 +173,7 @@ def kernel_teller(progress: Progress) -> Callable[[TunedOperator], None]:
             progress.operator(name, f"kernel by itself, {tuned.words}")
         told.add(tuned.operator.key)
 
-    return tell
+    return on_event
 
 
 # ---- what there is ----
@@ -222,8 +222,8 @@ def fusion_operators(
 ) -> tuple[FoundOperators, tuple[Operator, ...]]:
     """Return the operators of fusion groups; of subgraphs in the bank, the groups of their records.
 
-    The first part does not overlap, as far as a model has occurrences that are alike. What else could
-    be one kernel computes nodes of these, and is the second part.
+    The first part does not overlap, as far as equal occurrences of a model go. What else could be
+    one kernel computes nodes of these, and is the second part.
     """
     regions: dict[tuple[int, ...], Region] = {}
     first: set[str] = set()

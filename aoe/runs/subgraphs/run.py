@@ -217,10 +217,10 @@ def _groups(
     if not tuning.engine.fuses:
         return None
 
-    def tell(tuned: TunedSubgraph) -> None:
+    def on_event(tuned: TunedSubgraph) -> None:
         report.update(tasks=(*report.value.tasks, subgraph_result(tuned)))
 
-    return tune_fusion_groups(tuning, bank, tell, on_lookup=partial(reuse.add, bank))
+    return tune_fusion_groups(tuning, bank, on_event, on_lookup=partial(reuse.add, bank))
 
 
 _Rewrites = tuple[
@@ -374,7 +374,7 @@ def _tuned(
     tuning.progress.plan(len(found.subgraphs))
     done: list[TunedSubgraph] = []
 
-    def tell(tuned: TunedSubgraph) -> None:
+    def on_event(tuned: TunedSubgraph) -> None:
         done.append(tuned)
         report.update(tasks=(*report.value.tasks, subgraph_result(tuned)))
         name = f"{tuned.subgraph.op_name} (x{len(tuned.subgraph.occurrences)})"
@@ -391,7 +391,7 @@ def _tuned(
             left=sorted(found.subgraphs, key=work_of, reverse=True),
             context=context,
             budget=budget,
-            tell=tell,
+            on_event=on_event,
             most_trials=tuning.settings.max_tuning_count,
         )
         tune_tasks(tasks, context, pool)
@@ -484,7 +484,7 @@ def _judged(
 def chosen_rewrite(
     tuning: TuneContext, tuned: TunedSubgraph, strategy: SubgraphStrategy
 ) -> ChosenRewrite:
-    """Return a rewrite at every occurrence it fits; other occurrences may have weights rules refuse."""
+    """Return a rewrite at every occurrence it fits; rules may refuse the weights of others."""
     splices = []
     for segment in tuned.subgraph.occurrences:
         rewrite = rewrite_of(segment, strategy, rules_of(tuning.engine))

@@ -41,7 +41,7 @@ class FusionTasks:
     folder: Path  # Scratch directory, which is made
     bytes_around: int  # What one inference of the model reads and writes
     accept_busy: bool  # True to decide on a busy machine by wall time
-    tell: Callable[[TunedSubgraph], None]  # Is told of each subgraph that is done
+    on_event: Callable[[TunedSubgraph], None]  # Is told of each subgraph that is done
     detail: Callable[[str], None]  # Is told the same in a line, for the log
     done: list[TunedSubgraph] = field(default_factory=list)  # What became of each
 
@@ -104,7 +104,7 @@ class FusionTasks:
 
     def _take(self, tuned: TunedSubgraph) -> None:
         self.done.append(tuned)
-        self.tell(tuned)
+        self.on_event(tuned)
 
     def _measurer(
         self, subgraph: Subgraph, runner: TaskRunner, kernels: Mapping[FusionGroup, TunedOperator]

@@ -128,7 +128,7 @@ def find_places(
 def open_bank(
     training: Training,
     folder: Path | Bank,
-    tell: Callable[[str], None],
+    on_event: Callable[[str], None],
     *,
     may_write: bool = False,
 ) -> GradientBank:
@@ -137,7 +137,7 @@ def open_bank(
     Args:
         training: Its first process alone looks for damaged files, and does without them.
         folder: Where the bank is, or the bank.
-        tell: Is told of each.
+        on_event: Is told of each.
         may_write: True to set them aside, False to pass over them.
     """
     journal = BankJournal(
@@ -149,7 +149,7 @@ def open_bank(
     )
     if training.is_first:
         for one in without_damaged(journal.bank, training.soc_version, may_write=may_write):
-            tell(str(one))
+            on_event(str(one))
     return GradientBank(journal)
 
 
@@ -246,7 +246,7 @@ def _empty_report(training: Training, tuning_name: str) -> GdatReport:
 def measuring_together(
     training: Training,
     locks: Path,
-    tell: Callable[[str], None],
+    on_event: Callable[[str], None],
     *,
     tries: int = _TRIES,
     try_s: float = _TRY_S,
@@ -256,14 +256,14 @@ def measuring_together(
     Args:
         training: The run; every process of its group calls this.
         locks: Where runs on this machine take turns.
-        tell: Is told whom the run waits for.
+        on_event: Is told whom the run waits for.
         tries: How often the first process waits for another run.
         try_s: Seconds it waits each time.
 
     Raises:
         LeftAloneError: another run has not ended its turn in time; every process raises.
     """
-    turns = Turns(locks, default_device().cores(all_of_them=True), tell)
+    turns = Turns(locks, default_device().cores(all_of_them=True), on_event)
     with ExitStack() as held:
         for _ in range(tries):  # short ones: the others wait in a collective, which has its limit
             if on_first(training, lambda: turns.take(held, wait_s=try_s)):

@@ -166,14 +166,14 @@ def look_up(bench: TrainingBench) -> KnownGradients:
             return KnownGradients(why=why, stored=stored, is_used=True)
         bench.progress.step(f"in the bank, but {misfit}")
         training.apply(None)
-    doubt = None
+    caveat = None
     if failure is not None:
-        doubt = _doubt(bench, check, failure)
-        if doubt is None:
+        caveat = _caveat(bench, check, failure)
+        if caveat is None:
             why = f"{DEFAULT_WAS_BEST} ({failure})"
             return KnownGradients(why=why, stored=stored, is_default_best=True)
-        bench.progress.step(doubt)
-    why = doubt or miss if stored is None else f"in the bank, but {misfit or 'of another cluster'}"
+        bench.progress.step(caveat)
+    why = caveat or miss if stored is None else f"in the bank, but {misfit or 'of another cluster'}"
     # after a misfit, the times of the record's backward may be of another batch
     return KnownGradients(why=why, stored=stored, is_afresh=misfit is not None)
 
@@ -209,7 +209,7 @@ def _in_bank(
     return found.stored, failure, miss
 
 
-def _doubt(bench: TrainingBench, check: FitCheck, failure: GradientConditions) -> str | None:
+def _caveat(bench: TrainingBench, check: FitCheck, failure: GradientConditions) -> str | None:
     """Return the reason not to believe a search that found nothing, None if it is believed."""
     training, limit_s = bench.training, bench.settings.tuning_time_limit_s
     if failure.time_limit_s is not None and (limit_s is None or limit_s > failure.time_limit_s):

@@ -81,8 +81,8 @@ class _Pace:
 class _Savings:
     """Time that kernels save at occurrences in the model, which may overlap.
 
-    Two occurrences are alike in part if one computes what the other ends in: what is only read through
-    by both, a reorder, counts for nothing.
+    Two occurrences are alike in part if one computes what the other ends in: what is only read
+    through by both, a reorder, counts for nothing.
     """
 
     def __init__(self) -> None:

@@ -47,7 +47,7 @@ def tune_found(
     unfuse: Callable[[FoundOperators, Sequence[Region]], FoundOperators],
     budget: OperatorBudget,
     context: OperatorContext,
-    tell: Callable[[TunedOperator], None],
+    on_event: Callable[[TunedOperator], None],
     measure_pool: OperatorPool | None = None,
     later: Sequence[Operator] = (),
 ) -> TunedOperators:
@@ -58,7 +58,7 @@ def tune_found(
         unfuse: See `part_operators`; what is `later` may be among what it gives.
         budget: Shares the trials and the time out.
         context: What operators are tuned with.
-        tell: Is told of each operator that is done, and again where more time has changed that.
+        on_event: Is told of each operator that is done, and again where more time has changed that.
         measure_pool: Does the searches; None for this machine, one after another.
         later: Other operators that compute nodes of these; their turn comes when all of these had
             a first guess.
@@ -72,7 +72,7 @@ def tune_found(
         unfuse=unfuse,
         budget=budget,
         context=context,
-        tell=tell,
+        on_event=on_event,
         measure_pool=measure_pool or SerialExecutor(),
     )
     budget.see(operators.untouched())
@@ -98,7 +98,7 @@ class OperatorTasks:
     unfuse: Callable[[FoundOperators, Sequence[Region]], FoundOperators]
     budget: OperatorBudget
     context: OperatorContext
-    tell: Callable[[TunedOperator], None]
+    on_event: Callable[[TunedOperator], None]
     measure_pool: OperatorPool
     done: dict[str, TunedOperator] = field(default_factory=dict)  # What became of each, by key
     # Searches that were screened and may go on.
@@ -295,7 +295,7 @@ class OperatorTasks:
         self._forget_losers(tuned)
         self.done[key] = tuned
         if is_new:
-            self.tell(tuned)
+            self.on_event(tuned)
 
     def _look_for_parts(self) -> None:
         while len(lost := _lost(self.fused(), self.done)) > len(self.lost):

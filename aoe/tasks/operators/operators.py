@@ -21,8 +21,9 @@ from aoe.workload import Workload
 from aoebank import plural
 
 _LEAST_ELEMENTS = 16384
-"""Workloads that touch fewer elements, all occurrences together, are left alone: a few microseconds.
-The rule looks at sizes, not at times, so that every run of a model finds the same operators."""
+"""Workloads that touch fewer elements, all occurrences together, are left alone: a few
+microseconds. The rule looks at sizes, not at times, so that every run of a model finds the same
+operators."""
 _NODE_ELEMENTS = 1024
 """What a node that becomes part of another one counts for: ONNX Runtime takes about a microsecond
 to call it, however small it is. Source: a step of a decoder with 237 nodes, 4 KB each."""
@@ -51,11 +52,11 @@ class Operator:
     regions: tuple[Region, ...]  # Every occurrence in the model that computes it
     op_names: tuple[str, ...]  # Node of the optimised graph at the end of each occurrence
     share: float  # Part of the model's time it takes now, all occurrences together
-    # Time of its nodes in one run of the model, all occurrences together; 0 of a block of rows, whose
-    # default nobody has timed.
+    # Time of its nodes in one run of the model, all occurrences together; 0 of a block of rows,
+    # whose default nobody has timed.
     default_us: float
-    # Nodes of the user's model the first occurrence computes, in the order of the model; none where they
-    # are not known.
+    # Nodes of the user's model the first occurrence computes, in the order of the model; none
+    # where they are not known.
     model_nodes: tuple[ModelNode, ...] = ()
 
     @property

@@ -34,8 +34,8 @@ class RewriteMeasurer:
     """Measures rewrite candidates of one subgraph.
 
     Args:
-        subgraph: The subgraph; its first occurrence is measured, with the weights and neighbours it has
-            there.
+        subgraph: The subgraph; its first occurrence is measured, with the weights and adjacent
+            nodes it has there.
         whole: The imported model.
         rules: By name.
         runner: Measures.

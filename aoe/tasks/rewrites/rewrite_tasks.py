@@ -119,7 +119,7 @@ class RewriteTasks:
     context: SubgraphContext  # What with
     budget: RewriteBudget  # Shares the time out
     # Is told of each subgraph as soon as its record is in the bank.
-    tell: Callable[[TunedSubgraph], None]
+    on_event: Callable[[TunedSubgraph], None]
     most_trials: int | None = None  # Of all subgraphs together, None for no limit
     _affordable: int | None = None
     _spent: int = 0
@@ -141,7 +141,7 @@ class RewriteTasks:
         self.left.remove(subgraph)
         lookup = looked_up(subgraph, self.context)
         if not lookup.tune:
-            self.tell(known_subgraph(subgraph, lookup))
+            self.on_event(known_subgraph(subgraph, lookup))
             return None
         context = replace(
             self.context,
@@ -156,7 +156,7 @@ class RewriteTasks:
         tuned = finished.result
         self.budget.learn(tuned, finished.seconds)
         self._spent += len(tuned.trials)
-        self.tell(tuned)
+        self.on_event(tuned)
 
     def trials_left(self) -> float:
         """Return the number of candidates the run may still measure."""

@@ -1,7 +1,7 @@
 """The strategies of a subgraph as a search space.
 
-A rule with few occurrences is decided occurrence by occurrence, one with many for all of them at once. Where two
-rules that are chosen want the same node, the one that stands first in the table gets it.
+A rule with few occurrences is decided for each of them, one with many for all of them at once.
+Where two rules that are chosen want the same node, the one that stands first in the table gets it.
 """
 
 from __future__ import annotations

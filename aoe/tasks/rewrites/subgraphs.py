@@ -73,8 +73,8 @@ class Subgraph:
     may_be_plain: bool = False  # True if ONNX Runtime's blocked layout could be kept out of it
     # What could become one kernel; of a subgraph of ONNX Runtime's optimised graph.
     groups: Mapping[FusionGroup, FusionCandidate] = field(default_factory=dict)
-    # Node of the user's model at the end of each occurrence; none where the occurrences are those of the
-    # imported graph, whose nodes have these names.
+    # Node of the user's model at the end of each occurrence; none where the occurrences are those
+    # of the imported graph, whose nodes have these names.
     model_names: tuple[str, ...] = ()
 
     @property
@@ -265,15 +265,15 @@ def features_of(segment: Segment) -> list[NodeFeature]:
     return features
 
 
-def log_rules(found: FoundSubgraphs, tell: Callable[[str], None]) -> None:
+def log_rules(found: FoundSubgraphs, on_event: Callable[[str], None]) -> None:
     """Tell every rule that was tried: what matched, and what was refused and why."""
     for subgraph in found.subgraphs:
         for applied, match in subgraph.matches.items():
-            tell(f"{applied}: matched {', '.join(match.nodes)}")
+            on_event(f"{applied}: matched {', '.join(match.nodes)}")
         for refusal in subgraph.refusals:
-            tell(f"{refusal.rule}: refused {', '.join(refusal.nodes)}: {refusal.why}")
+            on_event(f"{refusal.rule}: refused {', '.join(refusal.nodes)}: {refusal.why}")
         for group in subgraph.groups.values():
-            tell(str(group.ruling))
+            on_event(str(group.ruling))
 
 
 DEFAULT = SubgraphStrategy()

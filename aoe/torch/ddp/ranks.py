@@ -98,11 +98,11 @@ class Ranks:
                 yield
             except RuntimeError as error:
                 if not _LOST.search(str(error)):
-                    _tell(store, key, rank, error)
+                    _on_event(store, key, rank, error)
                     raise
                 raise self._failure(error, _told(store, key)) from error
             except BaseException as error:  # the group may be gone: a script ended it
-                _tell(store, key, rank, error)
+                _on_event(store, key, rank, error)
                 raise
 
     def agree(self, error: Exception | None) -> None:
@@ -160,7 +160,7 @@ def timeout_of(group: Any, device: Any) -> timedelta | None:
     return found if isinstance(found, timedelta) else None
 
 
-def _tell(store: Any, key: str, rank: int, error: BaseException) -> None:
+def _on_event(store: Any, key: str, rank: int, error: BaseException) -> None:
     """Leave the reason of a failure where the other processes look for it."""
     text = f"rank {rank} failed: {type(error).__name__}: {error}"
     with suppress(RuntimeError):  # the process that keeps the store may be the one that is gone

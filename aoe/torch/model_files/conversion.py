@@ -41,7 +41,7 @@ class TrainableModel:
 
     # Takes the inputs of the file in their order, returns the loss; named as the file.
     module: nn.Module
-    doubt: str  # Why a script's model may have other parameters, empty where nothing speaks for it
+    caveat: str  # Why a script's model may have other parameters, empty where nothing speaks for it
 
 
 def trainable_model(proto: onnx.ModelProto, name: str, where: str) -> TrainableModel:
@@ -86,7 +86,7 @@ def trainable_model(proto: onnx.ModelProto, name: str, where: str) -> TrainableM
     kind = type(name, (_FileModel,), {})  # the name of a training is that of its class
     return TrainableModel(
         module=kind(converted, weights.in_order(), _place_of_loss(readable)),
-        doubt=weights.doubt(),
+        caveat=weights.caveat(),
     )
 
 
@@ -216,7 +216,7 @@ class _Weights:
         named = {name: self._found[name] for name in self._arrays if name in self._found}
         return named | {f"unnamed_{at}": one for at, one in enumerate(self._unnamed)}
 
-    def doubt(self) -> str:
+    def caveat(self) -> str:
         """Return the reason why a script's model may list other parameters."""
         if self._unnamed:
             return f"{len(self._unnamed)} parameters are in no initializer"

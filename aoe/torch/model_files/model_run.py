@@ -48,7 +48,7 @@ class TrainingModel:
     input_shape: str | None = None  # Text of `--input_shape`, or None
     seed: int = 0  # Of the made-up data
     # Is told what the model was taken for, in the first process.
-    tell: Callable[[str], object] = field(default=lambda text: None)
+    on_event: Callable[[str], object] = field(default=lambda text: None)
     # Environment variables, for entries that run a program.
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -75,7 +75,7 @@ class TrainingModel:
             unused = _keep_trained(model.module, inputs, where)
             with _group(), _training(model.module, inputs) as training:
                 if training.is_first:
-                    self._tell(proto, training, unused, model.doubt)
+                    self._on_event(proto, training, unused, model.caveat)
                 return tune(training), 0
 
     def _proto(self) -> tuple[onnx.ModelProto, str]:
@@ -103,16 +103,18 @@ class TrainingModel:
         cut_at_outputs(proto, (loss_name,))
         return proto, imported.name
 
-    def _tell(self, proto: onnx.ModelProto, training: Training, unused: int, doubt: str) -> None:
+    def _on_event(
+        self, proto: onnx.ModelProto, training: Training, unused: int, caveat: str
+    ) -> None:
         loss = proto.graph.output[0]
         if loss.type.tensor_type.shape.dim:
-            self.tell(f"{loss.name} is no scalar: its mean is the loss")
+            self.on_event(f"{loss.name} is no scalar: its mean is the loss")
         if unused:
-            self.tell(f"{unused} parameters get no gradient and are left out")
+            self.on_event(f"{unused} parameters get no gradient and are left out")
         same = "that of a script which trains these parameters in this order"
-        self.tell(
+        self.on_event(
             f"modelhash {training.model_hash}, of {len(training.sizes_bytes)} parameters: "
-            + (f"may not be that of the script, {doubt}" if doubt else same)
+            + (f"may not be that of the script, {caveat}" if caveat else same)
         )
 
 

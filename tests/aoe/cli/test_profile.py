@@ -54,9 +54,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[ProfileSettings]:
     """Script the profile; return what was asked for."""
     found: list[ProfileSettings] = []
 
-    def profile_file(settings: ProfileSettings, tell: Any) -> ProfiledModel:
+    def profile_file(settings: ProfileSettings, on_event: Any) -> ProfiledModel:
         found.append(settings)
-        tell("the machine is busy")
+        on_event("the machine is busy")
         return replace(_PROFILE, fusion=(_LIMIT,) if settings.fusion else None)
 
     monkeypatch.setattr(run, "profile_file", profile_file)

@@ -266,8 +266,8 @@ def test_default_that_a_caller_may_override_stays_an_input(tmp_path: Path) -> No
     model = make_model([node], {"x": (2, 4), "bias": ("n", 4)}, ["y"], weights=weights)
     loaded = load_onnx(save_model(model, tmp_path / "net.onnx"), {})
     assert [value.name for value in loaded.proto.graph.input] == ["x", "bias"]
-    assert "weight bias is an input too" in loaded.doubt
-    assert not load_onnx(save_model(conv_net(), tmp_path / "plain.onnx"), {}).doubt
+    assert "weight bias is an input too" in loaded.caveat
+    assert not load_onnx(save_model(conv_net(), tmp_path / "plain.onnx"), {}).caveat
 
 
 def test_initializers_of_an_old_model_become_constants(tmp_path: Path) -> None:

@@ -60,20 +60,20 @@ def test_empty_and_missing_files_are_refused(tmp_path: Path) -> None:
 def test_frequent_shapes_are_chosen_until_hardly_any_cost_is_left(tmp_path: Path) -> None:
     found = _log(tmp_path, "900,x:1,8", "99,x:2,8", "1,x:1,9")
     assert [shape.text for shape in found.chosen()] == ["x:1,8", "x:2,8"]
-    (doubt,) = found.doubts()
-    assert "of 3 shapes the 2 most frequent are tuned, 99.9% of the calls" in doubt
+    (caveat,) = found.caveats()
+    assert "of 3 shapes the 2 most frequent are tuned, 99.9% of the calls" in caveat
 
 
 def test_rare_but_costly_shapes_are_tuned_too(tmp_path: Path) -> None:
     found = _log(tmp_path, "900,x:1,8", "1,x:100,8")
     assert len(found.chosen()) == 2
-    (doubt,) = found.doubts()
-    assert "x:100,8 is extreme: 100 times the size of the usual x:1,8, 1 of 901 calls" in doubt
+    (caveat,) = found.caveats()
+    assert "x:100,8 is extreme: 100 times the size of the usual x:1,8, 1 of 901 calls" in caveat
 
 
 def test_tiny_shape_is_extreme_too(tmp_path: Path) -> None:
     found = _log(tmp_path, "500,x:64,8", "490,x:1,8", "11,x:65,8")
-    assert "x:1,8 is extreme: 1/64 the size of the usual x:64,8" in " ".join(found.doubts())
+    assert "x:1,8 is extreme: 1/64 the size of the usual x:64,8" in " ".join(found.caveats())
 
 
 @pytest.mark.parametrize(
@@ -85,18 +85,18 @@ def test_tiny_shape_is_extreme_too(tmp_path: Path) -> None:
     ],
 )
 def test_shape_that_represents_few_calls_is_told(tmp_path: Path, line: str, what: str) -> None:
-    (doubt,) = _log(tmp_path, "900,x:4,32,32", line).doubts()
-    assert what in doubt
+    (caveat,) = _log(tmp_path, "900,x:4,32,32", line).caveats()
+    assert what in caveat
 
 
 def test_long_tail_is_cut_and_that_is_said(tmp_path: Path) -> None:
     found = _log(tmp_path, *(f"{100 - number},x:{number + 10},8" for number in range(40)))
     assert len(found.chosen()) == MOST_SHAPES
-    assert f"of 40 shapes the {MOST_SHAPES} most frequent" in found.doubts()[0]
+    assert f"of 40 shapes the {MOST_SHAPES} most frequent" in found.caveats()[0]
 
 
 def test_what_is_even_has_no_doubts(tmp_path: Path) -> None:
     found = _log(tmp_path, "10,x:1,8", "9,x:2,8")
-    assert found.doubts() == ()
+    assert found.caveats() == ()
     assert found.count_of("x:2,8") == 9 and found.count_of("x:3,8") is None
     assert found.weight_of("x:2,8") == 9 * 16 and found.weight_of("x:3,8") == 0

@@ -63,7 +63,7 @@ def test_branch_for_another_shape_stays_open(tmp_path: Path) -> None:
     imported = load_onnx(tmp_path / "m.onnx", SHAPES)
     branches = [attribute.g for attribute in imported.proto.graph.node[1].attribute]
     assert _loops(branches) == {"long": 0, "short": 1}
-    assert imported.doubt.startswith("branches of which are for other shapes")
+    assert imported.caveat.startswith("branches of which are for other shapes")
     assert np.array_equal(_run(imported.proto, 6, True), _run(two_models(), 6, True))
 
 
@@ -87,4 +87,4 @@ def test_model_that_opens_or_never_did_is_left_alone() -> None:
     proto = two_models()
     for answer in (True, False):
         freed = free_branches(proto, proto, lambda tried, answer=answer: answer)  # type: ignore[misc]
-        assert freed.proto is proto and freed.doubt == ""
+        assert freed.proto is proto and freed.caveat == ""

@@ -85,10 +85,10 @@ def test_speedup_of_the_model_is_of_whole_runs() -> None:
 def test_what_speaks_against_comparing_is_told() -> None:
     before = make_profile(_operator("a", 1.0, a="A"))
     after = make_profile(_operator("b", 1.0, b="B"))
-    assert compare_profiles(before, before).doubts == ()
+    assert compare_profiles(before, before).caveats == ()
     told = compare_profiles(
         before, replace(after, cpu_model="Other", threads=1, versions={"onnxruntime": "1.0"})
-    ).doubts
+    ).caveats
     assert len(told) == 4
     assert told[0] == "measured with different CPUs: Test CPU and Other"
     assert told[-1] == "no node of one model is in the other"

@@ -84,7 +84,7 @@ def test_thread_counts_end_with_the_most(most: int, counts: tuple[int, ...]) -> 
 
 def test_more_threads_than_cores_are_told(tmp_path: Path) -> None:
     told: list[str] = []
-    profile = _profile(_settings(_saved(conv_net(), tmp_path), threads=4096), tell=told.append)
+    profile = _profile(_settings(_saved(conv_net(), tmp_path), threads=4096), on_event=told.append)
     assert profile.threads < 4096
     assert any("instead of 4096" in text for text in told)
 
@@ -92,10 +92,10 @@ def test_more_threads_than_cores_are_told(tmp_path: Path) -> None:
 def test_busy_machine_is_told(tmp_path: Path) -> None:
     busy, told = ProbedPeak(peak=PEAK, quiet=False), list[str]()
     settings = _settings(_saved(conv_net(), tmp_path))
-    profile = _profile(settings, tell=told.append, find_peak=lambda *_: busy)
+    profile = _profile(settings, on_event=told.append, find_peak=lambda *_: busy)
     assert any("machine was busy while its best was measured" in text for text in told)
-    assert profile.doubts == tuple(text for text in told if "busy" in text)
-    assert profile_from_json(profile_to_json(profile)).doubts == profile.doubts
+    assert profile.caveats == tuple(text for text in told if "busy" in text)
+    assert profile_from_json(profile_to_json(profile)).caveats == profile.caveats
 
 
 def test_warm_times_are_of_what_takes_long_and_can_run_alone(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_names_of_a_model_stay_text() -> None:
 
 
 def test_figures_of_a_busy_machine_are_doubted_on_every_page() -> None:
-    busy = replace(_profile(), doubts=("the machine was busy: 40% of the CPU time",))
+    busy = replace(_profile(), caveats=("the machine was busy: 40% of the CPU time",))
     for text in (
         *_both(busy),
         render_advice(ModelAdvice(profile=busy, low=(), tried=(), not_tried=())),

@@ -169,7 +169,7 @@ class LadderTasks:
     left: list[Ladder]
     bank: LadderBank
     reuse: ReuseBook[Ladder, StoredLadder | None, LadderBank]
-    tell: Callable[[TunedLadder], None]
+    on_event: Callable[[TunedLadder], None]
     lookup_only: bool = False
 
     def waiting(self) -> Sequence[Ladder]:
@@ -186,7 +186,7 @@ class LadderTasks:
         self.reuse.add(self.bank, given.task, known)
         if known is not None or self.lookup_only:
             self.bank.adopt(given.task)
-            self.tell(
+            self.on_event(
                 TunedLadder(
                     ladder=given.task,
                     outcome=RepoOutcome.RESERVED if known else RepoOutcome.UNSATISFIED,
@@ -203,7 +203,7 @@ class LadderTasks:
         assert found.answer is not None and found.measurement is not None
         assert found.estimate is not None and accepts(found.estimate, 1.03)
         self.bank.save(ladder, found.answer, found.measurement)
-        self.tell(
+        self.on_event(
             TunedLadder(
                 ladder=ladder,
                 outcome=RepoOutcome.ADD,

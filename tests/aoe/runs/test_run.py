@@ -77,13 +77,13 @@ def _assert_untouched(place: Path) -> None:
     assert list((place / "bank").iterdir()) == []
 
 
-@pytest.mark.parametrize("doubt", ["", "the CPU does not say what it is"])
-def test_a_name_that_is_a_guess_is_told(place: Path, doubt: str) -> None:
+@pytest.mark.parametrize("caveat", ["", "the CPU does not say what it is"])
+def test_a_name_that_is_a_guess_is_told(place: Path, caveat: str) -> None:
     progress = RecordingProgress()
     with pytest.raises(AssertionError, match="the run began"):
-        _tune(place, progress=progress, target=make_target(doubt=doubt))
+        _tune(place, progress=progress, target=make_target(caveat=caveat))
     told = [text for text in progress.texts("step") if text.startswith("named ")]
-    assert told == ([f"named x86-64-test after its features: {doubt}"] if doubt else [])
+    assert told == ([f"named x86-64-test after its features: {caveat}"] if caveat else [])
 
 
 def test_cores_that_are_not_there_are_told(place: Path) -> None:

@@ -165,7 +165,7 @@ def remote_pool_of(processes: SimulatedProcesses) -> Iterator[SimulatedPool]:
         setup,
         versions=VERSIONS,
         policy=POLICY,
-        tell=lambda text, is_warning: told.append((text, is_warning)),
+        on_event=lambda text, is_warning: told.append((text, is_warning)),
     )
     remote_pool.refresh()
     try:

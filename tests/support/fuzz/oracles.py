@@ -68,7 +68,7 @@ def check_input(tried: FuzzInput, scratch: Path) -> None:
     turn = tried.number // 4 % 4  # what costs most goes in turns
     result = ValidateReport(result=validate([path]), has_notes=True)
     if turn == 0:
-        _tell(result)
+        _on_event(result)
     _check_fixed(path, tried)
     if is_of_lines(path):
         _check_lines(tried, path)
@@ -135,15 +135,15 @@ def _count_sound(parsed: ParsedFile) -> int:
 def _check_told(tried: FuzzInput) -> None:
     side = _side("theirs", tried)
     listed = ListReport(result=list_bank(side))
-    _tell(listed) if tried.number % 8 == 0 else listed.document()  # a table takes a third
-    _tell(ShowReport(result=show([], [side])))
+    _on_event(listed) if tried.number % 8 == 0 else listed.document()  # a table takes a third
+    _on_event(ShowReport(result=show([], [side])))
     parsed = side.load(tried.name)
     assert parsed is not None
     text = textconv(parsed)
     demand(text.encode("utf-8").isascii() or bool(text), "textconv writes text")
 
 
-def _tell(report: Report) -> None:
+def _on_event(report: Report) -> None:
     """Write a report both ways; the document must be one, and all of it UTF-8."""
     _written(report, as_json=False)
     json.loads(_written(report, as_json=True))
@@ -181,7 +181,7 @@ def _check_diff(a: str, b: str, tried: FuzzInput, views: Mapping[str, _View | No
         demand(a != b, "a file cannot be compared with itself")
         return
     if tried.number % 4 == 0:
-        _tell(DiffReport(result=result))
+        _on_event(DiffReport(result=result))
     left, right = views[a], views[b]
     if left is None or right is None or not (left.is_sound and right.is_sound):
         return

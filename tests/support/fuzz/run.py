@@ -56,14 +56,14 @@ def fuzz(
     *,
     inputs: int,
     place: Path | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    on_event: Callable[[str], None] = lambda _: None,
     attempt: Callable[[int, Path, FuzzState], str] | None = None,
 ) -> None:
     """Run inputs until as many are done; each find is told, noted, and ends nothing.
 
     Args:
         place: File for the state.
-        tell: Gets a line per find.
+        on_event: Gets a line per find.
         attempt: Says why a number is a find, or nothing; None for `try_number`.
     """
     attempt = attempt or try_number
@@ -73,7 +73,7 @@ def fuzz(
             reason = attempt(number, Path(scratch), state)
             if reason:
                 state.finds.append((number, reason))
-                tell(f"find {number}: {reason.splitlines()[-1]}")
+                on_event(f"find {number}: {reason.splitlines()[-1]}")
             state.done += 1
             if place is not None and (reason or state.done % SAVED_EVERY == 0):
                 place.write_text(json.dumps(asdict(state), indent=1))
@@ -97,7 +97,7 @@ def run_command(
     start, done = time.perf_counter(), state.done
     while state.done < inputs:
         until = min(inputs, state.done + noted_every)
-        fuzz(state, inputs=until, place=place, tell=_say, attempt=fuzzer.attempt)
+        fuzz(state, inputs=until, place=place, on_event=_say, attempt=fuzzer.attempt)
     seconds, tried = time.perf_counter() - start, state.done - done
     if fuzzer.seen:
         _say(", ".join(f"{count} {what}" for what, count in sorted(fuzzer.seen.items())))

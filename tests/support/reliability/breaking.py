@@ -137,14 +137,14 @@ def _in_child(
     library: ctypes.CDLL, operation: Operation, root: Path, at: int, mode: int, code: int
 ) -> tuple[int, str]:
     """Run in a process of its own; return its number of calls, 0 if it was killed, and the bad."""
-    hear, tell = os.pipe()
+    hear, on_event = os.pipe()
     child = os.fork()
     if child == 0:
         library.breaking_arm(str(root).encode(), at, mode, code)
         problem = _act(operation, root)
-        os.write(tell, json.dumps([library.breaking_count(), problem]).encode())
+        os.write(on_event, json.dumps([library.breaking_count(), problem]).encode())
         os._exit(0)
-    os.close(tell)
+    os.close(on_event)
     with os.fdopen(hear, "rb") as stream:
         said = stream.read()
     os.waitpid(child, 0)

@@ -85,7 +85,7 @@ def test_masked_features_change_what_is_compiled_but_not_the_name(
     assert missing_features(whole.cpu_features, cpu) == (
         *("avx512f", "avx512cd", "avx512vl", "avx512bw", "avx512dq"),
     )
-    assert (whole.cpu_model, whole.doubt) == ("AMD EPYC 9R14", "")
+    assert (whole.cpu_model, whole.caveat) == ("AMD EPYC 9R14", "")
 
 
 def test_arm_has_its_own_architecture(described: Describe) -> None:
@@ -98,7 +98,7 @@ def test_a_machine_that_says_nothing_is_the_least_of_its_architecture(cpu: Path)
     assert not cpu.exists()
     target = describe_host(1, cpuinfo=cpu, machine="x86_64")
     assert (target.soc_version, target.features) == ("x86-64", ())
-    assert target.doubt == "the CPU does not say what it is"
+    assert target.caveat == "the CPU does not say what it is"
     assert target.cpu_model
 
 

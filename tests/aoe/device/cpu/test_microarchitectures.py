@@ -36,7 +36,7 @@ def _info(text: str) -> CpuInfo:
 )
 def test_x86_is_named_by_vendor_family_and_model(text: str, name: str) -> None:
     found = name_cpu(_info(text), "x86_64")
-    assert (found.soc_version, found.doubt) == (name, "")
+    assert (found.soc_version, found.caveat) == (name, "")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_x86_is_named_by_vendor_family_and_model(text: str, name: str) -> None:
 )
 def test_masked_features_do_not_change_the_name(text: str, name: str) -> None:
     found = name_cpu(_info(text), "AMD64")
-    assert (found.soc_version, found.doubt) == (name, "")
+    assert (found.soc_version, found.caveat) == (name, "")
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_masked_features_do_not_change_the_name(text: str, name: str) -> None:
 )
 def test_arm_is_named_by_implementer_and_part(text: str, name: str) -> None:
     found = name_cpu(_info(text), "arm64")
-    assert (found.soc_version, found.doubt) == (name, "")
+    assert (found.soc_version, found.caveat) == (name, "")
 
 
 def test_a_number_that_cannot_be_right_gives_way_to_the_features() -> None:
     found = name_cpu(_info(recorded.FALSE_ROCKET_LAKE), "x86_64")
     assert found.soc_version == "x86-64-icelake"
-    assert found.doubt == (
+    assert found.caveat == (
         "GenuineIntel family 6 model 167 is rocketlake, which has no amx_tile, avx512_bf16, "
         "avx512_fp16, avx_vnni"
     )
@@ -84,12 +84,12 @@ def test_a_number_that_cannot_be_right_gives_way_to_the_features() -> None:
 def test_an_unknown_number_gives_way_to_the_features() -> None:
     found = name_cpu(_info(recorded.KVM_ICE_LAKE), "x86_64")
     assert found.soc_version == "x86-64-icelake"
-    assert found.doubt == "GenuineIntel family 6 model 134 is not known"
+    assert found.caveat == "GenuineIntel family 6 model 134 is not known"
 
 
 def test_a_cpu_that_says_nothing_gets_the_least_name() -> None:
     found = name_cpu(CpuInfo(), "x86_64")
-    assert (found.soc_version, found.doubt) == ("x86-64", "the CPU does not say what it is")
+    assert (found.soc_version, found.caveat) == ("x86-64", "the CPU does not say what it is")
     features = _info(recorded.MASKED_ZEN5).features
     assert name_cpu(CpuInfo(features=features), "x86_64").soc_version == "x86-64-v4"
 
@@ -97,7 +97,7 @@ def test_a_cpu_that_says_nothing_gets_the_least_name() -> None:
 def test_a_zen_3_with_avx512_is_none() -> None:
     found = name_cpu(_info(recorded.ZEN4.replace(": 17\n", ": 1\n")), "x86_64")
     assert found.soc_version == "x86-64-zen4"
-    assert "is zen3, which has no avx512_bf16, avx512_vnni, avx512f" in found.doubt
+    assert "is zen3, which has no avx512_bf16, avx512_vnni, avx512f" in found.caveat
 
 
 def test_no_cpu_has_two_names() -> None:

@@ -80,7 +80,7 @@ def test_caffe_is_nought_and_reads_two_files(tmp_path: Path) -> None:
     assert model.path == text
     assert [node.name for node in model.proto.graph.node] == ["conv1", "relu1", "pool1"]
     assert _shapes(model) == {"data": [1, 3, 6, 6], "pool1": [1, 2, 3, 3]}
-    assert model.doubt == ""
+    assert model.caveat == ""
 
 
 def test_the_same_files_give_the_same_digest(tmp_path: Path) -> None:
@@ -253,13 +253,13 @@ def test_layers_for_training_are_left_out_with_a_word(tmp_path: Path) -> None:
     model = _load(tmp_path, _conv(input_lines=_DATA, rest=rest))
     assert [value.name for value in model.proto.graph.input] == ["data"]
     assert [value.name for value in model.proto.graph.output] == ["conv1"]
-    assert "left out: Accuracy, Silence, SoftmaxWithLoss" in model.doubt
+    assert "left out: Accuracy, Silence, SoftmaxWithLoss" in model.caveat
 
 
 def test_weights_of_layers_there_are_not_are_said(tmp_path: Path) -> None:
     weights = stored({"conv1": (_W, _B), "fc8": (_B,), "fc9": (_B,)})
     model = _load(tmp_path, prototxt(small_net()), weights)
-    assert "has weights for 2 layers the prototxt does not have, fc8 for one" in model.doubt
+    assert "has weights for 2 layers the prototxt does not have, fc8 for one" in model.caveat
 
 
 def test_in_place_tops_keep_the_name_of_the_last(tmp_path: Path) -> None:

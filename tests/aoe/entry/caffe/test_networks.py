@@ -34,7 +34,7 @@ def known(request: pytest.FixtureRequest) -> KnownNet:
 def _computed(known: KnownNet, folder: Path) -> dict[str, Array]:
     text, weights = write_net(known.net, folder)
     model = load_caffe(ModelSource(path=text, weight=weights))
-    assert model.doubt == ""
+    assert model.caveat == ""
     session = ort.InferenceSession(
         model.proto.SerializeToString(), providers=["CPUExecutionProvider"]
     )

@@ -28,8 +28,8 @@ class _RemotePool:
     def refresh(self) -> None:
         self.refreshed += 1
 
-    def tell_to(self, tell: object) -> None:
-        self.told_to.append(tell)
+    def tell_to(self, on_event: object) -> None:
+        self.told_to.append(on_event)
 
 
 class _RemotePools:
@@ -60,14 +60,14 @@ def _pool(remote_pools: _RemotePools) -> PoolOnDemand:
 
 def _wanted(pool_on_demand: PoolOnDemand, **changes: Any) -> _RemotePool:
     facts: dict[str, Any] = {"workers": "4", "target": make_target(), "policy": _POLICY}
-    facts |= {"device": default_device(), "versions": {}, "tell": print} | changes
+    facts |= {"device": default_device(), "versions": {}, "on_event": print} | changes
     return cast(_RemotePool, pool_on_demand.remote_pool(**facts))
 
 
 def test_it_is_opened_once_and_looked_at_each_time(remote_pools: _RemotePools) -> None:
     with _pool(remote_pools) as pool_on_demand:
         assert not remote_pools.opened
-        assert _wanted(pool_on_demand) is _wanted(pool_on_demand, tell=repr)
+        assert _wanted(pool_on_demand) is _wanted(pool_on_demand, on_event=repr)
         assert remote_pools.opened[0].refreshed == 2
         assert remote_pools.opened[0].told_to == [
             print,
@@ -102,7 +102,7 @@ def test_trouble_of_giving_back_is_a_warning(remote_pools: _RemotePools) -> None
     told: list[tuple[str, bool]] = []
     remote_pools.trouble = "no scheduler"
     with _pool(remote_pools) as pool_on_demand:
-        _wanted(pool_on_demand, tell=lambda *text: told.append(text))
+        _wanted(pool_on_demand, on_event=lambda *text: told.append(text))
     assert told == [("the workers could not be given back: no scheduler", True)]
 
 

@@ -196,7 +196,7 @@ def test_scheduler_that_was_given_up_is_no_error() -> None:
     setup = SlotSetup(device=default_device(), target=target, open_runner=own_runner)
     with local_scheduler() as address, connected(address) as client:
         remote_pool = RemotePool(
-            client, setup, versions={}, policy=POLICY, tell=lambda text, _: told.append(text)
+            client, setup, versions={}, policy=POLICY, on_event=lambda text, _: told.append(text)
         )
         nobody = Announcement(name="a", host="a", pid=0, target=target, cores=(), versions={})
         slot = WorkerSlot(address="tcp://a:1", announced=nobody, part=WorkerPart.MEASURING)

@@ -276,9 +276,9 @@ def test_largest_kernels_come_first_and_their_parts_with_the_time_that_is_left(r
 
 def test_kernel_that_more_time_has_changed_is_told_once() -> None:
     progress = RecordingProgress()
-    tell, tuned = kernel_teller(progress), make_tuned("n")
+    on_event, tuned = kernel_teller(progress), make_tuned("n")
     for outcome in (RepoOutcome.UNSATISFIED, RepoOutcome.ADD):
-        tell(replace(tuned, outcome=outcome))
+        on_event(replace(tuned, outcome=outcome))
     assert len(progress.texts("operator")) == 1
     assert any("add: " in text and "after more trials" in text for text in progress.texts("detail"))
 

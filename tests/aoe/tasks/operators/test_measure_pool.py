@@ -74,7 +74,7 @@ def _tuned(
                 left_s=lambda: scheduler_s,
             ),
             context=context,
-            tell=lambda one: None,
+            on_event=lambda one: None,
             measure_pool=measure_pool,
         )
     finally:

@@ -83,7 +83,7 @@ def _told(
         unfuse=apart or (lambda found, lost: found),
         budget=budget,
         context=context,
-        tell=lambda one: told.append(one.operator.workload.operations[-1].op_type),
+        on_event=lambda one: told.append(one.operator.workload.operations[-1].op_type),
         later=later,
     )
     return tuned, told

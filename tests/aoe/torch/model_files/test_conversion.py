@@ -45,7 +45,7 @@ def converted(proto: onnx.ModelProto, output: str = "loss") -> TrainableModel:
 def test_parameters_are_those_of_the_script_in_its_order(opset: int) -> None:
     found = converted(make_loss_model(opset=opset))
     own = [(name, p.shape) for name, p in ScriptModel().named_parameters()]
-    assert [name for name, _ in own] == NAMES and not found.doubt
+    assert [name for name, _ in own] == NAMES and not found.caveat
     assert [(name, p.shape) for name, p in found.module.named_parameters()] == own
 
 
@@ -88,7 +88,7 @@ def test_mean_of_an_output_that_is_no_scalar_is_the_loss() -> None:
     ],
 )
 def test_names_an_exporter_made_up_are_a_doubt(names: tuple[str, str], words: str) -> None:
-    assert words in converted(make_loss_model(names=names)).doubt
+    assert words in converted(make_loss_model(names=names)).caveat
 
 
 def test_weight_that_is_read_twice_is_one_parameter_and_a_doubt() -> None:
@@ -96,14 +96,14 @@ def test_weight_that_is_read_twice_is_one_parameter_and_a_doubt() -> None:
     proto.graph.node[4].input[0] = "more"
     proto.graph.node.insert(4, helper.make_node("Add", ["scores", "last.scale"], ["more"]))
     found = converted(proto)
-    assert "last.scale is read in several places" in found.doubt
+    assert "last.scale is read in several places" in found.caveat
     assert [name for name, _ in found.module.named_parameters()] == NAMES
 
 
 def test_batch_normalisation_an_exporter_folded_is_a_doubt() -> None:
     proto = make_loss_model()
     proto.graph.initializer[1].name = proto.graph.node[0].input[2] = "first.weight_bias"
-    assert "first.weight_bias is no parameter" in converted(proto).doubt
+    assert "first.weight_bias is no parameter" in converted(proto).caveat
 
 
 def test_number_an_exporter_named_is_a_constant() -> None:
@@ -112,7 +112,7 @@ def test_number_an_exporter_named_is_a_constant() -> None:
     proto.graph.node[4].input[0] = "more"
     proto.graph.node.insert(4, helper.make_node("Mul", ["scores", "val_7"], ["more"]))
     found = converted(proto)
-    assert not found.doubt
+    assert not found.caveat
     assert [name for name, _ in found.module.named_parameters()] == NAMES
 
 

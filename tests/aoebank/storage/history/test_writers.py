@@ -92,10 +92,10 @@ def test_killed_at_any_moment_the_history_is_whole(tmp_path: Path) -> None:
     moments = random.Random(20_260_102)
     recorded = 0
     for kill in range(KILLS):
-        hear, tell = os.pipe()
-        process = CONTEXT.Process(target=_record_for_ever, args=(tmp_path, tell, 1000 * kill))
+        hear, on_event = os.pipe()
+        process = CONTEXT.Process(target=_record_for_ever, args=(tmp_path, on_event, 1000 * kill))
         process.start()
-        os.close(tell)
+        os.close(on_event)
         os.read(hear, 1)
         process.join(timeout=moments.uniform(0, 0.05))
         assert process.pid is not None

@@ -173,9 +173,9 @@ def _hold(path: Path, told: int, wait: int) -> None:
 def test_file_somebody_writes_stays(data: bytes | None, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(b"old")
-    hear, tell = os.pipe()
+    hear, on_event = os.pipe()
     wait, end = os.pipe()
-    process = multiprocessing.get_context("fork").Process(target=_hold, args=(path, tell, wait))
+    process = multiprocessing.get_context("fork").Process(target=_hold, args=(path, on_event, wait))
     process.start()
     os.read(hear, 1)
     try:

@@ -120,10 +120,10 @@ def test_killing_ours_at_any_moment_costs_a_foreign_writer_nothing(tmp_path: Pat
     theirs = _foreign_keys(1, FOREIGN_RECORDS)
     whole = 0
     for _ in range(KILLS):
-        hear, tell = os.pipe()
-        process = CONTEXT.Process(target=_write_for_ever, args=(tmp_path, tell))
+        hear, on_event = os.pipe()
+        process = CONTEXT.Process(target=_write_for_ever, args=(tmp_path, on_event))
         process.start()
-        os.close(tell)
+        os.close(on_event)
         os.read(hear, 1)
         process.join(timeout=moments.uniform(0, 0.02))
         assert process.pid is not None
