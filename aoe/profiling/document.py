@@ -94,8 +94,8 @@ def profile_from_json(value: Mapping[str, Any]) -> ProfiledModel:
     found: ProfiledModel = _read(
         ProfiledModel,
         {
-            "doubts": (),  # documents of earlier versions have none
             **value,
+            "caveats": value.get("doubts", ()),  # documents of earlier versions have none
             "model_us_by_threads": _threads_from(value["model_us_by_threads"]),
             "peak": peak_from_json(value["peak"]),
             "operators": [

@@ -249,7 +249,7 @@ def comparison_members(compared: ComparedProfiles) -> dict[str, object]:
         **members(
             compared,
             "before=before.model after=after.model before_us=before.model_us "
-            "after_us=after.model_us speedup:4 doubts",
+            "after_us=after.model_us speedup:4 doubts=caveats",
         ),
         "kinds": [
             members(one, "kind places before_us:4 after_us:4 speedup:4") for one in compared.kinds()
