@@ -19,6 +19,7 @@ from aoe.report.whole_model import (
     range_lines,
     reason_of_drops,
     write_accuracy,
+    write_forms,
 )
 from aoe.workload import Precision
 from aoebank import Report, plural, size_text
@@ -120,6 +121,8 @@ class OperatorTuningReport(ModelTuningReport):
         return lines
 
     def write_trade(self, text: Text) -> None:
+        if self.result.calibration is not None and self.result.calibration.forms:
+            write_forms(text, self.result.calibration)
         validation = self.result.validation
         if validation.accuracy is not None:
             kept = frozenset(kernel.source.name for kernel in validation.kept)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aoe.tasks.rewrites.lookup import TunedSubgraph
     from aoe.tuner.mode import ModeResult
     from aoe.validation.accuracy import HeldAccuracy
+    from aoe.validation.calibrated import CalibratedForm, Calibration
     from aoe.validation.model_validator import ValidationResult
     from aoebank import AoebankError, Column, Text
 
@@ -68,6 +69,24 @@ def write_accuracy(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset
             f"{len(held.trade.roll_back)} of {plural(len(held.weighed), 'kernel')} put back to "
             f"keep it: {_with_all(held)}"
         )
+
+
+def write_forms(text: Text, calibration: Calibration) -> None:
+    """Write a row for each form in integers: what it costs, what it gains, what went back."""
+
+    def gain(form: CalibratedForm) -> str:
+        return "-" if form.speedup is None else f"{form.speedup:.2f}x"
+
+    text.line("the model in integers, written by ONNX Runtime's quantiser, without kernels:")
+    text.columns(
+        calibration.forms,
+        ("in integers", "n", lambda form: form.reach.value),
+        ("products", "r", lambda form: f"{form.in_integers} of {form.products}"),
+        ("back for accuracy", "r", lambda form: str(len(form.inaccurate))),
+        ("back for time", "r", lambda form: str(len(form.slow))),
+        ("accuracy", "r", lambda form: told(form.accuracy)),
+        ("speed-up", "r", gain),
+    )
 
 
 def _with_all(held: HeldAccuracy[ChosenKernel]) -> str:

@@ -187,12 +187,14 @@ def open_measure_pool(tuning: TuneContext) -> AbstractContextManager[MeasurePool
 
 def open_assembly(tuning: TuneContext, graph: ModelGraph, compilers: KernelCompilers) -> Assembly:
     """Return the assembly of the tuned model, in the graph the run begins with; to be closed."""
+    subject = tuning.subject
     return Assembly(
         tuning.scratch / "parts",
         tuning.subject.model.proto,
         graph,
         compilers,
-        chosen=tuning.subject.chosen.proto if tuning.subject.chosen is not None else None,
+        chosen=subject.chosen.proto if subject.chosen is not None else None,
+        precision=subject.precision,
         clock=tuning.time.stopwatch.clock,
     )
 

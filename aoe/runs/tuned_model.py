@@ -67,7 +67,7 @@ def write_model(
             [kernel.source for kernel in kept], tuning.machine.runner.target
         ),
         kernels=tuple(_use(kernel, bank) for kernel in kept),
-        precision=lowest_precision(kept),
+        precision=lowest_precision(kept, tuning.subject.precision),
         subgraphs=chosen.uses if chosen is not None else (),
         accuracy=str(validation.accuracy or ""),
         shape_range=tuning.settings.shape_range or "",

@@ -9,14 +9,19 @@ from typing import Protocol, runtime_checkable
 import onnx
 
 from aoe.om.file import SubgraphUse
+from aoe.workload import Precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenGraph:
-    """Another rewrite of the imported model, which computes the same."""
+    """Another form of the imported model, which computes the same, or what accuracy allows."""
 
     proto: onnx.ModelProto  # The rewrite; ONNX Runtime optimises it as it does the imported model
     uses: tuple[SubgraphUse, ...]  # What was done, for the manifest of the tuned model
+    precision: Precision = Precision.FLOAT32  # The lowest it computes in, without kernels
+    # Its speed-up without kernels where operator tuning without it may be faster; None where the
+    # bank of rewrites says whether that is to be tried.
+    speedup: float | None = None
 
 
 @runtime_checkable

@@ -41,6 +41,7 @@ from aoe.tuner.parts import REAL_ENGINE, EngineParts
 from aoe.tuner.policies import final_policy
 from aoe.tuner.progress import Progress
 from aoe.tuner.reuse.earlier import EarlierResult, open_earlier
+from aoe.workload import Precision
 from aoebank import Bank, BankWithSpare, SpareBank, plural, present_facts
 
 _OTHER_FILES = (
@@ -83,6 +84,11 @@ class ModelToTune:
     def start(self) -> onnx.ModelProto:
         """The graph this mode begins with: the imported one, if no earlier mode chose another."""
         return self.model.proto if self.chosen is None else self.chosen.proto
+
+    @property
+    def precision(self) -> Precision:
+        """The lowest that graph computes in, without kernels."""
+        return Precision.FLOAT32 if self.chosen is None else self.chosen.precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

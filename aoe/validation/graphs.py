@@ -35,6 +35,10 @@ FINAL_COMPARISONS = 3
 """Of the whole model, where an earlier mode has chosen its graph: kernels in that graph, all of it
 against operators alone, and against the imported model."""
 
+_CLEAR_GAIN = 2.0
+"""Speed-up of a graph in integers from which on operator tuning without it is not tried. Source:
+docs/benchmarks.md, 1.3x in float32, and 2.2x to 2.4x with bfloat16 where a CPU has it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedGraph:
@@ -58,6 +62,9 @@ def is_open(tuning: TuneContext) -> bool:
     """True if rewrites of an earlier mode are to be held against operator tuning alone."""
     if tuning.subject.chosen is None or tuning.settings.lookup_only:
         return False
+    speedup = tuning.subject.chosen.speedup
+    if speedup is not None and speedup < _CLEAR_GAIN:
+        return True
     rewrites = rewrite_bank(tuning)
     is_settled = all(
         rewrites.is_kept_beside_operators(use.graph_id) for use in tuning.subject.chosen.uses

@@ -30,6 +30,7 @@ from aoe.om.file import (
     WEIGHTS,
 )
 from aoe.tasks.operators.chosen_kernel import ChosenKernel, lowest_precision
+from aoe.workload import Precision
 
 _CHOSEN = "chosen.onnx"
 
@@ -42,7 +43,8 @@ class Assembly:
         original: The model as it was imported.
         graph: ONNX Runtime's optimised form of it, as written by `Device.optimize`.
         compilers: Compile its kernels, or have them already.
-        chosen: The model kernels go into, where an earlier mode has made another one of it.
+        chosen: The model kernels go into, where another one has been made of it.
+        precision: The lowest that one computes in.
         clock: Seconds.
         open_shapes: Shapes of the graph's tensors where they are open, a name for each extent.
 
@@ -59,6 +61,7 @@ class Assembly:
         compilers: KernelCompilers,
         *,
         chosen: onnx.ModelProto | None = None,
+        precision: Precision = Precision.FLOAT32,
         clock: Callable[[], float] = time.monotonic,
         open_shapes: Mapping[str, OpenShape] | None = None,
     ) -> None:
@@ -74,6 +77,7 @@ class Assembly:
         self._is_large = is_outside(original)
         self._write(original, FALLBACK)
         self._start = FALLBACK if chosen is None else _CHOSEN
+        self._precision = precision
         if chosen is not None:
             self._write(chosen, _CHOSEN)
         self.write_s = clock() - began_s
@@ -105,7 +109,7 @@ class Assembly:
     @property
     def untuned(self) -> ModelPart:
         """The model without kernels: the imported one, or the graph an earlier mode has chosen."""
-        return self._plain(self._start)
+        return self._plain(self._start, self._precision)
 
     def build(self, kernels: Sequence[ChosenKernel], *, left_s: float = math.inf) -> dict[str, str]:
         """Compile kernels and link them into a new library; without kernels there is none.
@@ -156,7 +160,7 @@ class Assembly:
         """
         if not kernels:
             shutil.copyfile(self.directory / self._start, self.directory / name)
-            return self._plain(name)
+            return self._plain(name, self._precision)
         replacements = [
             Replacement(
                 region=region,
@@ -173,7 +177,7 @@ class Assembly:
             model=self.directory / name,
             library=self.directory / LIBRARY if is_linked else None,
             optimize=False,
-            precision=lowest_precision(kernels),
+            precision=lowest_precision(kernels, self._precision),
             is_large=self._is_large,
         )
 
@@ -207,8 +211,9 @@ class Assembly:
         """Return digests of what stands around the occurrences of a kernel."""
         return frozenset(adjacency_of(self._graph, region) for region in kernel.regions)
 
-    def _plain(self, name: str) -> ModelPart:
-        return ModelPart(model=self.directory / name, optimize=True, is_large=self._is_large)
+    def _plain(self, name: str, precision: Precision = Precision.FLOAT32) -> ModelPart:
+        file = self.directory / name
+        return ModelPart(model=file, precision=precision, is_large=self._is_large)
 
     def _light_graph(self) -> ModelGraph:
         """Return the optimised graph with its weights in the store, which takes them once.

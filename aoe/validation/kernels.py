@@ -247,7 +247,8 @@ def _accuracy_checker(
 ) -> AccuracyChecker | None:
     """Return the accuracy checker of the model, None where nothing has to be held."""
     precision = tuning.settings.precision
-    asked, is_lower = precision.accuracy is not None, lowest_precision(kernels).is_lower
+    asked = precision.accuracy is not None
+    is_lower = lowest_precision(kernels, tuning.subject.precision).is_lower
     if precision.mode.lowest.is_lower and not is_lower:
         lower = " or ".join(one.value for one in precision.mode.lowered)
         tuning.progress.warn(f"no kernel in {lower} was proven faster than float32")

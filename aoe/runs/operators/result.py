@@ -41,6 +41,7 @@ from aoe.tuner.mode import JobType
 from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings
 from aoe.tuner.task_search import SearchResult
 from aoe.validation.accuracy import HeldAccuracy
+from aoe.validation.calibrated import Calibration
 from aoe.workload import Precision, shape_text, workload_to_json
 
 _UNSAFE = str.maketrans(dict.fromkeys('/\\:*?"<>| ', "_"))
@@ -79,6 +80,8 @@ class OpatResult(ModelTuning[ChosenKernel]):
     tuned_profile: ModelProfile  # Of the tuned model
     report: OpatReport  # Contents of AOE's result file
     allowed: PrecisionSettings = KEEP_FLOAT32  # What precision the run might use
+    graph_precision: Precision = Precision.FLOAT32  # The lowest of the graph without kernels
+    calibration: Calibration | None = None  # Forms in integers, None where none was asked for
     # Of the nodes of the untuned and of the tuned model, see `aoe profile`.
     figures: tuple[tuple[OperatorProfile, ...], tuple[OperatorProfile, ...]] = ((), ())
     shape_range: str = ""  # Text of `--input_shape` where the model is tuned for a range of shapes
@@ -88,7 +91,7 @@ class OpatResult(ModelTuning[ChosenKernel]):
     @property
     def precision(self) -> Precision:
         """The lowest the tuned model computes in: what its speed-up is of."""
-        return lowest_precision(self.validation.kept)
+        return lowest_precision(self.validation.kept, self.graph_precision)
 
     @property
     def used_keys(self) -> frozenset[str]:
@@ -111,10 +114,26 @@ class OpatResult(ModelTuning[ChosenKernel]):
             "precision_mode": self.allowed.mode.value,
             "strict_fp32": self.allowed.strict,
             "accuracy": _accuracy(accuracy) if accuracy else None,
+            "calibration": _calibration(self.calibration) if self.calibration else None,
             "left_to_onnxruntime": [
                 {"node": r.node, "op_type": r.op_type, "reason": r.reason} for r in self.refusals
             ],
         }
+
+
+def _calibration(found: Calibration) -> list[dict[str, Any]]:
+    """Return the forms in integers that were measured, as the summary has them."""
+    return [
+        {
+            "reach": form.reach.value,
+            "products": form.products,
+            "inaccurate": list(form.inaccurate),
+            "slow": list(form.slow),
+            "accuracy": finite_or_none(form.accuracy),
+            "speedup": form.speedup,
+        }
+        for form in found.forms
+    ]
 
 
 def write_details(result: OpatResult) -> None:

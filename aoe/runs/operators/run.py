@@ -70,11 +70,13 @@ from aoe.tuner.progress import Progress
 from aoe.tuner.reuse.book import ReuseBook
 from aoe.tuner.reuse.covering_records import covering_ranges, range_lines
 from aoe.tuner.tune_context import TuneContext, model_path
+from aoe.validation.calibrated import calibrate
 from aoe.validation.graphs import FINAL_COMPARISONS, TunedGraph, is_open, validate_graphs
 from aoe.validation.kernel_assembly import Assembly
 from aoe.validation.kernels import check_accuracy
 from aoe.validation.model_validator import ValidationResult
 from aoe.validation.time_reserve import ModelCosts, searching_time
+from aoe.workload import Precision
 
 
 def check(context: ModeContext) -> None:
@@ -106,6 +108,9 @@ def _tune_model(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         ranges = covering_ranges(tuning.banks.journal, tuning.subject.model.proto)
         for line in range_lines(ranges):
             tuning.progress.step(line)
+    calibration = calibrate(tuning)
+    if calibration is not None and calibration.chosen is not None:
+        tuning = tuning.with_chosen(calibration.chosen)
     starts, rates = starts_of(tuning), measure_rates(tuning)
     report.update(baseline_ms=_first_ms(tuning, starts[0].profile))
     with (
@@ -140,8 +145,10 @@ def _tune_model(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         validation=validation,
         profile=profile,
         tuned_profile=tuned_profile,
-        report=finished_report(report, validation),
+        report=finished_report(report, validation, tuned.tuning.subject.precision),
         allowed=tuning.settings.precision,
+        graph_precision=tuned.tuning.subject.precision,
+        calibration=calibration,
         figures=figures,
     )
     write_details(result)
@@ -210,14 +217,22 @@ def _figures(
 
 
 def finished_report(
-    report: LiveReport[OpatReport], validation: ValidationResult[ChosenKernel]
+    report: LiveReport[OpatReport],
+    validation: ValidationResult[ChosenKernel],
+    graph: Precision = Precision.FLOAT32,
 ) -> OpatReport:
-    """Return the report of a run that is over, with the figures of the whole model."""
+    """Return the report of a run that is over, with the figures of the whole model.
+
+    Args:
+        report: Of the run.
+        validation: Of the model.
+        graph: The lowest precision of the graph without kernels.
+    """
     report.update(
         baseline_ms=whole_model_ms(validation, report.value.streams),
         speedup=validation.estimate.median if validation.is_changed else 1.0,
         result=TuningResult.FAILED if report.value.has_failed else TuningResult.SUCCESSFUL,
-        precision=lowest_precision(validation.kept),
+        precision=lowest_precision(validation.kept, graph),
         memory=validation.memory,
     )
     return report.value

@@ -42,9 +42,11 @@ class ChosenKernel:
         return self.source.workload.op_type
 
 
-def lowest_precision(kernels: Sequence[ChosenKernel]) -> Precision:
-    """Return the lowest precision any of the kernels computes in; float32 without any."""
-    found = (kernel.source.workload.precision for kernel in kernels)
+def lowest_precision(
+    kernels: Sequence[ChosenKernel], graph: Precision = Precision.FLOAT32
+) -> Precision:
+    """Return the lowest precision any of the kernels computes in, or the graph without them."""
+    found = (graph, *(kernel.source.workload.precision for kernel in kernels))
     lower = [precision for precision in found if precision.is_lower]
     return max(lower, key=lambda precision: precision.rank, default=Precision.FLOAT32)
 

@@ -1,0 +1,192 @@
+"""A float32 model in integers of 8 bits, with ranges from the user's own inputs.
+
+ONNX Runtime's quantiser writes it: activations unsigned, one scale for each tensor; weights signed,
+one scale for each channel. Source: onnxruntime.quantization, `quantize_static`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from aoe.errors import RunError
+from aoe.graph.rewrites.preparation import prepared
+from aoe.tuner.precision.settings import Listing, MixLists, onnx_name
+
+Feed = Mapping[str, np.ndarray[Any, Any]]
+PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
+"""Operators with products, which ONNX Runtime computes in integers."""
+_INTEGER_OPERATORS = frozenset(
+    {
+        *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
+        *("ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul", "MatMulNBits"),
+    }
+)
+"""A model that has one of them has been quantised already."""
+_LEAST_OPSET = 13
+"""Opset with scales per channel."""
+_CACHE = "calibration_cache_path"
+"""Parameter that keeps ranges from one call to the next. Source: onnxruntime 1.32."""
+
+
+class QuantizedReach(StrEnum):
+    """Operators that are written in integers."""
+
+    ALL = "all operators"
+    """Whatever ONNX Runtime has in integers, so that few conversions stand between."""
+    PRODUCTS = "products"
+    """Convolutions and matrix products alone; what lies between them stays float32."""
+
+
+def is_quantised(proto: onnx.ModelProto) -> bool:
+    """True of a model with integer operators."""
+    return any(node.op_type in _INTEGER_OPERATORS for node in proto.graph.node)
+
+
+class CalibratedQuantizer:
+    """Writes a model in integers, again and again with other operators left in float32.
+
+    Args:
+        proto: A float32 model with its weights inside.
+        folder: Empty directory for files on the way.
+        feeds: Inputs ranges are taken from; ONNX Runtime runs the model on them once.
+        reduce_range: True for weights of 7 bits, on a CPU that sums products of 8 bits in 16.
+
+    Raises:
+        RunError: ONNX Runtime cannot prepare the model.
+    """
+
+    def __init__(
+        self, proto: onnx.ModelProto, folder: Path, feeds: Iterable[Feed], *, reduce_range: bool
+    ) -> None:
+        self._folder = folder
+        self._feeds = list(feeds)
+        self._reduce_range = reduce_range
+        self._model = folder / "folded.onnx"
+        given = folder / "float32.onnx"
+        with _as_run_error("cannot be prepared for integers"), _quiet():
+            from onnxruntime.quantization import quant_pre_process
+
+            given.write_bytes(_with_channels(prepared(proto)).SerializeToString())
+            quant_pre_process(str(given), str(self._model), skip_symbolic_shape=True)
+        folded = onnx.load(str(self._model))
+        self._nodes = {node.name: node for node in folded.graph.node}
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """Names of the operators with products, in the order of the model."""
+        return tuple(name for name, node in self._nodes.items() if node.op_type in PRODUCTS)
+
+    def allowed(self, lists: MixLists) -> tuple[str, ...]:
+        """Return the products the lists of `--modify_mixlist` allow to be lowered.
+
+        A product of the gray list follows the one before it.
+        """
+        makers = {name: node for node in self._nodes.values() for name in node.output}
+        found: dict[str, bool] = {}
+        for name in self.products:
+            listing = lists.listing(onnx_name(self._nodes[name].op_type), (name,))
+            if listing is Listing.FOLLOWS:
+                before = self._product_before(name, makers)
+                found[name] = before is None or found.get(before, True)
+            else:
+                found[name] = listing is Listing.ALLOWED
+        return tuple(name for name, is_allowed in found.items() if is_allowed)
+
+    def _product_before(self, name: str, makers: Mapping[str, onnx.NodeProto]) -> str | None:
+        waiting, seen = [self._nodes[name]], {name}
+        while waiting:
+            for read in waiting.pop(0).input:
+                before = makers.get(read)
+                if before is None or before.name in seen:
+                    continue
+                if before.op_type in PRODUCTS:
+                    return before.name
+                seen.add(before.name)
+                waiting.append(before)
+        return None
+
+    def quantised(self, products: Iterable[str], reach: QuantizedReach) -> onnx.ModelProto:
+        """Return the model with these products in integers, the others in float32.
+
+        Raises:
+            RunError: ONNX Runtime's quantiser refuses the model.
+        """
+        from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+
+        chosen = frozenset(products)
+        made = self._folder / "integers.onnx"
+        options: dict[str, Any] = {}
+        if _CACHE in inspect.signature(quantize_static).parameters:
+            options[_CACHE] = self._folder / f"ranges_{reach.name.lower()}.json"
+        if reach is QuantizedReach.PRODUCTS:
+            options["op_types_to_quantize"] = list(PRODUCTS)
+        with _as_run_error("cannot be written in integers"), _quiet():
+            quantize_static(
+                str(self._model),
+                str(made),
+                _Reader(self._feeds),
+                quant_format=QuantFormat.QDQ,
+                per_channel=True,
+                reduce_range=self._reduce_range,
+                activation_type=QuantType.QUInt8,
+                weight_type=QuantType.QInt8,
+                nodes_to_exclude=[name for name in self.products if name not in chosen],
+                **options,
+            )
+        return onnx.load(str(made))
+
+
+class _Reader:
+    """Gives the inputs to ONNX Runtime, whose abstract class is no more than this method."""
+
+    def __init__(self, feeds: Iterable[Feed]) -> None:
+        self._feeds: Iterator[Feed] = iter(feeds)
+
+    def get_next(self) -> Feed | None:
+        """Return the next inputs, None behind the last ones."""
+        return next(self._feeds, None)
+
+    def __iter__(self) -> Iterator[Feed]:
+        return self._feeds
+
+    def __next__(self) -> Feed:
+        return next(self._feeds)
+
+
+def _with_channels(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model at an opset that has scales per channel."""
+    opset = max((one.version for one in proto.opset_import if not one.domain), default=0)
+    if opset >= _LEAST_OPSET:
+        return proto
+    return onnx.version_converter.convert_version(proto, _LEAST_OPSET)
+
+
+@contextmanager
+def _as_run_error(problem: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # the quantiser raises whatever it meets, assertions too
+        raise RunError("model", f"{problem}: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the quantiser's advice to programmers from the screen."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

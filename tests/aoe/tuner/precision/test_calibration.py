@@ -1,0 +1,243 @@
+"""Float32 models in integers, with ranges from the inputs of `--calibration`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import helper
+from support.engine.models import make_model, save_model
+from support.engine.scripted_runs import ScriptedRuns
+
+import aoe
+from aoe import TuneResult
+from aoe.execute.messages import ModelPart
+from aoe.om.file import read_manifest
+from aoe.report.tuning import TuningReport, report_of
+from aoe.tuner.precision.calibration import CalibratedQuantizer, QuantizedReach, is_quantised
+from aoe.tuner.precision.settings import Listing, MixLists
+from aoe.workload import Precision
+from aoebank import emit
+
+_NAMES = ("first", "second", "third")
+_SHAPE = (1, 8, 12, 12)
+
+
+def _net() -> onnx.ModelProto:
+    """Return three convolutions, the last two around a residual."""
+    rng = np.random.default_rng(0)
+    weights = {
+        f"w{at}": (rng.standard_normal((8, 8, 3, 3)) / 8).astype(np.float32) for at in range(3)
+    }
+
+    def conv(at: int, read: str, made: str) -> onnx.NodeProto:
+        return helper.make_node("Conv", [read, f"w{at}"], [made], _NAMES[at], pads=[1, 1, 1, 1])
+
+    nodes = [
+        conv(0, "x", "a"),
+        helper.make_node("Relu", ["a"], ["b"], "relu"),
+        conv(1, "b", "c"),
+        helper.make_node("Add", ["b", "c"], ["d"], "add"),
+        conv(2, "d", "y"),
+    ]
+    return make_model(nodes, {"x": _SHAPE}, ["y"], weights=weights)
+
+
+def _feeds(count: int = 3) -> list[dict[str, np.ndarray[Any, Any]]]:
+    rng = np.random.default_rng(1)
+    return [{"x": rng.standard_normal(_SHAPE).astype(np.float32)} for _ in range(count)]
+
+
+def _quantizer(folder: Path, *, reduce_range: bool = False) -> CalibratedQuantizer:
+    return CalibratedQuantizer(_net(), folder, _feeds(), reduce_range=reduce_range)
+
+
+def _in_integers(proto: onnx.ModelProto) -> set[str]:
+    """Return the names of the convolutions that read what is dequantised."""
+    made = {name: node.op_type for node in proto.graph.node for name in node.output}
+    return {
+        node.name
+        for node in proto.graph.node
+        if node.op_type == "Conv" and made.get(node.input[1]) == "DequantizeLinear"
+    }
+
+
+def _run(proto: onnx.ModelProto, feed: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    found: np.ndarray[Any, Any] = session.run(None, dict(feed))[0]
+    return found
+
+
+@pytest.mark.parametrize("reach", list(QuantizedReach))
+def test_products_that_are_asked_for_are_in_integers_and_nearly_the_same(
+    tmp_path: Path, reach: QuantizedReach
+) -> None:
+    quantizer = _quantizer(tmp_path)
+    assert quantizer.products == _NAMES
+    for chosen in (_NAMES, ("second",)):
+        proto = quantizer.quantised(chosen, reach)
+        assert _in_integers(proto) == set(chosen)
+        expected, found = (_run(one, _feeds()[0]).ravel() for one in (_net(), proto))
+        cosine = expected @ found / np.linalg.norm(expected) / np.linalg.norm(found)
+        assert 0.999 < cosine < 1
+
+
+def test_weights_have_seven_bits_where_sums_would_overflow(tmp_path: Path) -> None:
+    proto = _quantizer(tmp_path, reduce_range=True).quantised(_NAMES, QuantizedReach.PRODUCTS)
+    levels = [
+        onnx.numpy_helper.to_array(one)
+        for one in proto.graph.initializer
+        if one.data_type == onnx.TensorProto.INT8 and len(one.dims) == 4
+    ]
+    assert len(levels) == 3 and all(abs(one.astype(int)).max() <= 64 for one in levels)
+
+
+@pytest.mark.parametrize(
+    ("listings", "allowed"),
+    [
+        ({}, _NAMES),
+        ({"second": Listing.DENIED}, ("first", "third")),
+        ({"Conv": Listing.DENIED, "third": Listing.ALLOWED}, ("third",)),
+        ({"first": Listing.DENIED, "second": Listing.FOLLOWS}, ("third",)),
+        ({"second": Listing.FOLLOWS}, _NAMES),
+    ],
+)
+def test_lists_of_operators_count(
+    tmp_path: Path, listings: dict[str, Listing], allowed: tuple[str, ...]
+) -> None:
+    assert _quantizer(tmp_path).allowed(MixLists(listings=listings)) == allowed
+
+
+def test_quantised_models_are_known(tmp_path: Path) -> None:
+    assert not is_quantised(_net())
+    assert is_quantised(_quantizer(tmp_path).quantised(_NAMES, QuantizedReach.ALL))
+
+
+# ---- whole runs ----
+
+
+@pytest.fixture
+def runs() -> ScriptedRuns:
+    """Runs in which integers are three times as fast, and the second convolution needs float32."""
+    runs = ScriptedRuns()
+    runs.model = lambda baseline, tuned: 3.0 if tuned.precision is Precision.INT8 else 1.5
+
+    def results(part: ModelPart) -> list[Any]:
+        proto = onnx.load(str(part.model), load_external_data=False)
+        error = 0.2 * ("second" in _in_integers(proto)) + 0.001 * bool(_in_integers(proto))
+        return [np.array([1 + error, 1.0], np.float32)]
+
+    runs.results = results
+    return runs
+
+
+def _tune(runs: ScriptedRuns, root: Path, **options: Any) -> TuneResult:
+    given = {
+        "precision_mode": "allow_mix_precision_int8",
+        "accuracy": "max_relative<=0.05",
+        "calibration": _feeds(),
+        "trials": 2,
+        "cache_mode": "disable",
+    }
+    root.mkdir(exist_ok=True)
+    file = save_model(_net(), root / "net.onnx")
+    return runs.tune(file, output=root / "out", bank=root / "bank", **(given | options))
+
+
+def _summary(root: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((root / "out" / "summary.json").read_text())
+    return found
+
+
+def test_what_is_inaccurate_in_integers_goes_back_and_the_rest_is_tuned(
+    runs: ScriptedRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = _tune(runs, tmp_path)
+    summary = _summary(tmp_path)
+    rows = summary["calibration"]
+    assert [row["reach"] for row in rows][:2] == ["all operators", "products"]
+    assert rows[0]["inaccurate"] == ["second"] and rows[0]["speedup"] == pytest.approx(3, rel=0.05)
+    assert rows[0]["accuracy"] == pytest.approx(0.001, abs=1e-5)
+    assert summary["precision"] == "int8"
+    assert summary["improvement_percent"] == pytest.approx(200, rel=0.05)
+    assert result.om_file is not None
+    assert read_manifest(result.om_file).precision is Precision.INT8
+    capsys.readouterr()
+    emit(TuningReport(modes=tuple(map(report_of, result.modes))), as_json=False)
+    screen = capsys.readouterr().out
+    assert "the model in integers, written by ONNX Runtime's quantiser" in screen
+    assert "2 of 3" in screen and "(int8)" in screen
+
+
+def test_tuned_model_in_integers_runs_with_the_untuned_one_to_fall_back_on(
+    runs: ScriptedRuns, tmp_path: Path
+) -> None:
+    runs.candidate = lambda schedule: 0.5  # no kernels, which nothing here has compiled
+    om_file = _tune(runs, tmp_path).om_file
+    assert om_file is not None
+    feed = _feeds()[0]
+    found = np.asarray(aoe.load(om_file).run(None, feed)[0])
+    expected = _run(_net(), feed)
+    assert 0 < np.abs(found - expected).max() < 0.1 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"calibration": None},
+        {"precision_mode": "allow_mix_precision_bf16"},
+    ],
+)
+def test_integers_have_to_be_asked_for(
+    runs: ScriptedRuns, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    _tune(runs, tmp_path, **options)
+    assert _summary(tmp_path)["calibration"] is None
+
+
+def test_float32_stays_where_integers_are_slower_or_too_inaccurate(
+    runs: ScriptedRuns, tmp_path: Path
+) -> None:
+    _tune(runs, tmp_path / "exact", accuracy="max_relative<=0.0001")
+    summary = _summary(tmp_path / "exact")
+    assert summary["calibration"] == [] and summary["precision"] == "float32"
+    runs.model = lambda baseline, tuned: 0.9 if tuned.precision is Precision.INT8 else 1.5
+    _tune(runs, tmp_path / "slow")
+    summary = _summary(tmp_path / "slow")
+    assert summary["calibration"][0]["speedup"] == pytest.approx(0.9, rel=0.05)
+    assert summary["precision"] == "float32"
+
+
+def test_model_the_quantiser_refuses_is_told_and_tuned_as_it_is(
+    runs: ScriptedRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("no such node")
+
+    monkeypatch.setattr("onnxruntime.quantization.quant_pre_process", refuse)
+    warned: list[str] = []
+    _tune(runs, tmp_path, progress=lambda event: warned.append(event.text))
+    assert any("the model is not calibrated" in one and "no such node" in one for one in warned)
+    assert _summary(tmp_path)["precision"] == "float32"
+
+
+def test_calibration_works_with_real_measurements(tmp_path: Path) -> None:
+    file = save_model(_net(), tmp_path / "net.onnx")
+    aoe.tune(
+        file,
+        output=tmp_path / "out",
+        bank=tmp_path / "bank",
+        precision_mode="allow_mix_precision_int8",
+        calibration=_feeds(),
+        trials=1,
+        accept_busy=True,
+        tuning_time_limit=12,
+    )
+    rows = _summary(tmp_path)["calibration"]
+    assert rows and all(row["accuracy"] >= 0.999 and row["speedup"] > 0 for row in rows)
