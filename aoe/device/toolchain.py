@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 from aoe.child_python import module_command
@@ -93,7 +94,11 @@ class Toolchain:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**environment(), "LC_ALL": "C"},  # `_CAUSES` are English
+                env={
+                    **environment(),
+                    "LC_ALL": "C",
+                    **_scratch_of(command),
+                },  # `_CAUSES` are English
                 process_group=0 if self.own_group else None,
             )
             running.processes.add(process)
@@ -128,6 +133,15 @@ class Toolchain:
                 for process in self._running.processes:
                     self._end(process)
             raise
+
+
+def _scratch_of(command: Sequence[str]) -> dict[str, str]:
+    """Return the variable that puts a compiler's temporary files beside its result.
+
+    A compiler that is killed leaves them; there they go with the scratch folder of the run.
+    """
+    named = [file for flag, file in pairwise(command) if flag == "-o"]
+    return {"TMPDIR": str(Path(named[0]).absolute().parent)} if named else {}
 
 
 def _signal(number: int) -> str:

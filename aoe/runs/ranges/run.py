@@ -246,10 +246,8 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         points, judging = _judging(tuning, there, costs)
         threads = tuning.machine.runner.target.core_num
         deciding = searching_time(tuning.time.stopwatch, judging, threads)
-        blocks_s = min(there.blocks_s(points), _BLOCKS_SHARE * deciding.left_s())
-        measuring = deciding.keeping(blocks_s)
-        points_s = min(there.points_s, _POINTS_SHARE * measuring.left_s())
-        searching = measuring.keeping(points_s)
+        measuring = deciding.keeping(min(there.blocks_s(points), _BLOCKS_SHARE * deciding.left_s()))
+        searching = measuring.keeping(min(there.points_s, _POINTS_SHARE * measuring.left_s()))
         context = operator_context(tuning, bank, opened.graph, searching, compilers)
         tell = operator_teller(tuning.progress, report)
 

@@ -642,7 +642,7 @@ def test_screen_says_why_nothing_was_gained(run: Run, capsys: pytest.CaptureFixt
     run.script = by_splits(1.0)
     emit(report_of(run.tune()), as_json=False, no_color=True)
     text = " ".join(capsys.readouterr().out.split())
-    assert "whole model: unchanged, no other rewrite is kept" in text
+    assert "whole model: unchanged, no other form is kept" in text
     assert "(no record yet)" in text
     assert "Performance not improved: every subgraph is fastest as it is" in text
 

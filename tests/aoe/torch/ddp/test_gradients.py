@@ -105,12 +105,9 @@ def test_default_is_what_ddp_does_by_itself(found: Found, module: str) -> None:
 
 def test_grouping_by_readiness_is_tried_where_ddp_groups_by_registration(found: Found) -> None:
     cases = found[0]["own_buckets"]
-    assert {name for name, case in cases.items() if case["by readiness is tried"]} == {
-        "unused",
-        "unused layer",
-        "static, unused layer",
-        "shuffled",
-    }
+    tried = {name for name, case in cases.items() if case["by readiness is tried"]}
+    # in which order gradients of two dtypes become ready is the machine's affair
+    assert tried - {"mixed"} == {"unused", "unused layer", "static, unused layer", "shuffled"}
     assert {name: case["ends"] for name, case in cases.items() if case["is default"]} == {
         "plain": [1, 4],
         "unused": [3, 4],
