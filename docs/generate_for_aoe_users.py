@@ -32,8 +32,8 @@ _HEAD = """\
 # For AOE users
 
 `aoe` has the words of CANN's AOE: what you type, the files it leaves and the fields in them. It
-tunes for CPUs, with ONNX Runtime, and is none of Huawei's programs. Each line below is tried by a
-test (`tests/test_for_aoe_users.py`); the last column says where AOE's behaviour is known from.
+tunes for CPUs, with ONNX Runtime, and is none of Huawei's programs. A test tries each line below
+(`tests/test_for_aoe_users.py`); `docs/for-aoe-users.toml` has the document of AOE behind each.
 
 - **here**: as with AOE
 - **different**: there is something for it, but not the same
@@ -42,38 +42,28 @@ test (`tests/test_for_aoe_users.py`); the last column says where AOE's behaviour
 
 {counts}
 
+What `aoe` has and AOE has not is in [cli-aoe.md](cli-aoe.md), what to do when something goes wrong
+in [troubleshooting.md](troubleshooting.md).
+
 ## Before you follow a tutorial of AOE
 
 - **Training is computed by its framework.** Of PyTorch and TensorFlow scripts the inference form
-  is tuned, and nothing tuned is loaded while they train: no backward kernels, no sessions of
-  TensorFlow 1. "Train again with the bank" and `op_compiler_cache_mode=force` change nothing in
-  training; serve the `.om`, or `optimize` the trained module
-  ([frameworks.md](frameworks.md#tensorflow), [pytorch.md](pytorch.md)). Gradient tuning
-  groups the all-reduces of DDP ([gradients.md](gradients.md)).
-- **`set_aoe` comes before the steps it collects**, not behind ten of them: what ran before is not
-  remembered ([pytorch.md](pytorch.md#collect-what-a-script-computes)).
+  is tuned, and nothing tuned is loaded while they train: "train again with the bank" and
+  `op_compiler_cache_mode=force` change nothing. Serve the `.om`, or `optimize` the trained module
+  ([frameworks.md](frameworks.md#tensorflow), [pytorch.md](pytorch.md)). There are no sessions of
+  TensorFlow 1. Gradient tuning groups the all-reduces of DDP ([gradients.md](gradients.md)).
+- **`set_aoe` comes before the steps it collects**: what ran before is not remembered
+  ([pytorch.md](pytorch.md#collect-what-a-script-computes)).
 - **`ACL_OP_COMPILER_CACHE_MODE` turns tuning off**, also with `enable`: `aoe.torch.set_option`
   makes later calls look up only.
-- **One job number**: 1 is subgraph and 2 operator tuning, as in AOE's reference; the first line
-  of a run says how to get the other.
-- **Gains of the articles are an NPU's.** `aoe advise` tries edits on this CPU. The article's
-  identity convolution between `MirrorPad` and `Mul`, which saves an NPU two changes of layout, is
-  not among them: for that pattern a gather is proposed. Operators are split by few rules:
-  `convolution-split` where a Split follows, `dft-in-stages` and its like, `convolution-1d-as-2d`,
-  and batches into parts ([rewrites.md](rewrites.md)). None makes parts that fit a unit of an NPU:
-  large kernels and channel counts stay whole.
-
-## What is here
-
-What `aoe` has and AOE has not, such as `--trials`, `--search`, `--accuracy` or `--json`, is in
-[cli-aoe.md](cli-aoe.md); where to look when something goes wrong, in
-[troubleshooting.md](troubleshooting.md).
+- **Gains of the articles are an NPU's.** `aoe advise` tries edits on this CPU, and the
+  [rewrite rules](rewrites.md) split few operators: none makes parts that fit a unit of an NPU.
 """
 _CONTRADICTIONS = """
 ## Where AOE's documents contradict each other
 
-| | AOE's documents | here | source |
-|---|---|---|---|
+| | AOE's documents | here |
+|---|---|---|
 """
 
 
@@ -90,16 +80,15 @@ def page() -> str:
     counts = ", ".join(f"{sum(row['state'] == state for row in rows)} {state}" for state in STATES)
     sections = [_section(title, table[kind]) for kind, title in KINDS.items()]
     lines = [
-        f"| {row['name']} | {row['theirs']} | {row['ours']} | {row['source']} |\n"
-        for row in table["contradiction"]
+        f"| {row['name']} | {row['theirs']} | {row['ours']} |\n" for row in table["contradiction"]
     ]
     head = _HEAD.format(counts=f"Of {len(rows)}: {counts}.")
     return head + "".join(sections) + _CONTRADICTIONS + "".join(lines)
 
 
 def _section(title: str, rows: list[dict[str, Any]]) -> str:
-    return f"\n## {title}\n\n| AOE | | what it is here, or what to do instead | source |\n" + (
-        "|---|---|---|---|\n" + "".join(_lines(rows))
+    return f"\n## {title}\n\n| AOE | | what it is here, or what to do instead |\n" + (
+        "|---|---|---|\n" + "".join(_lines(rows))
     )
 
 
@@ -107,7 +96,7 @@ def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         state = "**not here**" if row["state"] == "not here" else row["state"]
         text = row["text"].replace("|", "\\|")
-        yield f"| `{row['name']}` | {state} | {text} | {row['source']} |\n"
+        yield f"| `{row['name']}` | {state} | {text} |\n"
 
 
 def main() -> int:

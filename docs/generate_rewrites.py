@@ -51,12 +51,10 @@ def _tables() -> list[str]:
             for figure in order
         ]
     if measured["figures"]:
-        lines += ["", _conditions(measured)]
+        lines += ["", f"Alone: measured {_conditions(measured, [measured['cpu']])}."]
     if tuned["figures"]:
-        cpus = " and ".join(
-            sorted({f"`{one.get('cpu', tuned['cpu'])}`" for one in tuned["figures"]})
-        )
-        lines += ["", f"Both tuned, on {cpus}, the last ones: {_conditions(tuned)}"]
+        cpus = sorted({one.get("cpu", tuned["cpu"]) for one in tuned["figures"]})
+        lines += [f"Both tuned: last measured {_conditions(tuned, cpus)}."]
     return lines
 
 
@@ -65,12 +63,11 @@ def _read(file: Path) -> dict[str, Any]:
     return document
 
 
-def _conditions(measured: dict[str, Any]) -> str:
+def _conditions(measured: dict[str, Any], cpus: Sequence[str]) -> str:
     return (
-        f"Measured {measured['measured']} with onnxruntime {measured['onnxruntime']} on"
-        f" `{measured['cpu']}`, {measured['threads']} threads, load {measured['load']} when it"
-        " ended; the interval covers the median with 95 %. An interval far from its median"
-        " says that the machine was busy."
+        f"{measured['measured']} with onnxruntime {measured['onnxruntime']} on"
+        f" {' and '.join(f'`{cpu}`' for cpu in cpus)}, {measured['threads']} threads,"
+        f" load {measured['load']} when it ended"
     )
 
 
@@ -94,7 +91,7 @@ def _figures(rule: RewriteRule, figures: Sequence[dict[str, Any]]) -> str:
         for figure in figures
         if figure["rule"] == rule.name and _is_block(figure)
     ]
-    return "<br>".join(own) or "not yet"
+    return "<br>".join(own)
 
 
 def _is_block(figure: dict[str, Any]) -> bool:
@@ -102,11 +99,12 @@ def _is_block(figure: dict[str, Any]) -> bool:
 
 
 def _speed(figure: dict[str, Any]) -> str:
-    speed = f"{figure['speedup']:.2f}x ({figure['low']:.2f} to {figure['high']:.2f})"
+    """Return a speed-up; intervals of blocks alone are narrow and stay in the result file."""
+    interval = f" ({figure['low']:.2f} to {figure['high']:.2f})"
     if "kernels" not in figure:
-        return speed
+        return f"{figure['speedup']:.2f}x" + ("" if _is_block(figure) else interval)
     before, after = figure["kernels"]
-    return f"{speed}, {before} and {after} kernels"
+    return f"{figure['speedup']:.2f}x{interval}, {before} -> {after} kernels"
 
 
 def main() -> None:
