@@ -19,12 +19,13 @@ from aoe.execute.messages import ModelPart
 from aoe.graph.origins import Origins
 from aoe.graph.weights import WeightStore, is_outside
 from aoe.om.file import FALLBACK, WEIGHTS
+from aoe.ort.calibration import CalibratedQuantizer, QuantizedReach, is_quantised
 from aoe.ort.profile import RUNS
 from aoe.ort.sessions import session_options
 from aoe.tuner.chosen_graph import ChosenGraph
 from aoe.tuner.policies import final_policy, variant_policy
-from aoe.tuner.precision.calibration import CalibratedQuantizer, QuantizedReach, is_quantised
 from aoe.tuner.precision.constraint import AccuracyConstraint, Results, Trade, hold, told
+from aoe.tuner.precision.settings import Listing, MixLists
 from aoe.tuner.tune_context import TuneContext
 from aoe.validation.comparing import ModelComparer, TimeIsUpError
 from aoe.workload import Precision
@@ -95,6 +96,22 @@ def calibrate(tuning: TuneContext) -> Calibration | None:
         return None
 
 
+def allowed(quantizer: CalibratedQuantizer, lists: MixLists) -> tuple[str, ...]:
+    """Return the products that the lists of `--modify_mixlist` allow to be lowered.
+
+    A product of the gray list follows the one before it.
+    """
+    found: dict[str, bool] = {}
+    for name in quantizer.products:
+        listing = lists.listing(quantizer.op_type(name), (name,))
+        if listing is Listing.FOLLOWS:
+            before = quantizer.product_before(name)
+            found[name] = before is None or found.get(before, True)
+        else:
+            found[name] = listing is Listing.ALLOWED
+    return tuple(name for name, is_allowed in found.items() if is_allowed)
+
+
 class _Chooser:
     """Writes, runs and times the forms of one model."""
 
@@ -118,7 +135,7 @@ class _Chooser:
         )
 
     def choose(self) -> Calibration:
-        names = self._quantizer.allowed(self._tuning.settings.precision.lists)
+        names = allowed(self._quantizer, self._tuning.settings.precision.lists)
         forms: list[tuple[CalibratedForm, onnx.ModelProto]] = []
         for reach in QuantizedReach:
             found = self._accurate(names, reach)
@@ -257,7 +274,8 @@ class _Chooser:
             gain = comparer.once((_Form(proto),))
         except TimeIsUpError:
             return None
-        return gain.estimate.median if gain.comparison.measurement.counts else None
+        is_usable = accept_busy or gain.comparison.measurement.counts
+        return gain.estimate.median if is_usable else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

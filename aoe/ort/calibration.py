@@ -20,7 +20,6 @@ import onnx
 
 from aoe.errors import RunError
 from aoe.graph.rewrites.preparation import prepared
-from aoe.tuner.precision.settings import Listing, MixLists, onnx_name
 
 Feed = Mapping[str, np.ndarray[Any, Any]]
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
@@ -86,23 +85,13 @@ class CalibratedQuantizer:
         """Names of the operators with products, in the order of the model."""
         return tuple(name for name, node in self._nodes.items() if node.op_type in PRODUCTS)
 
-    def allowed(self, lists: MixLists) -> tuple[str, ...]:
-        """Return the products the lists of `--modify_mixlist` allow to be lowered.
+    def op_type(self, name: str) -> str:
+        """Return the operator type of a product."""
+        return str(self._nodes[name].op_type)
 
-        A product of the gray list follows the one before it.
-        """
-        makers = {name: node for node in self._nodes.values() for name in node.output}
-        found: dict[str, bool] = {}
-        for name in self.products:
-            listing = lists.listing(onnx_name(self._nodes[name].op_type), (name,))
-            if listing is Listing.FOLLOWS:
-                before = self._product_before(name, makers)
-                found[name] = before is None or found.get(before, True)
-            else:
-                found[name] = listing is Listing.ALLOWED
-        return tuple(name for name, is_allowed in found.items() if is_allowed)
-
-    def _product_before(self, name: str, makers: Mapping[str, onnx.NodeProto]) -> str | None:
+    def product_before(self, name: str) -> str | None:
+        """Return the nearest product that a product reads, None if there is none."""
+        makers = {made: node for node in self._nodes.values() for made in node.output}
         waiting, seen = [self._nodes[name]], {name}
         while waiting:
             for read in waiting.pop(0).input:
@@ -110,7 +99,7 @@ class CalibratedQuantizer:
                 if before is None or before.name in seen:
                     continue
                 if before.op_type in PRODUCTS:
-                    return before.name
+                    return str(before.name)
                 seen.add(before.name)
                 waiting.append(before)
         return None

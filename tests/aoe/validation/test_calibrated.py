@@ -19,9 +19,10 @@ import aoe
 from aoe import TuneResult
 from aoe.execute.messages import ModelPart
 from aoe.om.file import read_manifest
+from aoe.ort.calibration import CalibratedQuantizer, QuantizedReach, is_quantised
 from aoe.report.tuning import TuningReport, report_of
-from aoe.tuner.precision.calibration import CalibratedQuantizer, QuantizedReach, is_quantised
 from aoe.tuner.precision.settings import Listing, MixLists
+from aoe.validation.calibrated import allowed as allowed_products
 from aoe.workload import Precision
 from aoebank import emit
 
@@ -111,7 +112,7 @@ def test_weights_have_seven_bits_where_sums_would_overflow(tmp_path: Path) -> No
 def test_lists_of_operators_count(
     tmp_path: Path, listings: dict[str, Listing], allowed: tuple[str, ...]
 ) -> None:
-    assert _quantizer(tmp_path).allowed(MixLists(listings=listings)) == allowed
+    assert allowed_products(_quantizer(tmp_path), MixLists(listings=listings)) == allowed
 
 
 def test_quantised_models_are_known(tmp_path: Path) -> None:
@@ -240,4 +241,5 @@ def test_calibration_works_with_real_measurements(tmp_path: Path) -> None:
         tuning_time_limit=12,
     )
     rows = _summary(tmp_path)["calibration"]
-    assert rows and all(row["accuracy"] >= 0.999 and row["speedup"] > 0 for row in rows)
+    assert rows and all(row["accuracy"] >= 0.999 for row in rows)
+    assert all(row["speedup"] is None or row["speedup"] > 0 for row in rows)  # None: no time left
