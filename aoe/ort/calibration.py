@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from aoe.errors import RunError
 from aoe.graph.rewrites.preparation import prepared
@@ -79,6 +80,7 @@ class CalibratedQuantizer:
             quant_pre_process(str(given), str(self._model), skip_symbolic_shape=True)
         folded = onnx.load(str(self._model))
         self._nodes = {node.name: node for node in folded.graph.node}
+        self._clamps_beside_zero = tuple(_clamps_beside_zero(folded.graph))
 
     @property
     def products(self) -> tuple[str, ...]:
@@ -129,7 +131,10 @@ class CalibratedQuantizer:
                 reduce_range=self._reduce_range,
                 activation_type=QuantType.QUInt8,
                 weight_type=QuantType.QInt8,
-                nodes_to_exclude=[name for name in self.products if name not in chosen],
+                nodes_to_exclude=[
+                    *(name for name in self.products if name not in chosen),
+                    *self._clamps_beside_zero,
+                ],
                 **options,
             )
         return onnx.load(str(made))
@@ -150,6 +155,28 @@ class _Reader:
 
     def __next__(self) -> Feed:
         return next(self._feeds)
+
+
+def _clamps_beside_zero(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield the names of Clips whose limits are on one side of 0, or computed.
+
+    The quantiser leaves a Clip in front of a quantised value out, as if the range of the integers
+    ended at its limits; but that always has 0 in it. See
+    findings/onnxruntime_quantizer_drops_limits_of_clip.sh.
+    """
+    constants = {one.name: one for one in graph.initializer}
+    for node in graph.node:
+        if node.op_type != "Clip":
+            continue
+        limits = [name for name in node.input[1:] if name]
+        known = [numpy_helper.to_array(constants[name]) for name in limits if name in constants]
+        low = node.input[1] if len(node.input) > 1 else ""
+        beside = any(
+            value > 0 if name == low else value < 0
+            for name, value in zip(limits, known, strict=False)
+        )
+        if len(known) < len(limits) or beside:
+            yield node.name
 
 
 def _with_channels(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -115,6 +115,22 @@ def test_lists_of_operators_count(
     assert allowed_products(_quantizer(tmp_path), MixLists(listings=listings)) == allowed
 
 
+@pytest.mark.parametrize(("low", "high"), [(1, 6), (-6, -1), (0, 6)])
+def test_limits_of_a_clip_hold_in_integers(tmp_path: Path, low: float, high: float) -> None:
+    proto = _net()
+    at = [node.op_type for node in proto.graph.node].index("Relu")
+    proto.graph.node[at].op_type = "Clip"
+    proto.graph.node[at].input.extend(["low", "high"])
+    for name, value in (("low", low), ("high", high)):
+        proto.graph.initializer.append(
+            onnx.numpy_helper.from_array(np.array(value, np.float32), name)
+        )
+    quantizer = CalibratedQuantizer(proto, tmp_path, _feeds(), reduce_range=False)
+    expected = _run(proto, _feeds()[0])
+    found = _run(quantizer.quantised(_NAMES, QuantizedReach.ALL), _feeds()[0])
+    assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
+
+
 def test_quantised_models_are_known(tmp_path: Path) -> None:
     assert not is_quantised(_net())
     assert is_quantised(_quantizer(tmp_path).quantised(_NAMES, QuantizedReach.ALL))
