@@ -68,6 +68,8 @@ class Deviation:
     max_abs_err: float  # Largest absolute difference between finite results
     excess: float  # Largest difference divided by what is tolerated; above 1 is a failure
     detail: str = ""  # Where and what, empty if nothing is beyond tolerance
+    # How far results are apart where rounding steps of the model explain it; empty elsewhere.
+    note: str = ""
 
     @property
     def acceptable(self) -> bool:
@@ -163,8 +165,8 @@ def compare_model_results(
 ) -> Deviation:
     """Compare the results of whole models; exact for integer results.
 
-    Below float32, how far numbers may be apart is for a constraint on the whole model to say:
-    here only shapes and special values count then.
+    Below float32, and where `tolerance` is infinite, how far numbers may be apart is for a
+    constraint on the whole model to say: here only shapes and special values count then.
 
     Args:
         reference: Results of the untuned model as ONNX Runtime returns them: arrays, lists of
@@ -190,7 +192,8 @@ def compare_model_results(
 def worse_of(first: Deviation, second: Deviation) -> Deviation:
     """Return the deviation further beyond its tolerance, with the larger error of both."""
     worst = second if second.excess > first.excess else first
-    return replace(worst, max_abs_err=max(first.max_abs_err, second.max_abs_err))
+    max_abs_err = max(first.max_abs_err, second.max_abs_err)
+    return replace(worst, max_abs_err=max_abs_err, note=worst.note or first.note or second.note)
 
 
 def _compare_result(left: Any, right: Any, precision: Precision, tolerance: float) -> Deviation:
@@ -202,13 +205,14 @@ def _compare_result(left: Any, right: Any, precision: Precision, tolerance: floa
     if isinstance(left, list):
         return compare_model_results(left, right, precision, tolerance=tolerance)
     reference, actual = np.asarray(left), np.asarray(right)
+    is_free = precision.is_lower or math.isinf(tolerance)
     if not np.issubdtype(reference.dtype, np.floating):
         same = reference.shape == actual.shape
-        same &= precision.is_lower or bool(np.all(reference == actual))
+        same = same and (is_free or bool(np.all(reference == actual)))
         return Deviation(max_abs_err=0.0, excess=0.0) if same else different("other values")
     finite = np.abs(reference[np.isfinite(reference)])
     scale = float(finite.max(initial=0.0)) or 1.0
-    allowed = math.inf if precision.is_lower else tolerance * scale
+    allowed = math.inf if is_free else tolerance * scale
     return compare(reference, actual, Tolerance(relative=0.0, absolute=allowed))
 
 

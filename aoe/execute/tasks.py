@@ -22,7 +22,7 @@ from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.model_sessions import SessionsInTurns, open_and_run, open_part
 from aoe.execute.rates import compare_itself, measure_rates
 from aoe.execute.samplers import paired_samplers
-from aoe.execute.unusual_inputs import UnusualInputs
+from aoe.execute.unusual_inputs import UnusualInputs, within_rounding_steps
 from aoe.kernels.roofline import MachineRates
 from aoe.measurement import (
     MachineLoad,
@@ -108,8 +108,12 @@ class ComparedPoint:
 class ComparisonTerms:
     """Terms for comparing two models, besides their inputs."""
 
-    # Largest error of a result, relative to its largest magnitude; 0 for equal bits.
+    # Largest error of a result, relative to its largest magnitude; 0 for equal bits, infinite
+    # where a constraint on the whole model counts in its place.
     tolerance: float = MODEL_TOLERANCE
+    # The untuned model where it rounds to integers: its own results then tell how far others may
+    # be apart, see `within_rounding_steps`. None for any other.
+    rounding: ModelPart | None = None
     # What passes through the caches before each run, as the rest of a model would; 0 for a whole
     # model.
     bytes_around: int = 0
@@ -406,9 +410,9 @@ class _SessionPairs:
         left, right = (
             _run_of(session, first, results[session is tuned], streams) for session in self.sessions
         )
-        deviation = self._deviation(*results)
+        deviation = self._deviation(first, *results)
         for feed in islice(inputs.feeds(baseline), 1, None):
-            found = self._deviation(run_session(baseline, feed), run_session(tuned, feed))
+            found = self._deviation(feed, run_session(baseline, feed), run_session(tuned, feed))
             deviation = worse_of(deviation, found)
         timer, least_us = self.setup.device.timer, policy.sample_min_us
         if streams > 1:
@@ -423,10 +427,16 @@ class _SessionPairs:
             samples = samples.swapped()
         return _comparison(samples, load, deviation, uses)
 
-    def _deviation(self, expected: Sequence[Any], found: Sequence[Any]) -> Deviation:
-        return compare_model_results(
+    def _deviation(
+        self, feed: Mapping[str, Any], expected: list[Any], found: list[Any]
+    ) -> Deviation:
+        deviation = compare_model_results(
             expected, found, self.precision, tolerance=self.terms.tolerance
         )
+        if deviation.acceptable or self.terms.rounding is None:
+            return deviation
+        results = expected, found
+        return within_rounding_steps(self.setup, self.terms.rounding, feed, results, self.precision)
 
 
 def _compare_in_turns(

@@ -53,6 +53,11 @@ _ROUNDING = 1e-6
 _PERTURBED = 2
 _SPREAD = 4.0
 """Times that results may lie apart by what ONNX Runtime's own do."""
+_STEPS_APART = 2.0
+"""The same on usual inputs, for models that round to integers: either model may be as far from the
+integers it means as ONNX Runtime's own optimised form is."""
+_USUAL_S = 20.0
+"""Seconds for the runs that tell how far those are apart."""
 _PROBES = (30.0, -30.0)
 """Values that replace a NaN to find out which results depend on its element."""
 _MOST_BYTES = 256 << 20
@@ -97,6 +102,7 @@ def _ones(array: Array, rng: np.random.Generator) -> Array:
 
 
 _NAN = "with one NaN"
+_USUAL = "as they are"
 UNUSUAL: Mapping[str, Callable[[Array, np.random.Generator], Array]] = {
     "times 30": _large,
     _NAN: _with_nan,
@@ -152,7 +158,7 @@ class _Deadline:
 class _Case:
     """Inputs of one kind at one point, and what the untuned model computes of them."""
 
-    kind: str  # Key of `UNUSUAL`
+    kind: str  # Key of `UNUSUAL`, or `_USUAL`
     usual: Feed  # The inputs they are made of
     seed: int  # Of the change
     expected: list[Any]  # Results of the untuned model
@@ -160,6 +166,8 @@ class _Case:
     @property
     def feed(self) -> dict[str, Array]:
         """The inputs."""
+        if self.kind == _USUAL:
+            return dict(self.usual)
         return _changed(self.usual, UNUSUAL[self.kind], self.seed)
 
 
@@ -241,6 +249,32 @@ class UnusualInputs:
         self._key = key
 
 
+def within_rounding_steps(
+    setup: WorkerSetup,
+    untuned: ModelPart,
+    feed: Feed,
+    results: tuple[list[Any], list[Any]],
+    precision: Precision,
+) -> Deviation:
+    """Return how far results are beyond what rounding steps of a model explain.
+
+    Where a model rounds to integers, a difference in the last place in front of a step becomes a
+    whole step behind it. How far results may be apart is measured: by ONNX Runtime's own results
+    without optimisations, which are the integers the model means, and of inputs that differ by
+    rounding. The note of the deviation has the figures.
+
+    Args:
+        setup: Of the worker.
+        untuned: The imported model.
+        feed: Inputs.
+        results: What two models compute of them, the baseline's first.
+        precision: Of the other one.
+    """
+    yardstick = _Yardstick(setup=setup, baseline=untuned, most_s=_USUAL_S, times=_STEPS_APART)
+    case = _Case(kind=_USUAL, usual=feed, seed=0, expected=results[0])
+    return yardstick.deviation(case, results[1], precision)
+
+
 def _stamp(file: Path) -> tuple[int, int]:
     found = file.stat()
     return found.st_mtime_ns, found.st_size
@@ -285,6 +319,7 @@ class _Yardstick:
     setup: WorkerSetup  # Of the worker
     baseline: ModelPart  # The untuned model
     most_s: float  # Seconds for all runs of each level of optimisation
+    times: float = _SPREAD  # That results may lie apart by what ONNX Runtime's own do
     _sessions: dict[bool, tuple[ort.InferenceSession, _Deadline] | None] = field(
         default_factory=dict
     )
@@ -306,9 +341,11 @@ class _Yardstick:
         worst = AS_BEFORE
         for number, (reference, result) in enumerate(zip(expected, actual, strict=True)):
             apart = [other[number] for other in others]
-            one = _beyond(reference, result, apart, reached[number], precision)
+            one = _beyond(reference, result, apart, reached[number], precision, times=self.times)
             if one.detail:
                 one = replace(one, detail=f"result {number}: {one.detail}")
+            elif case.kind == _USUAL:
+                one = replace(one, note=_told_apart(number, reference, result, apart))
             worst = worse_of(worst, one)
         return worst
 
@@ -383,6 +420,8 @@ def _beyond(
     others: Sequence[Array],
     reached: Array | None,
     precision: Precision,
+    *,
+    times: float,
 ) -> Deviation:
     """Return the excess of a result over the spread of ONNX Runtime's own results.
 
@@ -394,7 +433,7 @@ def _beyond(
     if _kind(actual) != _kind(reference):
         return compare_model_results([reference], [actual])
     if reference.dtype.kind != "f":
-        return _counted(reference, actual, others, reached, precision)
+        return _counted(reference, actual, others, reached, precision, times)
     unsettled = np.zeros(reference.shape, bool)
     spread = 0.0
     for other in others:
@@ -405,7 +444,7 @@ def _beyond(
         unsettled |= ~both & ~same
         spread = max(spread, float(apart[both].max(initial=0.0)))
     scale = float(np.abs(reference[np.isfinite(reference)]).max(initial=0.0)) or 1.0
-    allowed = math.inf if precision.is_lower else MODEL_TOLERANCE * scale + _SPREAD * spread
+    allowed = math.inf if precision.is_lower else MODEL_TOLERANCE * scale + times * spread
     zero = reference.dtype.type(0)
     return compare(
         np.where(unsettled, zero, reference),
@@ -421,13 +460,38 @@ def _counted(
     others: Sequence[Array],
     reached: Array | None,
     precision: Precision,
+    times: float,
 ) -> Deviation:
     """Return the deviation of integers: in how many places they may differ."""
     differs = reference != actual
     if reached is not None:
         differs &= ~reached
-    most = _SPREAD * max((int((reference != other).sum()) for other in others), default=0)
+    most = times * max((int((reference != other).sum()) for other in others), default=0)
     count = int(differs.sum())
     if precision.is_lower or count <= most:
         return AS_BEFORE
     return different(f"other values in {count} places")
+
+
+def _told_apart(number: int, reference: Array, actual: Array, others: Sequence[Array]) -> str:
+    """Say how far a result is apart, beside how far ONNX Runtime's own results are; or nothing."""
+    mine = _apart(reference, actual)
+    if not mine[0]:
+        return ""
+    own = max(
+        (_apart(reference, other) for other in others), key=lambda one: one[1], default=(0, 0.0)
+    )
+    return (
+        f"result {number}: {mine[0]:,} of {reference.size:,} values differ beyond rounding, by up "
+        f"to {mine[1]:.2%} of the largest; of ONNX Runtime's own, {own[0]:,} by up to {own[1]:.2%}"
+    )
+
+
+def _apart(reference: Array, actual: Array) -> tuple[int, float]:
+    """Return how many values differ by more than rounding, and by how much of the largest."""
+    wide, narrow = reference.astype(np.float64), actual.astype(np.float64)
+    finite = np.isfinite(wide) & np.isfinite(narrow)
+    scale = float(np.abs(wide[finite]).max(initial=0.0)) or 1.0
+    error = np.abs(wide - narrow, where=finite, out=np.zeros_like(wide)) / scale
+    is_float = reference.dtype.kind == "f"
+    return int((error > (MODEL_TOLERANCE if is_float else 0)).sum()), float(error.max(initial=0.0))

@@ -28,10 +28,11 @@ PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 _INTEGER_OPERATORS = frozenset(
     {
         *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
-        *("ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul", "MatMulNBits"),
+        *("ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"),
+        *("DynamicQuantizeLSTM", "QGemm", "QAttention", "QEmbedLayerNormalization", "QMoE"),
     }
 )
-"""A model that has one of them has been quantised already."""
+"""A model that has one of them, or one named QLinear..., has been quantised already."""
 _LEAST_OPSET = 13
 """Opset with scales per channel."""
 _CACHE = "calibration_cache_path"
@@ -48,8 +49,11 @@ class QuantizedReach(StrEnum):
 
 
 def is_quantised(proto: onnx.ModelProto) -> bool:
-    """True of a model with integer operators."""
-    return any(node.op_type in _INTEGER_OPERATORS for node in proto.graph.node)
+    """True of a model that rounds numbers to integers and computes with those."""
+    kinds = {node.op_type for node in proto.graph.node}
+    return not kinds.isdisjoint(_INTEGER_OPERATORS) or any(
+        kind.startswith("QLinear") for kind in kinds
+    )
 
 
 class CalibratedQuantizer:

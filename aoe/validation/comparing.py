@@ -9,7 +9,7 @@ from functools import partial
 from typing import Generic
 
 from aoe.errors import RunError, RunTimeoutError, TurnTimeoutError, WorkerDiedError
-from aoe.execute.accuracy import AS_BEFORE, Deviation
+from aoe.execute.accuracy import AS_BEFORE, MODEL_TOLERANCE, Deviation
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import (
@@ -76,6 +76,9 @@ class ModelComparer(Generic[P]):
         left_s: Seconds until comparing has to end.
         costs: What things take with this model.
         streams: Callers that run models at the same time, see `ComparisonTerms`.
+        rounds: True of a model that rounds to integers: its own results tell how far others may be
+            apart.
+        tolerance: Largest error of a result, infinite where a constraint on the whole model counts.
         elsewhere: Further points of a range, of which `inputs` are those that take most. Models
             are loaded once for all points, and gain what they gain in the geometric mean.
         weight: Of `inputs` in that mean.
@@ -95,6 +98,8 @@ class ModelComparer(Generic[P]):
         left_s: Callable[[], float] = lambda: math.inf,
         costs: ModelCosts = NO_COSTS,
         streams: int = 1,
+        rounds: bool = False,
+        tolerance: float = MODEL_TOLERANCE,
         elsewhere: Sequence[PointInputs] = (),
         weight: float = 1.0,
     ) -> None:
@@ -107,6 +112,8 @@ class ModelComparer(Generic[P]):
         self._costs = costs
         self._slowness = 1.0
         self._streams = streams
+        self._rounds = rounds
+        self._tolerance = tolerance
         self._elsewhere = elsewhere
         self._mean = PointMean([*(point.weight for point in elsewhere), weight])
         self._unusual: dict[frozenset[str], Deviation] = {}
@@ -163,6 +170,8 @@ class ModelComparer(Generic[P]):
                 left_s=lambda: self.left_s() - self._proof_s(),
                 costs=costs,
                 streams=self._streams,
+                rounds=self._rounds,
+                tolerance=self._tolerance,
             )
             for point, costs in zip(self._elsewhere, self._costs.at_each(), strict=True)
             if point.weight > 0
@@ -448,7 +457,12 @@ class ModelComparer(Generic[P]):
             ComparedPoint(inputs=point.inputs, policy=own)
             for point, own in zip(self._elsewhere, policies, strict=True)
         )
-        terms = replace(terms, points=tuple(points) if is_everywhere else ())
+        terms = replace(
+            terms,
+            points=tuple(points) if is_everywhere else (),
+            tolerance=self._tolerance,
+            rounding=self._assembly.untuned if self._rounds else None,
+        )
         began_s = self.left_s()
         try:
             with self._runner.turns.measuring():  # waiting for others takes of the time, too

@@ -13,8 +13,10 @@ from typing import Any
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.verdicts import BankNote
+from aoe.execute.accuracy import MODEL_TOLERANCE
 from aoe.graph.weights import bytes_of
 from aoe.kernels.roofline import kept_bytes, multiply_adds
+from aoe.ort.calibration import is_quantised
 from aoe.tasks.operators.chosen_kernel import ChosenKernel, kernels_of, lowest_precision
 from aoe.tasks.operators.operator import TunedOperator
 from aoe.tuner.live_report import Phase
@@ -345,6 +347,7 @@ def model_comparer(
     """
     threads, settings = tuning.threads_validated, tuning.settings
     left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
+    rounds = is_quantised(tuning.subject.model.proto)
     return ModelComparer(
         assembly,
         tuning.machine.runner,
@@ -359,6 +362,8 @@ def model_comparer(
         left_s=left_s,
         costs=costs,
         streams=tuning.subject.streams,
+        rounds=rounds,
+        tolerance=math.inf if rounds and settings.precision.accuracy else MODEL_TOLERANCE,
         **points,
     )
 

@@ -29,6 +29,7 @@ from aoe.graph.subgraphs.boundary_tensors import InferTensors
 from aoe.graph.subgraphs.rewrite_candidates import rewrite_of
 from aoe.graph.subgraphs.splicing import Splice
 from aoe.om.file import SubgraphUse
+from aoe.ort.calibration import is_quantised
 from aoe.ort.static_shapes import infer_tensors
 from aoe.ort.transformers_optimizer import TransformersOptimizer
 from aoe.results.files import TuningResult
@@ -429,6 +430,7 @@ def _comparer(
         left_s=stopwatch.left_s,
         costs=costs or NO_COSTS,
         streams=tuning.subject.streams,
+        rounds=is_quantised(tuning.subject.model.proto),
     )
 
 
