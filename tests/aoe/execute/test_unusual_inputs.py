@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,13 @@ from support.engine.cpu import CPU
 from support.engine.models import make_model, save_model
 
 from aoe.execute.accuracy import Deviation
+from aoe.execute.idle_gate import NoOtherRuns
 from aoe.execute.messages import ModelPart, WorkerSetup
+from aoe.execute.tasks import ComparisonTerms, make_tasks
 from aoe.execute.unusual_inputs import UnusualInputs
 from aoe.ort.inputs import MADE_UP
 from aoe.ort.thread_pools import ThreadPool
+from aoe.tuner.policies import single_run_policy
 
 _SHAPE = (4, 24)
 Writer = Callable[[SmallModel, str], str]
@@ -227,3 +231,57 @@ def test_untuned_model_runs_once_for_all_candidates(tmp_path: Path) -> None:
     for _ in range(2):
         assert unusual.compared(part, other, [MADE_UP], 10.0).acceptable
     assert opened == [part.model, other.model, other.model]
+
+
+# ---- models that round to integers ----
+
+
+def _quantized(small: SmallModel, x: str, *, factor: float = 1.0) -> str:
+    """Return quantised numbers; one in ten thousand is next to where rounding changes."""
+    step, zero = small.constant(0.02), small.constant(np.array(0, np.int8))
+    codes = small.op("QuantizeLinear", small.op("Mul", x, small.constant(factor)), step, zero)
+    return small.op("DequantizeLinear", codes, step, zero)
+
+
+def _of_many(write: Writer) -> onnx.ModelProto:
+    small = SmallModel()
+    return small.model(write(small, small.input(400, 300)))
+
+
+def _compared(folder: Path, tuned: Writer, *, rounds: bool) -> Deviation:
+    """Compare a quantised model with another one on usual inputs, as a run does."""
+    setup = WorkerSetup(
+        device=CPU, target=CPU.describe(1), compiler=(), directory=folder, pool=ThreadPool.OWN
+    )
+    parts = [
+        ModelPart(model=save_model(_of_many(write), folder / f"{name}.onnx"), optimize=True)
+        for name, write in (("baseline", _quantized), ("tuned", tuned))
+    ]
+    found = make_tasks(setup, NoOtherRuns())["compare_models"](
+        baseline=parts[0],
+        tuned=parts[1],
+        policy=replace(single_run_policy(1), least_quiet=0.0),
+        inputs=MADE_UP,
+        terms=ComparisonTerms(rounding=parts[0] if rounds else None),
+    )
+    deviation: Deviation = found.deviation
+    return deviation
+
+
+def test_a_step_that_rounding_moves_is_no_fault_of_a_quantised_model(tmp_path: Path) -> None:
+    def moved(small: SmallModel, x: str) -> str:
+        return _quantized(small, x, factor=1 + 2e-6)
+
+    assert not _compared(tmp_path, moved, rounds=False).acceptable
+    found = _compared(tmp_path, moved, rounds=True)
+    assert found.acceptable, found.detail
+    assert "of 120,000 values differ beyond rounding" in found.note
+    assert "of ONNX Runtime's own" in found.note
+
+
+def test_other_integers_are_a_fault_of_a_quantised_model_too(tmp_path: Path) -> None:
+    def wrong(small: SmallModel, x: str) -> str:
+        return _quantized(small, x, factor=1.05)
+
+    found = _compared(tmp_path, wrong, rounds=True)
+    assert not found.acceptable and found.detail.startswith("result 0: ")
