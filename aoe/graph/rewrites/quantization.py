@@ -8,10 +8,12 @@ in quantised operators (QLinearConv and its like). Both types hold the same code
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 
 import numpy as np
 import onnx
@@ -30,6 +32,7 @@ from aoe.graph.rewrites.matching import (
     value_of,
 )
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
+from aoe.graph.weights import bytes_of
 from aoe.operators import op_key
 
 _OFFSET = 128
@@ -490,6 +493,7 @@ CLAMP_RULE = RewriteRule(
 # ---- Constants that are dequantised in every run ----
 
 _FOLDED_TYPES = ("int8", "uint8", "int32")
+_FLOAT_BYTES = 4
 
 
 def find_dequantized(graph: ModelGraph, names: Iterable[str] | None = None) -> Iterator[Finding]:
@@ -558,25 +562,26 @@ def with_uint8_activations(proto: onnx.ModelProto) -> onnx.ModelProto:
     return rewritten(proto, CLAMP_RULE, UINT8_RULE, tidy=True)
 
 
-def with_folded_constants(proto: onnx.ModelProto, optimized: onnx.ModelProto) -> onnx.ModelProto:
+def with_folded_constants(
+    proto: onnx.ModelProto, optimized: onnx.ModelProto, growth: float = math.inf
+) -> onnx.ModelProto:
     """Return a model without the constants that its optimised form dequantises in every run.
 
     Args:
         proto: The model.
         optimized: The same, as ONNX Runtime optimises it.
+        growth: Most bytes of their float values over those of all constants; the smallest ones come
+            first.
     """
-    constants = {tensor.name for tensor in optimized.graph.initializer}
-    read = {at: list(names_read(node)) for at, node in enumerate(optimized.graph.node)}
-    left = {
-        node.input[0]
-        for node in optimized.graph.node
-        if is_op(node, _DEQUANTIZE) and node.input[0] in constants
-    }
-    in_integers = {
-        name
-        for at, names in read.items()
-        for name in names
-        if not is_op(optimized.graph.node[at], _DEQUANTIZE)
-    }
-    fold = replace(FOLD_RULE, find=partial(find_dequantized, names=left - in_integers))
+    constants = {tensor.name: tensor for tensor in optimized.graph.initializer}
+    dequantized = [node for node in optimized.graph.node if is_op(node, _DEQUANTIZE)]
+    others = [node for node in optimized.graph.node if not is_op(node, _DEQUANTIZE)]
+    in_integers = {name for node in others for name in names_read(node)}
+    wanted = {node.input[0] for node in dequantized} & constants.keys() - in_integers
+    left, left_bytes = set[str](), growth * sum(map(bytes_of, constants.values()))
+    for name in sorted(wanted, key=lambda name: (prod(constants[name].dims), name)):
+        left_bytes -= _FLOAT_BYTES * prod(constants[name].dims)
+        if left_bytes >= 0:
+            left.add(name)
+    fold = replace(FOLD_RULE, find=partial(find_dequantized, names=left))
     return rewritten(proto, fold, tidy=True) if left else proto
