@@ -82,6 +82,8 @@ _PLACES: tuple[Column[KernelUse | SubgraphUse], ...] = (
 def _write_tuned(text: Text, manifest: Manifest, shapes: str = "") -> None:
     if shapes:
         text.line((shapes, "bold"))
+    if manifest.quantized:
+        text.line(manifest.quantized)
     if manifest.subgraphs:
         text.line(f"{plural(len(manifest.subgraphs), 'subgraph')} in another form:")
         text.columns(

@@ -193,7 +193,7 @@ def open_assembly(tuning: TuneContext, graph: ModelGraph, compilers: KernelCompi
         tuning.subject.model.proto,
         graph,
         compilers,
-        chosen=subject.chosen.proto if subject.chosen is not None else None,
+        chosen=tuning.subject.start if tuning.subject.is_rewritten else None,
         precision=subject.precision,
         clock=tuning.time.stopwatch.clock,
     )
@@ -267,7 +267,7 @@ def _tell_left_out(tuning: TuneContext, found: Optimizations) -> None:
     """Say what of ONNX Runtime breaks the model; its sessions need not find that out again."""
     if found.are_all or marked(tuning.subject.model.proto) == found:
         return
-    for proto in (tuning.subject.model.proto, tuning.subject.start):
+    for proto in (tuning.subject.model.proto, tuning.subject.written, tuning.subject.start):
         mark(proto, found)
     tuning.progress.warn(found.warning())
 

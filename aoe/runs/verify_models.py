@@ -159,7 +159,7 @@ def _not_judged(model: Path, shapes: str, error: AoeError, progress: Progress) -
 
 def _found(validations: Sequence[ValidationResult[Any]]) -> Verified | None:
     """Return the verdict of a run's modes, None where they had nothing to judge."""
-    if not any(one.kept or one.drops for one in validations):
+    if not any(one.is_changed or one.drops for one in validations):
         return None
     last = validations[-1]
     if last.is_changed:

@@ -1,4 +1,4 @@
-"""The graph a mode has chosen for the modes that follow in a run."""
+"""The graphs a run has chosen in the place of the imported model."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Protocol, runtime_checkable
 
 import onnx
 
+from aoe.measurement import SpeedupEstimate
 from aoe.om.file import SubgraphUse
 from aoe.workload import Precision
+from aoebank import plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,30 @@ class ChosenGraph:
     speedup: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizedForm:
+    """How a quantised model is written: as it was imported, or in the form tried beside it."""
+
+    proto: onnx.ModelProto | None  # The model every mode begins with; None for the imported one
+    is_uint8: bool  # True if the form that was tried has int8 activations as uint8
+    constants: int  # Constants of which it has the float values
+    estimate: SpeedupEstimate | None = None  # Of that form over the imported model, if measured
+
+    @property
+    def what(self) -> str:
+        """What distinguishes the form that was tried from the imported model."""
+        parts = [
+            *(["int8 activations written as uint8"] if self.is_uint8 else []),
+            *([f"{plural(self.constants, 'constant')} dequantised once"] if self.constants else []),
+        ]
+        return ", ".join(parts)
+
+    def __str__(self) -> str:
+        gain = "not measured" if self.estimate is None else f"{self.estimate.median:.3g}x"
+        found = f"{self.what}: {gain}"
+        return found if self.proto is not None else f"the model stays as it is; {found}"
+
+
 @runtime_checkable
 class ChoosesGraph(Protocol):
     """A mode's result that has chosen a graph."""
@@ -34,7 +60,23 @@ class ChoosesGraph(Protocol):
         ...
 
 
+@runtime_checkable
+class HasQuantizedForm(Protocol):
+    """A mode's result that knows how its quantised model is written."""
+
+    @property
+    def quantized(self) -> QuantizedForm | None:
+        """The form, None for a model of which there is no other."""
+        ...
+
+
 def chosen_before(results: Sequence[object]) -> ChosenGraph | None:
     """Return the graph that results of earlier modes have chosen last, None if none did."""
     graphs = [result.chosen for result in results if isinstance(result, ChoosesGraph)]
     return next((graph for graph in reversed(graphs) if graph is not None), None)
+
+
+def quantized_before(results: Sequence[object]) -> QuantizedForm | None:
+    """Return the form of a quantised model that the first of the earlier modes has chosen."""
+    forms = [result.quantized for result in results if isinstance(result, HasQuantizedForm)]
+    return next((form for form in forms if form is not None), None)

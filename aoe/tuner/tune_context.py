@@ -34,7 +34,7 @@ from aoe.ort.inputs import ModelInputs
 from aoe.results.files import BANK_FOLDER, result_name, timestamp_of
 from aoe.settings import cache_limit, cache_path, lock_path, work_path
 from aoe.target import Target, unmet_cores
-from aoe.tuner.chosen_graph import ChosenGraph, chosen_before
+from aoe.tuner.chosen_graph import ChosenGraph, QuantizedForm, chosen_before
 from aoe.tuner.live_report import PhaseTimes, Stopwatch, start_stopwatch
 from aoe.tuner.mode import CacheMode, JobType, ModeContext, TargetMetric, TuneSettings
 from aoe.tuner.parts import REAL_ENGINE, EngineParts
@@ -79,11 +79,30 @@ class ModelToTune:
     streams: int = 1
     # The graph an earlier mode of the run has chosen, None if none did.
     chosen: ChosenGraph | None = None
+    # How it is written if it is quantised, None if there is no other form of it.
+    quantized: QuantizedForm | None = None
+
+    @property
+    def written(self) -> onnx.ModelProto:
+        """The graph the first mode begins with: the imported one, or a quantised one's form."""
+        form = self.quantized.proto if self.quantized is not None else None
+        return self.model.proto if form is None else form
 
     @property
     def start(self) -> onnx.ModelProto:
-        """The graph this mode begins with: the imported one, if no earlier mode chose another."""
-        return self.model.proto if self.chosen is None else self.chosen.proto
+        """The graph this mode begins with: the written one, if no earlier mode chose another."""
+        return self.written if self.chosen is None else self.chosen.proto
+
+    @property
+    def form_words(self) -> str:
+        """What distinguishes the written graph from the imported one; empty if nothing does."""
+        form = self.quantized
+        return form.what if form is not None and form.proto is not None else ""
+
+    @property
+    def is_rewritten(self) -> bool:
+        """True if that is not the imported graph."""
+        return self.start is not self.model.proto
 
     @property
     def precision(self) -> Precision:
@@ -145,7 +164,7 @@ class TuneContext:
         """Return the same run with another graph to begin with.
 
         Args:
-            chosen: The graph, None for the imported one.
+            chosen: The graph, None for the one the first mode begins with.
             scratch: Its own directory, None for that of the run.
         """
         subject = replace(self.subject, chosen=chosen)

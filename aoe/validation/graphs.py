@@ -79,8 +79,8 @@ def validate_graphs(
 
     Args:
         made: The graph of the run.
-        alone: The imported one where an earlier mode has chosen another, None where nothing is
-            to be decided.
+        alone: The one an earlier mode began with where that has chosen another, None where nothing
+            is to be decided.
         bank: Knows what earlier runs settled, and is told what this one does.
     """
     validation, verdicts = validate_kernels(
@@ -91,7 +91,7 @@ def validate_graphs(
     if alone is not None and not validation.undecided:
         better = _validated_alone(made, validation, alone, bank)
         if better is not None:
-            return alone, better
+            return alone, with_figures(alone.tuning, alone.assembly, better, alone.costs)
     return made, with_figures(made.tuning, made.assembly, validation, made.costs)
 
 

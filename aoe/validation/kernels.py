@@ -205,7 +205,7 @@ def model_validator(
         bytes_kept_beside,
         math.inf if is_memory_given(tuning) else PEAK_RATIO,
         mapped_bytes=math.fsum(map(bytes_of, weights)),
-        proves_settled=tuning.settings.proves_settled and tuning.subject.chosen is None,
+        proves_settled=tuning.settings.proves_settled and not tuning.subject.is_rewritten,
     )
 
 
@@ -214,16 +214,18 @@ def with_figures(
     assembly: Assembly,
     validation: ValidationResult[ChosenKernel],
     costs: ModelCosts = NO_COSTS,
+    comparer: ModelComparer[ChosenKernel] | None = None,
 ) -> ValidationResult[ChosenKernel]:
     """Return the judgement with the figures that count: over the imported model.
 
-    Kernels were judged in the graph an earlier mode has chosen, for that one's gain is not theirs.
+    Kernels were judged in the graph a run or an earlier mode of it has chosen, for that one's gain
+    is not theirs.
     """
-    if tuning.subject.chosen is None:
+    if not tuning.subject.is_rewritten:
         return validation
     if tuning.settings.lookup_only:
         return replace(validation, graph_chosen=True)
-    comparer = model_comparer(tuning, assembly, costs)
+    comparer = comparer or model_comparer(tuning, assembly, costs)
     tuning.progress.step("measuring the whole model against the imported one")
     try:
         gain = comparer.for_the_record(validation.kept, assembly.imported)
@@ -236,6 +238,7 @@ def with_figures(
         estimate=gain.estimate,
         surely=gain.surely,
         processes=len(gain.processes),
+        points=gain.points,
         graph_chosen=True,
     )
 

@@ -19,6 +19,8 @@ from aoe.graph.weights import WeightStore, is_outside
 from aoe.om.file import FALLBACK, MODEL, WEIGHTS
 from aoe.tasks.rewrites.subgraphs import Subgraph
 
+_WRITTEN = "written.onnx"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenRewrite:
@@ -46,9 +48,10 @@ class SubgraphAssembly:
 
     Args:
         directory: Directory to be made for the parts.
-        original: The model as it was imported.
+        original: The model without rewrites.
         graph: The same in the form rules read.
         infer: Tells shapes, where rewrites meet that undo each other.
+        imported: The imported model, where `original` is another form of it.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class SubgraphAssembly:
         original: onnx.ModelProto,
         graph: ModelGraph,
         infer: InferTensors,
+        imported: onnx.ModelProto | None = None,
     ) -> None:
         directory.mkdir()
         self.directory = directory
@@ -64,7 +68,10 @@ class SubgraphAssembly:
         self._graph = graph
         self._infer = infer
         self._store = WeightStore(directory / WEIGHTS)
-        _write(self._store, original, directory / FALLBACK)
+        self._start = FALLBACK if imported is None else _WRITTEN
+        _write(self._store, original, directory / self._start)
+        if imported is not None:
+            _write(self._store, imported, directory / FALLBACK)
 
     def close(self) -> None:
         """Finish the weights file; no model can be added then."""
@@ -72,11 +79,16 @@ class SubgraphAssembly:
 
     @property
     def untuned(self) -> ModelPart:
-        """The imported model, for ONNX Runtime to optimise as it likes."""
+        """The model without rewrites, for ONNX Runtime to optimise as it likes."""
+        return self._part(self._start)
+
+    @property
+    def imported(self) -> ModelPart:
+        """The imported model, likewise."""
         return self._part(FALLBACK)
 
     def proto_with(self, rewrites: Sequence[ChosenRewrite]) -> onnx.ModelProto:
-        """Return the model with these rewrites; without any it is the imported one."""
+        """Return the model with these rewrites."""
         return model_with(self._original, self._graph, self._infer, rewrites)
 
     def write_model(self, kernels: Sequence[ChosenRewrite], name: str = MODEL) -> ModelPart:
@@ -84,7 +96,7 @@ class SubgraphAssembly:
         if kernels:
             _write(self._store, self.proto_with(kernels), self.directory / name)
         else:
-            shutil.copyfile(self.directory / FALLBACK, self.directory / name)
+            shutil.copyfile(self.directory / self._start, self.directory / name)
         return self._part(name)
 
     def surroundings(self, rewrite: ChosenRewrite) -> frozenset[str]:

@@ -43,10 +43,15 @@ from aoe.operators import op_key
 _X, _EPSILON = AnyTensor("x"), AnyNumber("epsilon")
 
 
-def rewritten(proto: onnx.ModelProto, *rules: RewriteRule) -> onnx.ModelProto:
+def rewritten(proto: onnx.ModelProto, *rules: RewriteRule, tidy: bool = False) -> onnx.ModelProto:
     """Return a model with every match of some rules applied, one rule after the other.
 
     The model itself, if there is none.
+
+    Args:
+        proto: The model.
+        rules: The rules, in the order in which they are applied.
+        tidy: See `apply_edits`; ONNX Runtime leaves out by itself what nobody needs.
     """
     graph: ModelGraph | None = None
     for rule in rules:
@@ -55,8 +60,8 @@ def rewritten(proto: onnx.ModelProto, *rules: RewriteRule) -> onnx.ModelProto:
         graph = _with_constants(proto) if graph is None else graph
         matches = [one for one in rule.findings(graph) if isinstance(one, RewriteMatch)]
         chosen = choose_disjoint(graph, matches)
-        if chosen:  # ONNX Runtime leaves out what nobody needs
-            proto = apply_edits(proto, [match.edit for match in chosen], tidy=rule is TOKENS_RULE)
+        if chosen:
+            proto = apply_edits(proto, [match.edit for match in chosen], tidy=tidy)
             graph = None
     return proto
 
@@ -385,7 +390,7 @@ def write_tokens_as_images(proto: onnx.ModelProto) -> onnx.ModelProto:
     if not kinds.issuperset(TOKENS_RULE.op_types) or not any(map(_is_grouped, proto.graph.node)):
         return proto
     known = rewritten(proto, EXTENTS_RULE)
-    written = rewritten(known, TOKENS_RULE)
+    written = rewritten(known, TOKENS_RULE, tidy=True)
     return proto if written is known else written
 
 

@@ -94,6 +94,10 @@ class Rewriting:
         self._added.append(made)
         return str(made.output[0])
 
+    def put(self, node: onnx.NodeProto) -> None:
+        """Add a node as it is."""
+        self._added.append(node)
+
     def constant(self, value: Array, what: str) -> str:
         """Add a constant and return its name."""
         name = self.name(what)

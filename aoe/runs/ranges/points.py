@@ -20,6 +20,7 @@ from aoe.validation.kernels import (
     kernels_within_memory,
     model_comparer,
     model_validator,
+    with_figures,
 )
 from aoe.validation.model_validator import ValidationResult, decide_candidates
 from aoe.validation.prior_result import PriorResult
@@ -67,10 +68,21 @@ def validate_points(
     )
     validation = replace(validation, drops={**validation.drops, **lost})
     if tuning.settings.lookup_only:
-        return validation, ()
+        return with_figures(tuning, assembly, validation, costs), ()
     if len(validation.kept) < len(in_library):
         assembly.build(validation.kept)  # the library a second run will build
-    gains = tuple(
+    gains = _gains(validation, points)
+    decided = [one for one in in_library if validation.is_decided(one)]
+    news = [one for one in decided if one.name not in own or one not in validation.kept]
+    bank.note([note for one in news for note in _notes(assembly, validation, one, gains)])
+    validation = with_figures(tuning, assembly, validation, costs, comparer)
+    return validation, _gains(validation, points)
+
+
+def _gains(
+    validation: ValidationResult[ChosenKernel], points: Sequence[ShapePoint]
+) -> tuple[PointGain, ...]:
+    return tuple(
         PointGain(
             shapes=str(points[gain.number]),
             estimate=gain.estimate,
@@ -78,10 +90,6 @@ def validate_points(
         )
         for gain in validation.points
     )
-    decided = [one for one in in_library if validation.is_decided(one)]
-    news = [one for one in decided if one.name not in own or one not in validation.kept]
-    bank.note([note for one in news for note in _notes(assembly, validation, one, gains)])
-    return validation, gains
 
 
 def _earlier(tuning: TuneContext, bank: OperatorBank, kernel: ChosenKernel) -> Event | None:

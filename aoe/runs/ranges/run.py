@@ -56,6 +56,7 @@ from aoe.runs.operators.planning import looked_up_operator, plan_operators
 from aoe.runs.operators.result import OpatResult, write_details
 from aoe.runs.operators.run import finished_report, operator_teller
 from aoe.runs.planning import KindPlan
+from aoe.runs.quantized_form import with_quantized_form
 from aoe.runs.ranges.points import at_point, validate_points
 from aoe.runs.tuned_model import write_model
 from aoe.schedule import Schedule
@@ -212,7 +213,7 @@ def find_range_operators(tuning: TuneContext) -> RangeOperators:
     open_shapes = open_input_shapes(proto, parse_shape_range(text))
     points, judged = _points(tuning, open_shapes)
     middle = points[len(points) // 2]
-    tuning = at_point(tuning, middle)
+    tuning = with_quantized_form(at_point(tuning, middle))
     largest = open_shapes.points()[-1]
     opened = _open_graph(tuning, largest, judged)
     found = find_operators(opened.graph, opened.profile, None, Origins(proto, opened.graph.proto))
@@ -379,6 +380,7 @@ def _assembly(tuning: TuneContext, opened: OpenGraph, compilers: KernelCompilers
         tuning.subject.model.proto,
         opened.graph,
         compilers,
+        chosen=tuning.subject.start if tuning.subject.is_rewritten else None,
         clock=tuning.time.stopwatch.clock,
         open_shapes=opened.shapes,
     )

@@ -71,18 +71,30 @@ class SgatResult(ModelTuning[ValidatedPart]):
 
 
 def with_kernels(
-    rewrites: ValidationResult[ChosenRewrite], kernels: ValidationResult[ChosenKernel] | None
+    rewrites: ValidationResult[ChosenRewrite],
+    kernels: ValidationResult[ChosenKernel] | None,
+    *,
+    is_rewritten: bool = False,
 ) -> ValidationResult[ValidatedPart]:
     """Return the judgement on the final model: rewrites, and kernels in the graph they have left.
 
     Figures are those of the last comparison that ended with a model other than before.
+
+    Args:
+        rewrites: Their validation.
+        kernels: That of the kernels, None without any.
+        is_rewritten: True if the mode began with another graph than the imported one; then
+            only the last comparison was held against that.
     """
-    last = kernels if kernels is not None and (kernels.kept or not rewrites.kept) else rewrites
+    last: ValidationResult[Any] = rewrites
+    if kernels is not None and (kernels.kept or is_rewritten or not rewrites.kept):
+        last = kernels
     return ValidationResult(
         kept=(*rewrites.kept, *(kernels.kept if kernels is not None else ())),
         drops=rewrites.drops | (kernels.drops if kernels is not None else {}),
         comparison=last.comparison,
         estimate=last.estimate,
+        graph_chosen=is_rewritten,
     )
 
 

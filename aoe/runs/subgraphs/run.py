@@ -75,7 +75,7 @@ from aoe.tuner.policies import (
 )
 from aoe.tuner.task_scheduler import tune_tasks
 from aoe.tuner.tune_context import TuneContext, model_path
-from aoe.validation.comparing import ModelComparer
+from aoe.validation.comparing import ModelComparer, TimeIsUpError
 from aoe.validation.graphs import rewrite_bank
 from aoe.validation.model_validator import (
     ModelValidator,
@@ -160,6 +160,8 @@ def _tune_model(tuning: TuneContext, report: LiveReport[SgatReport]) -> SgatResu
         tuned = tuple(_tuned(tuning, report, found, context, rival))
         validation = _judged(tuning, bank, assembly, comparer, tuned)
         chosen = _chosen_graph(bank, assembly, validation)
+        if tuning.subject.is_rewritten and not has_kernels(tuning):
+            validation = _with_figures(tuning, assembly, comparer, validation)
     shutil.rmtree(assembly.directory)
     groups = _groups(whole.with_chosen(chosen), bank, report, reuse)
     if groups is None or not groups.validation.kept:
@@ -175,6 +177,11 @@ def _tune_model(tuning: TuneContext, report: LiveReport[SgatReport]) -> SgatResu
 def has_fusion_groups(tuning: TuneContext) -> bool:
     """True if kernels are made here: operator tuning does so itself where it follows."""
     return _is_alone(tuning.settings)
+
+
+def has_kernels(tuning: TuneContext) -> bool:
+    """True if kernels are made here, and their validation measures the whole model."""
+    return has_fusion_groups(tuning) and tuning.engine.fuses
 
 
 def _is_alone(settings: TuneSettings) -> bool:
@@ -238,13 +245,17 @@ def _result(
     reuse: SubgraphReuseBook,
 ) -> SgatResult:
     found, tuned, of_rewrites, chosen = rewrites
-    validation = with_kernels(of_rewrites, groups.validation if groups is not None else None)
+    validation = with_kernels(
+        of_rewrites,
+        groups.validation if groups is not None else None,
+        is_rewritten=tuning.subject.is_rewritten,
+    )
     subgraphs = (*tuned, *(groups.subgraphs if groups is not None else ()))
     used_ids = {use.graph_id for use in chosen.uses} if chosen else set[str]()
     report.update(
         tasks=tuple(map(subgraph_result, subgraphs)),
         baseline_ms=whole_model_ms(validation, tuning.subject.streams),
-        speedup=validation.estimate.median if validation.kept else 1.0,
+        speedup=validation.estimate.median if validation.is_changed else 1.0,
         result=TuningResult.SUCCESSFUL,
     )
     others = groups.found if groups is not None else None
@@ -270,13 +281,17 @@ def _result(
 
 def imported_graph(tuning: TuneContext) -> ModelGraph:
     """Return the imported model in the form rules read, with the shapes that are proven."""
-    proto = prepared(tuning.subject.model.proto)
+    proto = prepared(tuning.subject.written)
     return ModelGraph(proto, inference(tuning)(proto), block=0)
 
 
 def _assembly(tuning: TuneContext, graph: ModelGraph) -> SubgraphAssembly:
     return SubgraphAssembly(
-        tuning.scratch / "parts", tuning.subject.model.proto, graph, inference(tuning)
+        tuning.scratch / "parts",
+        tuning.subject.written,
+        graph,
+        inference(tuning),
+        imported=tuning.subject.model.proto if tuning.subject.is_rewritten else None,
     )
 
 
@@ -483,6 +498,31 @@ def _judged(
     return validation
 
 
+def _with_figures(
+    tuning: TuneContext,
+    assembly: SubgraphAssembly,
+    comparer: ModelComparer[ChosenRewrite],
+    validation: ValidationResult[ChosenRewrite],
+) -> ValidationResult[ChosenRewrite]:
+    """Return the validation with the figures over the imported model, of which this is a form."""
+    if tuning.settings.lookup_only:
+        return replace(validation, graph_chosen=True)
+    tuning.progress.step("measuring the whole model against the imported one")
+    try:
+        gain = comparer.for_the_record(validation.kept, assembly.imported)
+    except TimeIsUpError:
+        tuning.progress.warn("the time limit left no time to measure it: no gain is claimed")
+        gain = comparer.unmeasured(validation.kept)
+    return replace(
+        validation,
+        comparison=gain.comparison,
+        estimate=gain.estimate,
+        surely=gain.surely,
+        processes=len(gain.processes),
+        graph_chosen=True,
+    )
+
+
 def chosen_rewrite(
     tuning: TuneContext, tuned: TunedSubgraph, strategy: SubgraphStrategy
 ) -> ChosenRewrite:
@@ -537,7 +577,9 @@ def _chosen_graph(
 def _write_model(tuning: TuneContext, bank: SubgraphBank, chosen: ChosenGraph | None) -> None:
     """Write the model with the chosen graph, and no weights of its variants."""
     directory, uses = tuning.scratch / "om", chosen.uses if chosen is not None else ()
-    write_parts(directory, tuning.subject.model.proto, chosen.proto if chosen is not None else None)
+    subject = tuning.with_chosen(chosen).subject
+    rewrite = subject.start if subject.is_rewritten else None
+    write_parts(directory, subject.model.proto, rewrite)
     write_tuned_model(tuning, directory, subgraphs=uses)
     if tuning.places.bank is not None:
         bank.copy_to(tuning.places.bank, [use.graph_id for use in uses])

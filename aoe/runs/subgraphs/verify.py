@@ -30,6 +30,7 @@ from aoe.om.file import LIBRARY
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.static_shapes import infer_tensors
 from aoe.runs.opening import optimized_graph
+from aoe.runs.quantized_form import other_form
 from aoe.runs.subgraphs.fusion_groups import invalid_reason_of_groups
 from aoe.runs.verify_records import RecordedGain, RecordReader, VerifyContext
 from aoe.tasks.fusion_groups.finding import find_fusion_groups
@@ -118,7 +119,13 @@ class SubgraphReader(RecordReader):
         self._models = []
         for source in context.models:
             entry = find_entry(None if source.path.suffix == SUFFIX else _ONNX, source)
-            self._models.append(GivenModel(entry.load(source), context))
+            model = entry.load(source)
+            form = other_form(
+                model.proto, context.device, context.scratch, threads=context.target.core_num
+            )
+            written = [form.proto] if form is not None and form.proto is not None else []
+            for proto in (model.proto, *written):  # rewrites were searched in either
+                self._models.append(GivenModel(replace(model, proto=proto), context))
 
     def read(self, file: Path, record: Record) -> PlacedSubgraph | str | None:
         """Return the subgraph to measure a record in, or the reason why there is none."""

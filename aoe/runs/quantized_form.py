@@ -1,0 +1,152 @@
+"""The form in which a quantised model is tuned, chosen by measurement.
+
+ONNX Runtime computes int8 activations in integers on Arm, and uint8 ones on most x86 CPUs. So the
+model with uint8 activations runs beside the imported one, in pairs, and the faster one is tuned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import mkdtemp
+
+import onnx
+
+from aoe.device.protocol import Device
+from aoe.errors import RunError, RunTimeoutError
+from aoe.execute.messages import ModelPart
+from aoe.execute.tasks import ComparisonTerms, ModelComparison
+from aoe.graph.rewrites.quantization import with_folded_constants, with_uint8_activations
+from aoe.graph.weights import WeightStore, is_outside, laid_out
+from aoe.measurement import SpeedupEstimate
+from aoe.measurement.estimates import estimate_speedup
+from aoe.om.file import WEIGHTS
+from aoe.tuner.chosen_graph import QuantizedForm, quantized_before
+from aoe.tuner.policies import screen_policy
+from aoe.tuner.tune_context import TuneContext
+
+_TIMEOUT_S = 120.0
+_SHARE, _LEAST_S = 0.1, 20.0
+"""Most of the time left that the comparison may take, and what it may take in any case: the whole
+model is compared again later."""
+_GROWTH = 0.1
+"""Most bytes of float values in the place of codes, as a share of all constants: codes are what a
+model was quantised for."""
+_UINT8_ARCHITECTURES = ("x86-64",)
+"""Where ONNX Runtime writes int8 activations as uint8. Source: its `QDQS8ToU8Transformer`."""
+
+
+def with_quantized_form(tuning: TuneContext, earlier: Sequence[object] = ()) -> TuneContext:
+    """Return the run with the form of its quantised model; itself for any other model.
+
+    Args:
+        tuning: The run of a mode.
+        earlier: Results of the modes before it; the first of them has chosen for all.
+    """
+    form = quantized_before(earlier) or _chosen_form(tuning)
+    if form is None:
+        return tuning
+    return replace(tuning, subject=replace(tuning.subject, quantized=form))
+
+
+def other_form(
+    imported: onnx.ModelProto, device: Device, scratch: Path, *, threads: int
+) -> QuantizedForm | None:
+    """Return the form of a quantised model that is tried beside it, None where there is none.
+
+    Args:
+        imported: The model.
+        device: Optimises it: what is dequantised then in every run is folded.
+        scratch: Directory for files.
+        threads: Of its sessions.
+    """
+    written = with_uint8_activations(imported)
+    if written is imported and not _dequantized(imported):
+        return None
+    try:
+        proto = _folded(written, device, scratch, threads)
+    except RunError:  # of the imported model, that is told where it is tuned
+        return None
+    if proto is imported:
+        return None
+    return QuantizedForm(
+        proto=proto,
+        is_uint8=written is not imported,
+        constants=_dequantized(written) - _dequantized(proto),
+    )
+
+
+def _chosen_form(tuning: TuneContext) -> QuantizedForm | None:
+    target, device = tuning.machine.runner.target, tuning.machine.runner.device
+    imported = tuning.subject.model.proto
+    form = other_form(imported, device, tuning.scratch, threads=target.core_num)
+    if form is None:
+        return None
+    if tuning.settings.lookup_only:  # nothing is measured: as ONNX Runtime does where it can
+        is_usual = target.soc_version.startswith(_UINT8_ARCHITECTURES) or not form.is_uint8
+        form = form if is_usual else replace(form, proto=None)
+    else:
+        form = _measured(tuning, form)
+    tuning.progress.step(str(form))
+    return form
+
+
+def _folded(proto: onnx.ModelProto, device: Device, scratch: Path, threads: int) -> onnx.ModelProto:
+    """Return a model without the few constants ONNX Runtime would dequantise in every run.
+
+    Raises:
+        RunError: the model cannot be run.
+    """
+    folder = Path(mkdtemp(prefix="quantized_", dir=scratch))
+    light = laid_out(proto, folder / WEIGHTS)
+    file = folder / "optimized.onnx"
+    optimized = device.optimize(light, file, threads=threads, tokens_as_images=False)
+    return with_folded_constants(proto, optimized, _GROWTH)
+
+
+def _dequantized(proto: onnx.ModelProto) -> int:
+    return sum(node.op_type == "DequantizeLinear" for node in proto.graph.node)
+
+
+def _measured(tuning: TuneContext, form: QuantizedForm) -> QuantizedForm:
+    """Return the form with its gain; without one that is proven, the imported model stays."""
+    tuning.progress.step("comparing the quantised model with another form of it")
+    estimate = _estimate(tuning, form)
+    is_faster = estimate is not None and estimate.low > 1
+    return replace(form, proto=form.proto if is_faster else None, estimate=estimate)
+
+
+def _estimate(tuning: TuneContext, form: QuantizedForm) -> SpeedupEstimate | None:
+    assert form.proto is not None
+    subject, runner = tuning.subject, tuning.machine.runner
+    folder = Path(mkdtemp(prefix="quantized_", dir=tuning.scratch))
+    with WeightStore(folder / WEIGHTS) as store:
+        baseline, tuned = (
+            _part(store, proto, folder / name)
+            for proto, name in ((subject.model.proto, "int8.onnx"), (form.proto, "uint8.onnx"))
+        )
+    left_s = tuning.time.stopwatch.left_s()
+    try:
+        with runner.turns.measuring():
+            found: ModelComparison = runner.call(
+                "compare_models",
+                timeout_s=min(_TIMEOUT_S, max(_SHARE * left_s, min(_LEAST_S, left_s))),
+                baseline=baseline,
+                tuned=tuned,
+                policy=screen_policy(tuning.threads_validated),
+                inputs=subject.inputs,
+                terms=ComparisonTerms(streams=subject.streams),
+            )
+    except RunTimeoutError:
+        tuning.progress.warn("the time limit left no time for that: the imported form stays")
+        return None
+    except RunError as error:
+        tuning.progress.warn(f"the other form cannot be run, the imported one stays: {error}")
+        return None
+    return estimate_speedup(found.measurement)
+
+
+def _part(store: WeightStore, proto: onnx.ModelProto, file: Path) -> ModelPart:
+    file.write_bytes(store.externalize(proto).SerializeToString(deterministic=True))
+    return ModelPart(model=file, is_large=is_outside(proto))

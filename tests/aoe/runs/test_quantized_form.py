@@ -1,0 +1,177 @@
+"""A quantised model is tuned in the form that is faster: as it was imported, or as uint8."""
+
+from __future__ import annotations
+
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto
+from onnxruntime.quantization import QuantType
+from support.engine.quantized import feeds, quantized_static, residual
+from support.engine.scripted_runs import ScriptedRuns
+
+import aoe
+from aoe import TuneResult
+from aoe.errors import RunError
+from aoe.execute.messages import ModelPart
+from aoe.om.file import FALLBACK, MODEL
+from aoe.runs.model_mode import ModelTuning
+
+LARGE = (1, 4, 48, 48)
+
+
+def int8_model(folder: Path, shape: tuple[int, ...] = LARGE) -> Path:
+    """Write a residual network as ONNX Runtime's quantiser does by default."""
+    network = residual("Relu")
+    for dim, extent in zip(network.graph.input[0].type.tensor_type.shape.dim, shape, strict=True):
+        dim.dim_value = extent
+    file = folder / "net.onnx"
+    onnx.save(quantized_static(network, folder, shape, activation_type=QuantType.QInt8), str(file))
+    return file
+
+
+def int8_activations(model: onnx.ModelProto) -> int:
+    """Return the number of QuantizeLinear that make int8."""
+    known = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    nodes = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    return sum(known[node.input[2]] == TensorProto.INT8 for node in nodes)
+
+
+def models_of(file: Path, folder: Path) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """Return the imported and the tuned model of an `.om` file."""
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(folder)
+    return onnx.load(str(folder / FALLBACK)), onnx.load(str(folder / MODEL))
+
+
+def mode_of(found: TuneResult) -> ModelTuning[Any]:
+    mode = found.modes[-1]
+    assert isinstance(mode, ModelTuning)
+    return mode
+
+
+def scripted(gain: float) -> ScriptedRuns:
+    """Return runs in which a model without int8 activations is so many times as fast."""
+
+    def us(part: ModelPart) -> float:
+        return gain if int8_activations(onnx.load(str(part.model))) else 1.0
+
+    return ScriptedRuns(model=lambda baseline, tuned: us(baseline) / us(tuned))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"job_type": "opat"},
+        {"job_type": "sgat"},
+        {"job_type": "sgat,opat"},
+        {"job_type": "opat", "lookup_only": True},
+        {"job_type": "sgat", "lookup_only": True},
+        {"job_type": "opat", "input_shape": "x:1,4,16~48,16~48"},
+        {"job_type": "opat", "target_metric": "throughput"},
+    ],
+    ids=lambda options: " ".join(map(str, options.values())),
+)
+def test_faster_form_is_the_tuned_model_of_every_mode(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    """No kernel and no rewrite is needed for a gain that is proven over the imported model."""
+    file = int8_model(tmp_path)
+    if "input_shape" in options:
+        model = onnx.load(str(file))
+        for dim, name in zip(
+            model.graph.input[0].type.tensor_type.shape.dim[2:], "hw", strict=True
+        ):
+            dim.dim_param = name
+        del model.graph.value_info[:]
+        onnx.save(model, str(file))
+    (tmp_path / "bank").mkdir()
+    given = {"bank": tmp_path / "bank", "trials": 2, "cache_mode": "disable"}
+    runs = scripted(2.5)
+    runs.candidate = lambda schedule: 0.5
+    found = runs.tune(file, output=tmp_path / "out", **given, **options)
+    mode = mode_of(found)
+    assert found.om_file is not None
+    imported, tuned = models_of(found.om_file, tmp_path / "parts")
+    assert (int8_activations(imported) > 4, int8_activations(tuned)) == (True, 0)
+    assert "int8 activations written as uint8" in mode.summary()["quantized"]
+    assert not mode.summary()["unchanged"]
+    if "lookup_only" not in options:
+        assert 2.3 < found.speedup < 2.7
+        assert mode.quantized is not None and mode.quantized.estimate is not None
+        again = runs.tune(file, output=tmp_path / "again", **given, **options)
+        assert 2.3 < again.speedup < 2.7
+
+
+def test_imported_form_stays_where_it_is_faster(tmp_path: Path) -> None:
+    file = int8_model(tmp_path)
+    (tmp_path / "bank").mkdir()
+    runs = scripted(0.8)
+    runs.candidate = lambda schedule: 0.5
+    found = runs.tune(file, bank=tmp_path / "bank", output=tmp_path / "out", trials=2)
+    assert found.om_file is not None
+    imported, tuned = models_of(found.om_file, tmp_path / "parts")
+    assert int8_activations(tuned) == int8_activations(imported) > 4
+    said = mode_of(found).summary()["quantized"]
+    assert said == "the model stays as it is; int8 activations written as uint8: 0.8x"
+    assert (found.speedup, mode_of(found).summary()["unchanged"]) == (1.0, True)
+
+
+def test_imported_form_stays_where_the_other_cannot_be_run(tmp_path: Path) -> None:
+    file = int8_model(tmp_path)
+    (tmp_path / "bank").mkdir()
+
+    def model(baseline: ModelPart, tuned: ModelPart) -> Any:
+        is_other = int8_activations(onnx.load(str(tuned.model))) == 0
+        return RunError("model", "no kernel for it") if is_other else 1.0
+
+    runs = ScriptedRuns(model=model, candidate=lambda schedule: 0.5)
+    found = runs.tune(file, bank=tmp_path / "bank", output=tmp_path / "out", trials=2)
+    assert mode_of(found).summary()["unchanged"]
+    assert "not measured" in mode_of(found).summary()["quantized"]
+
+
+def test_float_models_have_no_other_form(tmp_path: Path) -> None:
+    network = onnx.shape_inference.infer_shapes(residual("Relu"))
+    onnx.save(network, str(tmp_path / "net.onnx"))
+    (tmp_path / "bank").mkdir()
+    runs = ScriptedRuns(model=lambda baseline, tuned: 1.0, candidate=lambda schedule: 0.5)
+    found = runs.tune(tmp_path / "net.onnx", bank=tmp_path / "bank", output=tmp_path, trials=2)
+    assert "quantized" not in mode_of(found).summary()
+
+
+def test_quantised_network_is_tuned_to_integers_for_real(tmp_path: Path) -> None:
+    """On whatever CPU: where int8 is the faster form, the model stays as it is."""
+    file = int8_model(tmp_path)
+    (tmp_path / "bank").mkdir()
+    found = aoe.tune(
+        file,
+        bank=tmp_path / "bank",
+        output=tmp_path / "out",
+        aicore_num=1,
+        trials=2,
+        tuning_time_limit=6,
+        accept_busy=True,
+    )
+    form = mode_of(found).quantized
+    assert form is not None and found.om_file is not None
+    _, tuned = models_of(found.om_file, tmp_path / "parts")
+    assert (int8_activations(tuned) == 0) == (form.proto is not None)
+    if form.proto is not None:
+        options = ort.SessionOptions()
+        options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+        ort.InferenceSession(form.proto.SerializeToString(), options)
+        kinds = Counter(
+            node.op_type for node in onnx.load(str(tmp_path / "optimized.onnx")).graph.node
+        )
+        assert (kinds["QLinearConv"], kinds["Conv"]) == (5, 0)
+    model, before = aoe.load(found.om_file), ort.InferenceSession(str(file))
+    for feed in feeds(LARGE):
+        (result,), (expected,) = model.run(None, feed), before.run(None, feed)
+        assert np.abs(result - expected).max() <= 0.1 * np.abs(expected).max()
