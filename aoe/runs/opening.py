@@ -192,7 +192,7 @@ def open_assembly(tuning: TuneContext, graph: ModelGraph, compilers: KernelCompi
         tuning.subject.model.proto,
         graph,
         compilers,
-        chosen=tuning.subject.chosen.proto if tuning.subject.chosen is not None else None,
+        chosen=tuning.subject.start if tuning.subject.starts_elsewhere else None,
         clock=tuning.time.stopwatch.clock,
     )
 

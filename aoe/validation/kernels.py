@@ -203,7 +203,7 @@ def model_validator(
         bytes_kept_beside,
         math.inf if is_memory_given(tuning) else PEAK_RATIO,
         mapped_bytes=math.fsum(map(bytes_of, weights)),
-        proves_settled=tuning.settings.proves_settled and tuning.subject.chosen is None,
+        proves_settled=tuning.settings.proves_settled and not tuning.subject.starts_elsewhere,
     )
 
 
@@ -216,8 +216,9 @@ def with_figures(
     """Return the judgement with the figures that count: over the imported model.
 
     Kernels were judged in the graph an earlier mode has chosen, for that one's gain is not theirs.
+    A model in float32 that is slower than the imported one gives way to it.
     """
-    if tuning.subject.chosen is None:
+    if not tuning.subject.starts_elsewhere:
         return validation
     if tuning.settings.lookup_only:
         return replace(validation, graph_chosen=True)
@@ -228,6 +229,16 @@ def with_figures(
     except TimeIsUpError:
         tuning.progress.warn("the time limit left no time to measure it: no gain is claimed")
         gain = comparer.unmeasured(validation.kept)
+    if tuning.subject.float32_form is not None and gain.estimate.median < 1:
+        tuning.progress.step(
+            f"as written the model is {1 / gain.estimate.median:.3f}x as fast: it stays as it is"
+        )
+        assembly.write_imported()
+        slow = Drop(reason="the whole model in float32 is slower than as written", is_final=False)
+        drops = validation.drops | dict.fromkeys((one.name for one in validation.kept), slow)
+        return replace(
+            validation, kept=(), drops=drops, comparison=gain.comparison, estimate=gain.estimate
+        )
     return replace(
         validation,
         comparison=gain.comparison,

@@ -56,7 +56,7 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
     rewrites = [
         rewrite for one, found in known if (rewrite := _rewrite_of_record(tuning, bank, one, found))
     ]
-    proto = model_with(tuning.subject.model.proto, graph, inference(tuning), rewrites)
+    proto = model_with(tuning.subject.start, graph, inference(tuning), rewrites)
     trials = [
         min(tuning.settings.trials, strategy_space(one).space.size)
         for one, found in known

@@ -269,13 +269,13 @@ def _result(
 
 def imported_graph(tuning: TuneContext) -> ModelGraph:
     """Return the imported model in the form rules read, with the shapes that are proven."""
-    proto = prepared(tuning.subject.model.proto)
+    proto = prepared(tuning.subject.start)
     return ModelGraph(proto, inference(tuning)(proto), block=0)
 
 
 def _assembly(tuning: TuneContext, graph: ModelGraph) -> SubgraphAssembly:
     return SubgraphAssembly(
-        tuning.scratch / "parts", tuning.subject.model.proto, graph, inference(tuning)
+        tuning.scratch / "parts", tuning.subject.start, graph, inference(tuning)
     )
 
 
@@ -535,7 +535,8 @@ def _chosen_graph(
 def _write_model(tuning: TuneContext, bank: SubgraphBank, chosen: ChosenGraph | None) -> None:
     """Write the model with the chosen graph, and no weights of its variants."""
     directory, uses = tuning.scratch / "om", chosen.uses if chosen is not None else ()
-    write_parts(directory, tuning.subject.model.proto, chosen.proto if chosen is not None else None)
+    made = chosen.proto if chosen is not None else tuning.subject.float32_form
+    write_parts(directory, tuning.subject.model.proto, made)
     write_tuned_model(tuning, directory, subgraphs=uses)
     if tuning.places.bank is not None:
         bank.copy_to(tuning.places.bank, [use.graph_id for use in uses])
