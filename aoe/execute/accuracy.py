@@ -51,6 +51,10 @@ _SHARES = {
 MODEL_TOLERANCE = 1e-3
 """Largest error of a model result, relative to the largest magnitude of that result: float32
 rounding of a hundred layers in another order of summation."""
+NARROW_TOLERANCE = 8 * _FLOAT16_EPS
+"""The same of models with tensors in float16: sums in another order are rounded to the neighbour
+here and there, and what follows carries that on. Six layers of BERT in float16 differ by 1.6e-3
+between ONNX Runtime's own form and the same model in float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +216,8 @@ def _compare_result(left: Any, right: Any, precision: Precision, tolerance: floa
         return Deviation(max_abs_err=0.0, excess=0.0) if same else different("other values")
     finite = np.abs(reference[np.isfinite(reference)])
     scale = float(finite.max(initial=0.0)) or 1.0
+    if tolerance and reference.dtype == np.float16:
+        tolerance = max(tolerance, NARROW_TOLERANCE)
     allowed = math.inf if is_free else tolerance * scale
     return compare(reference, actual, Tolerance(relative=0.0, absolute=allowed))
 

@@ -109,6 +109,8 @@ class ModelPart:
     optimize: bool = True  # True to let ONNX Runtime optimise the graph, False to run it as written
     precision: Precision = Precision.FLOAT32  # The lowest of its kernels
     is_large: bool = False  # True where there is to be memory for one such model only
+    # True if tensors of it are rounded to float16 or bfloat16, which the order of sums decides.
+    is_narrow: bool = False
 
 
 def failure_of(error: RunError) -> Measurement:

@@ -15,7 +15,13 @@ from aoe.device.forks import run_in_children
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, ScheduleError
-from aoe.execute.accuracy import MODEL_TOLERANCE, Deviation, compare_model_results, worse_of
+from aoe.execute.accuracy import (
+    MODEL_TOLERANCE,
+    NARROW_TOLERANCE,
+    Deviation,
+    compare_model_results,
+    worse_of,
+)
 from aoe.execute.candidates import CandidateMeasurer
 from aoe.execute.idle_gate import OtherRuns, QuietPairs
 from aoe.execute.messages import ModelPart, WorkerSetup
@@ -46,7 +52,7 @@ from aoe.ort.sessions import (
 from aoe.ort.thread_pools import ThreadPool
 from aoe.schedule import schedule_from_json
 from aoe.target import Target
-from aoe.workload import Precision, workload_from_json
+from aoe.workload import workload_from_json
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -125,6 +131,10 @@ class ComparisonTerms:
     streams: int = 1
     # Further inputs for the same sessions: loading them is shared.
     points: tuple[ComparedPoint, ...] = ()
+
+    def tolerance_of(self, tuned: ModelPart) -> float:
+        """Return the largest error of a result of a model."""
+        return NARROW_TOLERANCE if self.tolerance and tuned.is_narrow else self.tolerance
 
 
 WHOLE_MODELS = ComparisonTerms()
@@ -368,7 +378,7 @@ def _compare_once(
         setup=setup,
         pairs=pairs,
         sessions=sessions,
-        precision=models[1].precision,
+        tuned=models[1],
         terms=terms,
         tuned_first=tuned_first,
     )
@@ -383,7 +393,7 @@ class _SessionPairs:
     setup: WorkerSetup  # Of the worker
     pairs: QuietPairs  # Takes them
     sessions: Sequence[ort.InferenceSession]  # In the order of loading
-    precision: Precision  # Of the tuned model
+    tuned: ModelPart  # The tuned model
     terms: ComparisonTerms  # Of the comparison
     tuned_first: bool  # True if the tuned model was loaded first
 
@@ -431,12 +441,14 @@ class _SessionPairs:
         self, feed: Mapping[str, Any], expected: list[Any], found: list[Any]
     ) -> Deviation:
         deviation = compare_model_results(
-            expected, found, self.precision, tolerance=self.terms.tolerance
+            expected, found, self.tuned.precision, tolerance=self.terms.tolerance_of(self.tuned)
         )
         if deviation.acceptable or self.terms.rounding is None:
             return deviation
         results = expected, found
-        return within_rounding_steps(self.setup, self.terms.rounding, feed, results, self.precision)
+        return within_rounding_steps(
+            self.setup, self.terms.rounding, feed, results, self.tuned.precision
+        )
 
 
 def _compare_in_turns(
@@ -455,7 +467,9 @@ def _compare_in_turns(
     turns = SessionsInTurns(setup, models, inputs)
     (expected, before), (found, after) = turns.first_run(0), turns.first_run(1)
     deviations = (
-        compare_model_results(left, right, models[1].precision, tolerance=terms.tolerance)
+        compare_model_results(
+            left, right, models[1].precision, tolerance=terms.tolerance_of(models[1])
+        )
         for left, right in zip(expected, found, strict=True)
     )
     deviation = reduce(worse_of, deviations)

@@ -34,6 +34,7 @@ from aoe.om.file import (
     digest_of,
     read_manifest,
 )
+from aoe.ort.bfloat16 import needs_values, run_on_values
 from aoe.settings import cache_limit, cache_path, environment, parse_whole
 from aoe.target import unmet_cores
 from aoe.workload import shapes_text
@@ -80,6 +81,8 @@ class OfflineModel:
     ) -> list[Any]:
         """Compute the outputs, as `onnxruntime.InferenceSession.run` does."""
         session = self.session_for({name: np.shape(value) for name, value in input_feed.items()})
+        if needs_values(session):
+            return run_on_values(session, output_names, dict(input_feed), run_options)
         return list(session.run(output_names, dict(input_feed), run_options))
 
     def session_for(self, shapes: Mapping[str, tuple[int, ...]]) -> ort.InferenceSession:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aoe.errors import OptionError, OutputError, RunError
+from aoe.ort.bfloat16 import BFLOAT16, as_bfloat16
 from aoe.ort.sessions import InputSpec, input_specs, made_up_array, random_feed
 
 if TYPE_CHECKING:
@@ -52,7 +53,9 @@ class ArrayFile:
                     found = found[self.member]
             if not isinstance(found, np.ndarray):
                 raise RunError(str(self), "holds several arrays", expected="an .npy file with one")
-            return _as_strings(found) if found.dtype.kind in "US" else np.asarray(found, order="C")
+            if found.dtype.kind in "US":
+                return _as_strings(found)
+            return np.asarray(as_bfloat16(found), order="C")
         except FileNotFoundError as error:
             raise RunError(str(self), "no such file", hint=_HOW_TO_SAVE) from error
         except _UNREADABLE as error:
@@ -340,7 +343,7 @@ def _saved(name: str, value: Any, file: Path) -> ArrayFile:
         raise OptionError(f"input {name}", f"no array: {error}") from error
     if array.dtype == object and all(isinstance(item, str) for item in array.flat):
         array = array.astype(str)
-    if array.dtype.kind not in "biufUS":
+    if array.dtype.kind not in "biufUS" and array.dtype != BFLOAT16:
         raise OptionError(f"input {name}", "no array ONNX Runtime takes", got=array.dtype)
     try:
         np.save(file, array, allow_pickle=False)

@@ -13,8 +13,10 @@ from onnx import helper
 
 from aoe.errors import RunError
 from aoe.graph.model_graph import attributes_of, names_read, own_names, subgraphs
-from aoe.graph.protos import refill, rename_tensors
+from aoe.graph.protos import copied, refill, rename_tensors
 from aoe.graph.rewrites.always import ALWAYS, rewritten, write_tokens_as_images
+from aoe.graph.rewrites.constants import fold_constants
+from aoe.graph.rewrites.half_precision import is_half_precision
 from aoe.graph.weights import SMALL_BYTES, is_outside, load_written, place_of, share_places
 from aoe.operators import BLOCKED_CONVOLUTION, op_key
 from aoe.ort.optimizers import ALL_OR_NOTHING, Optimizations, broken_at, mark, optimizations_of
@@ -53,7 +55,7 @@ def optimize_offline(
     """
     options = session_options(threads=threads, optimize=True)
     options.optimized_model_filepath = str(file)
-    spelled = rewritten(proto, *ALWAYS)
+    spelled = rewritten(_with_wide_constants(proto), *ALWAYS)
     if tokens_as_images:
         spelled = write_tokens_as_images(spelled)
     weights = file.with_name(file.name + _WEIGHTS_SUFFIX)
@@ -65,10 +67,20 @@ def optimize_offline(
     optimized = load_written(file, whole=not is_outside(spelled))
     if is_outside(spelled):
         _drop_twins(optimized, spelled, weights)
+    fold_constants(optimized)
     _write_filter_extents(optimized)
     make_canonical(optimized, spelled)
     mark(optimized, _told(spelled, optimizations_of(session), open_session))
     return optimized
+
+
+def _with_wide_constants(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model whose cast weights are constants, which rules know by their values."""
+    if not is_half_precision(proto):
+        return proto
+    model = copied(proto)
+    fold_constants(model, "Cast")
+    return model
 
 
 def _write_filter_extents(proto: onnx.ModelProto) -> None:

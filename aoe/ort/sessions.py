@@ -19,6 +19,14 @@ from aoe.errors import RunError
 from aoe.folders.scratch import is_scratch
 from aoe.graph.protos import copied
 from aoe.graph.weights import is_outside, place_of, point_into
+from aoe.ort.bfloat16 import (
+    BFLOAT16,
+    BFLOAT16_TENSOR,
+    needs_values,
+    ort_value,
+    run_on_values,
+    widened,
+)
 from aoe.ort.optimizers import open_as_optimized_as_possible
 from aoe.ort.thread_pools import ThreadPool
 
@@ -191,8 +199,8 @@ def _no_kernel(where: str, operator: str, node: str) -> RunError:
     return RunError(
         where,
         f"ONNX Runtime has no {operator} for the types of node {node!r} on a CPU",
-        hint="export the model in float32: few operators compute bfloat16 or float16 on a CPU; "
-        "--precision_mode lowers the precision where that is faster",
+        hint="few operators compute bfloat16 or float16 on a CPU: --precision_mode=force_fp32 "
+        "computes them in float32; or export the model in float32",
     )
 
 
@@ -213,15 +221,25 @@ def newest_ir_version() -> int | None:
 def run_session(
     session: ort.InferenceSession, feed: Mapping[str, np.ndarray[Any, Any]]
 ) -> list[Any]:
-    """Compute every output.
+    """Compute every output; those of bfloat16 come as float32.
 
     Raises:
         RunError: ONNX Runtime or a kernel refuses, wrong shapes and types included.
     """
     try:
-        return list(session.run(None, dict(feed)))
+        return _computed(session, feed)
     except Exception as error:  # onnxruntime raises its own unrelated classes
         raise _cannot_run(session, error) from error
+
+
+def _computed(
+    session: ort.InferenceSession,
+    feed: Mapping[str, np.ndarray[Any, Any]],
+    options: ort.RunOptions | None = None,
+) -> list[Any]:
+    if needs_values(session):
+        return list(map(widened, run_on_values(session, None, feed, options)))
+    return list(session.run(None, dict(feed), options))
 
 
 def run_within(
@@ -239,7 +257,7 @@ def run_within(
     timer.daemon = True
     timer.start()
     try:
-        return list(session.run(None, dict(feed), options))
+        return _computed(session, feed, options)
     except Exception as error:  # onnxruntime raises its own unrelated classes
         if options.terminate:
             return None
@@ -260,10 +278,11 @@ def _cannot_run(session: ort.InferenceSession, error: Exception) -> RunError:
     return RunError("model", f"ONNX Runtime cannot run it: {str(error).strip()}")
 
 
-_NUMPY_TYPES = {
+_NUMPY_TYPES: dict[str, Any] = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
     "tensor(float16)": np.float16,
+    BFLOAT16_TENSOR: BFLOAT16,
     "tensor(int64)": np.int64,
     "tensor(int32)": np.int32,
     "tensor(int16)": np.int16,
@@ -355,7 +374,7 @@ def made_up_array(spec: InputSpec, rng: np.random.Generator) -> np.ndarray[Any, 
             "and a Cast or QuantizeLinear behind it",
         )
     try:
-        if np.issubdtype(spec.dtype, np.floating):
+        if spec.dtype == BFLOAT16 or np.issubdtype(spec.dtype, np.floating):
             return rng.standard_normal(shape).astype(spec.dtype)
         return np.zeros(shape, spec.dtype)
     except (MemoryError, ValueError) as error:  # the latter of more elements than NumPy counts
@@ -420,11 +439,12 @@ def bound_run(
     binding = session.io_binding()
     held: list[Any] = []
     for name, array in feed.items():
-        value = ort.OrtValue.ortvalue_from_numpy(array)
+        value = ort_value(array)
         binding.bind_ortvalue_input(name, value)
         held.append(value)
     for value, array in zip(outputs, results, strict=True):
-        if isinstance(array, np.ndarray) and array.dtype != object:
+        is_plain = isinstance(array, np.ndarray) and array.dtype != object
+        if is_plain and value.type != BFLOAT16_TENSOR:
             result = ort.OrtValue.ortvalue_from_numpy(array)
             binding.bind_ortvalue_output(value.name, result)
             held.append(result)

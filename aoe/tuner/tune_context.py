@@ -35,10 +35,12 @@ from aoe.results.files import BANK_FOLDER, result_name, timestamp_of
 from aoe.settings import cache_limit, cache_path, lock_path, work_path
 from aoe.target import Target, unmet_cores
 from aoe.tuner.chosen_graph import ChosenGraph, QuantizedForm, chosen_before
+from aoe.tuner.float32_form import as_host_computes_it, find_float32_form
 from aoe.tuner.live_report import PhaseTimes, Stopwatch, start_stopwatch
 from aoe.tuner.mode import CacheMode, JobType, ModeContext, TargetMetric, TuneSettings
 from aoe.tuner.parts import REAL_ENGINE, EngineParts
 from aoe.tuner.policies import final_policy
+from aoe.tuner.precision.constraint import DEFAULT
 from aoe.tuner.progress import Progress
 from aoe.tuner.reuse.earlier import EarlierResult, open_earlier
 from aoe.workload import Precision
@@ -77,6 +79,8 @@ class ModelToTune:
     # Callers the whole model is validated with at the same time, each with the threads of the
     # target; 1 where its latency is tuned.
     streams: int = 1
+    # The model in float32, None where it is or its tensors keep their types.
+    float32_form: onnx.ModelProto | None = None
     # The graph an earlier mode of the run has chosen, None if none did.
     chosen: ChosenGraph | None = None
     # How it is written if it is quantised, None if there is no other form of it.
@@ -84,9 +88,9 @@ class ModelToTune:
 
     @property
     def written(self) -> onnx.ModelProto:
-        """The graph the first mode begins with: the imported one, or a quantised one's form."""
-        form = self.quantized.proto if self.quantized is not None else None
-        return self.model.proto if form is None else form
+        """The graph the first mode begins with: the imported one, or another form of it."""
+        forms = (self.quantized.proto if self.quantized is not None else None, self.float32_form)
+        return next((form for form in forms if form is not None), self.model.proto)
 
     @property
     def start(self) -> onnx.ModelProto:
@@ -216,7 +220,9 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
             entry.load_with_open_extents(source, shape_range) if shape_range else entry.load(source)
         )
         checked.result()
-    inputs, calibration = _inputs(settings, model)
+    if settings.precision.mode.widens:
+        model = as_host_computes_it(model, device.open_session)
+    _inputs(settings, model)  # what is wrong with them is told before anything is opened
     places = result_places(context, model.name, job)
     words = job.look_up_words if settings.lookup_only else job.words
     progress.step(f"{words} of {source.path.name}{settings.job_note}")
@@ -234,14 +240,7 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
         journal = _journal(bank, target, model, versions, _manner(settings, streams))
         yield TuneContext(
             settings=settings,
-            subject=ModelToTune(
-                model=model,
-                inputs=inputs,
-                calibration=calibration,
-                operators=operators,
-                streams=streams,
-                chosen=chosen_before(context.earlier),
-            ),
+            subject=_subject(context, runner, scratch, model, operators, streams),
             machine=MeasuringMachine(
                 runner=runner,
                 remote_pool=remote_pool,
@@ -255,6 +254,39 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
             progress=progress,
             engine=engine,
         )
+
+
+def _subject(
+    context: ModeContext,
+    runner: Runner,
+    scratch: Path,
+    model: ImportedModel,
+    operators: tuple[OperatorLibrary, ...],
+    streams: int,
+) -> ModelToTune:
+    """Return the model with its inputs, and in float32 where the precision allows that."""
+    settings = context.settings
+    inputs, calibration = _inputs(settings, model)
+    found = ModelToTune(
+        model=model,
+        inputs=inputs,
+        calibration=calibration,
+        operators=operators,
+        streams=streams,
+        chosen=chosen_before(context.earlier),
+    )
+    if not settings.precision.mode.widens:
+        return found
+    form = find_float32_form(
+        found.model,
+        runner=runner,
+        inputs=calibration,
+        constraint=settings.precision.accuracy or DEFAULT,
+        folder=scratch / "float32",
+        progress=context.progress,
+        is_checked=not settings.lookup_only,
+    )
+    return replace(found, float32_form=form)
 
 
 def _banks(

@@ -20,6 +20,7 @@ from aoe.graph.hosted import HostOperators, host_operators
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
 from aoe.graph.rewrite import Replacement, computes, kernel_node_name, rewrite
+from aoe.graph.rewrites.half_precision import is_half_precision
 from aoe.graph.subgraphs.adjacency_digest import adjacency_of
 from aoe.graph.weights import WeightStore, array_of, is_outside
 from aoe.kernels.host_products import hosted_product
@@ -75,6 +76,7 @@ class Assembly:
         self._compilers = compilers
         self._store = WeightStore(directory / WEIGHTS)
         self._is_large = is_outside(original)
+        self._is_narrow = is_half_precision(original)
         self._write(original, FALLBACK)
         self._start = FALLBACK if chosen is None else _CHOSEN
         self._precision = precision
@@ -179,7 +181,13 @@ class Assembly:
             optimize=False,
             precision=lowest_precision(kernels, self._precision),
             is_large=self._is_large,
+            is_narrow=self._is_narrow,
         )
+
+    def write_imported(self) -> ModelPart:
+        """Write the imported model as the tuned one."""
+        shutil.copyfile(self.directory / FALLBACK, self.directory / MODEL)
+        return self._plain(MODEL)
 
     def _operators(self, source: KernelSource, region: Region) -> HostOperators | None:
         """Return ONNX Runtime's own operators for an occurrence, None where a kernel computes it.
@@ -212,8 +220,12 @@ class Assembly:
         return frozenset(adjacency_of(self._graph, region) for region in kernel.regions)
 
     def _plain(self, name: str, precision: Precision = Precision.FLOAT32) -> ModelPart:
-        file = self.directory / name
-        return ModelPart(model=file, precision=precision, is_large=self._is_large)
+        return ModelPart(
+            model=self.directory / name,
+            precision=precision,
+            is_large=self._is_large,
+            is_narrow=self._is_narrow,
+        )
 
     def _light_graph(self) -> ModelGraph:
         """Return the optimised graph with its weights in the store, which takes them once.

@@ -219,7 +219,7 @@ def with_figures(
     """Return the judgement with the figures that count: over the imported model.
 
     Kernels were judged in the graph a run or an earlier mode of it has chosen, for that one's gain
-    is not theirs.
+    is not theirs. A model in float32 that is slower than the imported one gives way to it.
     """
     if not tuning.subject.is_rewritten:
         return validation
@@ -232,6 +232,16 @@ def with_figures(
     except TimeIsUpError:
         tuning.progress.warn("the time limit left no time to measure it: no gain is claimed")
         gain = comparer.unmeasured(validation.kept)
+    if tuning.subject.float32_form is not None and gain.estimate.median < 1:
+        tuning.progress.step(
+            f"as written the model is {1 / gain.estimate.median:.3f}x as fast: it stays as it is"
+        )
+        assembly.write_imported()
+        slow = Drop(reason="the whole model in float32 is slower than as written", is_final=False)
+        drops = validation.drops | dict.fromkeys((one.name for one in validation.kept), slow)
+        return replace(
+            validation, kept=(), drops=drops, comparison=gain.comparison, estimate=gain.estimate
+        )
     return replace(
         validation,
         comparison=gain.comparison,

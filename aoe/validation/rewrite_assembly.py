@@ -12,6 +12,7 @@ import onnx
 from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.execute.messages import ModelPart
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.rewrites.half_precision import is_half_precision
 from aoe.graph.subgraphs.adjacency_digest import adjacency_of_segment
 from aoe.graph.subgraphs.boundary_tensors import InferTensors, cancel_at_boundaries
 from aoe.graph.subgraphs.splicing import Splice, splice
@@ -105,7 +106,10 @@ class SubgraphAssembly:
 
     def _part(self, name: str) -> ModelPart:
         return ModelPart(
-            model=self.directory / name, optimize=True, is_large=is_outside(self._original)
+            model=self.directory / name,
+            optimize=True,
+            is_large=is_outside(self._original),
+            is_narrow=is_half_precision(self._original),
         )
 
 

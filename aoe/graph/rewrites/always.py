@@ -57,7 +57,7 @@ def rewritten(proto: onnx.ModelProto, *rules: RewriteRule, tidy: bool = False) -
     for rule in rules:
         if not {node.op_type for node in proto.graph.node}.issuperset(rule.op_types):
             continue
-        graph = _with_constants(proto) if graph is None else graph
+        graph = with_constants(proto) if graph is None else graph
         matches = [one for one in rule.findings(graph) if isinstance(one, RewriteMatch)]
         chosen = choose_disjoint(graph, matches)
         if chosen:
@@ -66,7 +66,7 @@ def rewritten(proto: onnx.ModelProto, *rules: RewriteRule, tidy: bool = False) -
     return proto
 
 
-def _with_constants(proto: onnx.ModelProto) -> ModelGraph:
+def with_constants(proto: onnx.ModelProto) -> ModelGraph:
     """Return a view of a model in which nodes that make constants are constants."""
     graph = ModelGraph(proto, partial(_known_tensors, proto), block=0)
     for node in graph.nodes:

@@ -54,6 +54,8 @@ class RuleUse(StrEnum):
     """To every model, before ONNX Runtime optimises it: nothing is lost by it anywhere."""
     MEASURED = "measured"
     """Where a search or a trial has found the model faster with it."""
+    ALLOWED = "allowed"
+    """Where the precision a user allows says so: it drops roundings of the model."""
     INEXACT = "inexact"
     """Where somebody trains the model again: it computes something else with it."""
 

@@ -444,8 +444,8 @@ class TuneOptions(TypedDict, total=False):
         str | None,
         _precision(
             metavar="MODE",
-            help="must_keep_origin_dtype (default), allow_fp32_to_bf16, allow_mix_precision_bf16, "
-            "allow_mix_precision_int8 or allow_mix_precision_int4.",
+            help="must_keep_origin_dtype (default), force_fp32, allow_fp32_to_bf16, "
+            "allow_mix_precision_bf16, allow_mix_precision_int8 or allow_mix_precision_int4.",
         ),
     ]
     modify_mixlist: Annotated[

@@ -301,7 +301,7 @@ def tuned_graphs(
         for one, assembly in zip(starts, made, strict=True)
     ]
     tuning, threads = starts[0].tuning, starts[0].tuning.machine.runner.target.core_num
-    finals = FINAL_COMPARISONS if len(starts) > 1 else 1 + bool(tuning.subject.form_words)
+    finals = FINAL_COMPARISONS if len(starts) > 1 else 1 + tuning.subject.is_rewritten
     searching = searching_time(tuning.time.stopwatch, costs[0], threads, finals)
     check_accuracy(tuning, made[0])
     known: dict[str, TunedOperator] = {}

@@ -127,7 +127,7 @@ def check(context: ModeContext) -> None:
         "--stage": bool(settings.stage_limits_s),
         "--base_result": settings.base_result is not None,
         "--inputs": bool(settings.inputs),
-        "--precision_mode": settings.precision.mode.lowest.is_lower,
+        "--precision_mode": settings.precision.mode.widens,
         "--accuracy": settings.precision.accuracy is not None,
         "--calibration": bool(settings.precision.calibration),
         "target_metric": settings.target_metric is not TargetMetric.LATENCY,

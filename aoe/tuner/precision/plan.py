@@ -60,7 +60,7 @@ class PrecisionPlan:
             graph: The optimised graph the regions are of.
             regions: Classified by `classify`.
         """
-        if self.settings.mode is PrecisionMode.KEEP:
+        if not self.settings.mode.lowest.is_lower:
             return tuple(regions), ()
         lists = _ListedNodes(self.settings, graph, Origins(self.imported, graph.proto))
         found: list[Region] = []

@@ -146,6 +146,8 @@ class PrecisionMode(StrEnum):
     """Precisions below float32 the tuner may use. Source: CANN's `--precision_mode`."""
 
     KEEP = "must_keep_origin_dtype"
+    FLOAT32 = "force_fp32"
+    """What is float16 or bfloat16 in a model is computed in float32, as in all modes below."""
     BFLOAT16 = "allow_fp32_to_bf16"
     """Products in bfloat16 wherever the lists allow it and there is a kernel."""
     MIXED_BFLOAT16 = "allow_mix_precision_bf16"
@@ -161,7 +163,13 @@ class PrecisionMode(StrEnum):
         if self in (PrecisionMode.MIXED_INT8, PrecisionMode.MIXED_INT4):
             few_bits = (Precision.INT4,) if self is PrecisionMode.MIXED_INT4 else ()
             return Precision.BFLOAT16, Precision.INT8, *few_bits
-        return () if self is PrecisionMode.KEEP else (Precision.BFLOAT16,)
+        keeps = self in (PrecisionMode.KEEP, PrecisionMode.FLOAT32)
+        return () if keeps else (Precision.BFLOAT16,)
+
+    @property
+    def widens(self) -> bool:
+        """True if what is narrower than float32 in a model may be computed in float32."""
+        return self is not PrecisionMode.KEEP
 
     @property
     def quantises(self) -> bool:
@@ -188,7 +196,7 @@ class PrecisionSettings:
     calibration: tuple[InputSet, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.strict and self.mode is not PrecisionMode.KEEP:
+        if self.strict and self.mode.lowest.is_lower:
             raise OptionError(
                 STRICT_OPTION,
                 "contradicts a lower precision",
@@ -249,7 +257,7 @@ def parse_precision(
         OptionError: a value that cannot be meant, or options that contradict each other.
     """
     chosen = _parse_mode(mode) if mode else PrecisionMode.KEEP
-    if lists is not None and chosen is PrecisionMode.KEEP:
+    if lists is not None and not chosen.lowest.is_lower:
         raise OptionError(
             LISTS_OPTION,
             "says nothing while float32 is kept",
@@ -291,7 +299,7 @@ def _parse_mode(text: str) -> PrecisionMode:
 
 
 _NO_FLOAT16 = (
-    "there are no float16 kernels: --precision_mode=allow_fp32_to_bf16 or allow_mix_precision_int8 "
+    "kernels compute in float32: --precision_mode=allow_fp32_to_bf16 or allow_mix_precision_int8 "
     "take what is faster and accurate enough"
 )
 _OF_CANN = {
@@ -303,7 +311,6 @@ _OF_CANN = {
         ),
         _NO_FLOAT16,
     ),
-    "force_fp32": "leave it out: a model is computed in the types it has",
     "mixed_bfloat16": "it is of --precision_mode_v2: --precision_mode=allow_mix_precision_bf16",
     "origin": "it is of --precision_mode_v2: --precision_mode=must_keep_origin_dtype",
 }

@@ -167,10 +167,10 @@ def test_element_type_numpy_does_not_have_is_named(tmp_path: Path) -> None:
         [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)],
         {"x": (1,)},
         ["y"],
-        types={"x": TensorProto.BFLOAT16},
+        types={"x": TensorProto.FLOAT8E4M3FN},
     )
     folder = _save(tmp_path, {"x": np.zeros(1, np.float32)})
-    with pytest.raises(OptionError, match=r"no such element type \(got tensor\(bfloat16\)"):
+    with pytest.raises(OptionError, match=r"no such element type \(got tensor\(float8e4m3fn\)"):
         ModelInputs(sets=read_input_sets(folder)).check(model)
 
 

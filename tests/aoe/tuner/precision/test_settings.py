@@ -33,6 +33,15 @@ def test_nothing_asked_keeps_float32() -> None:
     settings.check(make_target())
 
 
+def test_only_the_default_keeps_narrow_tensors_narrow() -> None:
+    widening = [mode for mode in PrecisionMode if mode.widens]
+    assert widening == [mode for mode in PrecisionMode if mode is not PrecisionMode.KEEP]
+    settings = parse_precision("force_fp32", strict=True)
+    assert settings.mode.lowest is Precision.FLOAT32
+    assert settings.constraint is None
+    settings.check(make_target())
+
+
 @pytest.mark.parametrize("mode", ["allow_fp32_to_bf16", "allow_mix_precision_bf16"])
 def test_lower_precision_needs_a_cpu_that_has_it(mode: str) -> None:
     settings = parse_precision(mode)
@@ -60,7 +69,6 @@ def test_integers_are_allowed_on_every_cpu_with_all_above_them() -> None:
     [
         ("allow_mix_precision", "not available here"),
         ("allow_fp32_to_fp16", "not available here"),
-        ("force_fp32", "not available here"),
         ("fast", "unknown"),
     ],
 )
