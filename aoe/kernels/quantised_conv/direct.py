@@ -35,7 +35,6 @@ from aoe.kernels.quantised_conv.shape import (
 )
 from aoe.kernels.tiled_products import (
     GROUP,
-    IMAGE,
     SCOPE,
     TILE_ROWS,
     Tile,
@@ -133,8 +132,8 @@ def _packed_weights(plan: QuantisedPlan, unit: Unit) -> PackedInput:
     """Return packed weights over (unit, lanes, units, column, row, blocks, groups)."""
     raw, extents = raw_weights(plan, "weights")
     where = (v.lane, v.block, v.g)
-    packed = hl.Func("packed")
-    kind = unit.weight_type
+    packed, kind = hl.Func("packed"), unit.weight_type
+    place: tuple[hl.Var, ...]
     if plan.shape.is_depthwise:
         place = (v.lane, v.x, v.y, v.block, v.g)
         packed[place] = hl.cast(kind, weight_at(plan, raw, (v.x, v.y), hl.Expr(0), where))
@@ -175,7 +174,7 @@ def _sums(
     buffers: Buffers, padded: hl.Func | None, unit: Unit
 ) -> tuple[hl.Func, tuple[tuple[str, int], ...]]:
     """Return sums over (lane, block, group, w, h, n), and the loops that sum up."""
-    plan, shape = buffers.plan, buffers.plan.shape
+    shape = buffers.plan.shape
     sums, place = hl.Func(SUMS), (v.lane, v.block, v.g, v.w, v.h, v.n)
     extents: tuple[int, ...] = shape.kernel
     if not shape.is_depthwise:
@@ -269,7 +268,7 @@ def _best_tiles(shape: QuantisedShape, registers: int, vectors: int) -> tuple[Ti
     found = [
         tile
         for tile in product(_BLOCKS, _ACROSS, _DOWN)
-        if vectors * tile[0] * (tile[1] * tile[2] + 1) < registers
+        if vectors * tile[0] * (tile[1] * tile[2] + 1) <= registers
         and tile[0] <= shape.blocks
         and tile[1] <= shape.result[0]
         and tile[2] <= shape.result[1]
@@ -344,6 +343,3 @@ def _sum_steps(values: Values, shape: QuantisedShape, unit: Unit) -> Iterator[St
         yield sch.Unroll(SUMMED, "r$x", shape.kernel[0])
         if blocks * wide * high * prod(shape.kernel) <= _WRITTEN_OUT_MAX:
             yield sch.Unroll(SUMMED, "r$y", shape.kernel[1])
-
-
-SCOPES = (GROUP, IMAGE)

@@ -14,12 +14,14 @@ from aoe.schedule import Choice, Schedule, Space, Values
 from aoe.target import VNNI
 from aoe.workload import Workload
 
-DEPTHWISE, WIDENED, IN_FOURS = "depthwise", "direct_widened", f"direct_{VNNI}"
+WIDENED, DEPTHWISE = "direct_widened", "depthwise_widened"
+IN_FOURS, DEPTHWISE_IN_FOURS = f"direct_{VNNI}", f"depthwise_{VNNI}"
 _GUESSES = 5
 
 ALGORITHMS: Mapping[str, Direct] = {
     IN_FOURS: Direct(guesses=_GUESSES, unit=FOURS, needs_vnni=True),
     WIDENED: Direct(guesses=_GUESSES, unit=PAIRS),
+    DEPTHWISE_IN_FOURS: Direct(guesses=_GUESSES, unit=SINGLE, needs_vnni=True),
     DEPTHWISE: Direct(guesses=_GUESSES, unit=SINGLE),
 }
 """By the name a schedule has. The results of all of them are the same integers; the name tells
@@ -53,7 +55,9 @@ class QuantisedConvolution(PlannedFamily[QuantisedPlan]):
 
 def _names(plan: QuantisedPlan) -> tuple[str, ...]:
     """Return the algorithms of a convolution, best first."""
-    return (DEPTHWISE,) if plan.shape.is_depthwise else (IN_FOURS, WIDENED)
+    if plan.shape.is_depthwise:
+        return DEPTHWISE_IN_FOURS, DEPTHWISE
+    return IN_FOURS, WIDENED
 
 
 def _first_guesses(

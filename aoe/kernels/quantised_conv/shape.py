@@ -20,10 +20,10 @@ from aoe.kernels.family import PackedInput, Support
 from aoe.kernels.halide.chain import build_chain, check_chain
 from aoe.kernels.halide.loops import v
 from aoe.kernels.halide.shapes import infer_shapes
-from aoe.kernels.math.elements import element_type, loaded, stored
-from aoe.kernels.math.functions import constant, strict
+from aoe.kernels.math.elements import element_type, loaded, nearest_level, round_small, stored
+from aoe.kernels.math.functions import strict
 from aoe.operators import integers, number, op_key
-from aoe.operators.element_types import element_types, misread, read_types
+from aoe.operators.element_types import LEVELS, element_types, misread, read_types
 from aoe.operators.quantised import (
     QUANTISED_CONVOLUTIONS,
     WEIGHT_ZERO_POINT,
@@ -107,7 +107,9 @@ class QuantisedShape:
             return channels, groups, *axes, self.batch
         return *axes, channels, groups, self.batch
 
-    def place(self, o: hl.Expr, g: hl.Expr, w: hl.Expr, h: hl.Expr, n: hl.Expr) -> tuple[hl.Expr]:
+    def place(
+        self, o: hl.Expr, g: hl.Expr, w: hl.Expr, h: hl.Expr, n: hl.Expr
+    ) -> tuple[hl.Expr, ...]:
         """Return an index of a tensor with such extents."""
         return (o, g, w, h, n) if self.channels_last else (w, h, o, g, n)
 
@@ -201,9 +203,9 @@ def _check_chained(plan: QuantisedPlan) -> Support | None:
         spec = plan.workload.inputs[int(ref[1:])]
         if spec.size != 1 and spec.shape != plan.workload.output.shape:
             return Support(f"{ref} is broadcast behind {plan.operation.op_type}")
-        if int(ref[1:]) in numbers.values() and spec.size != 1:
-            if extents[int(ref[1:])] != result:
-                return Support(f"{ref} is read in two ways")
+        number_ = int(ref[1:])
+        if spec.size != 1 and number_ in numbers.values() and extents[number_] != result:
+            return Support(f"{ref} is read in two ways")
     return None
 
 
@@ -416,10 +418,10 @@ def finished(
     # limits and rounding in front of the zero point. Source: MlasRequantizeOutput
     scaled = strict(hl.f32(total) * factor)
     limited = hl.max(hl.min(scaled, hl.f32(high - zero)), hl.f32(low - zero))
-    level = hl.round(limited)
     if not plan.chain:
-        return hl.cast(element_type(made), hl.i32(level) + zero)
-    return _chained(plan, buffers, strict(level + hl.f32(zero)), place, types)
+        return nearest_level(limited, zero, made)
+    level = strict(round_small(limited) + hl.f32(zero))
+    return _chained(plan, buffers, level, place, types)
 
 
 def _chained(
@@ -439,21 +441,8 @@ def _chained(
         function[tuple(place)] = loaded(element, spec.dtype)
         values[ref] = hl.Expr(function[tuple(place)])
     known = build_chain(plan.chain, values, plan.workload.scalars, place, types)
-    return stored(known[plan.workload.result], plan.workload.output.dtype)
-
-
-__all__ = [
-    "LANES",
-    "WEIGHTS",
-    "Buffers",
-    "QuantisedPlan",
-    "QuantisedShape",
-    "constant",
-    "finished",
-    "raw_weights",
-    "read_buffers",
-    "read_quantised",
-    "requantised",
-    "weight_at",
-    "weight_sums",
-]
+    result, dtype = known[plan.workload.result], plan.workload.output.dtype
+    # levels are rounded and saturated where an operator makes them
+    return (
+        hl.cast(element_type(dtype), hl.i32(result)) if dtype in LEVELS else stored(result, dtype)
+    )
