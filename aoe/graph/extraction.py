@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,9 +24,11 @@ from aoe.operators import (
     Shape,
     op_key,
 )
-from aoe.operators.element_types import BOOLEAN, LEVELS
+from aoe.operators.element_types import BIAS, BOOLEAN, LEVELS
+from aoe.operators.facts import QuantisedInputs
 from aoe.operators.movement import RESHAPE, RESHAPING, SPLIT
 from aoe.operators.products import PLAIN_CONVOLUTIONS, TRANSPOSED_CONVOLUTION
+from aoe.operators.quantised import QUANTISED_CONVOLUTIONS
 from aoe.operators.windows import same_padding
 from aoe.workload import NCHWC_DOMAIN, AttributeValue, Layout, Operation, TensorSpec, Workload
 
@@ -35,7 +37,13 @@ from aoe.workload import NCHWC_DOMAIN, AttributeValue, Layout, Operation, Tensor
 
 _FOLDED_MAX = 64
 """Elements up to which a constant may be an attribute."""
-_PADDED = (PLAIN_CONVOLUTIONS | {BLOCKED_CONVOLUTION}) - {TRANSPOSED_CONVOLUTION}
+_QUANTISED_WEIGHTS = 3
+"""Position of the weights of a quantised convolution."""
+_UNIFORM_MAX = 1 << 20
+"""The same for constants whose elements are all equal, zero points of channels."""
+_PADDED = (PLAIN_CONVOLUTIONS | QUANTISED_CONVOLUTIONS | {BLOCKED_CONVOLUTION}) - {
+    TRANSPOSED_CONVOLUTION
+}
 """Operators whose zeros around what they read depend on its extents alone."""
 
 
@@ -69,10 +77,14 @@ def fold(graph: ModelGraph, node: onnx.NodeProto, output: str) -> Folded | str:
         if constant.position >= len(inputs) or not inputs[constant.position]:
             continue
         name = inputs[constant.position]
-        value = _constant(graph, name)
+        value = _constant(graph, name, _UNIFORM_MAX if constant.is_uniform else _FOLDED_MAX)
         if value is None or value.ndim > 1:
             return f"{node.op_type} reads {name}, which is no short constant"
-        if value.size:  # an empty one is as good as none: sizes and scales of a Resize
+        if constant.is_uniform:
+            if value.size < 1 or (value != value.flat[0]).any():
+                return f"{node.op_type} reads {name}, whose values differ"
+            attributes[constant.name] = int(value.flat[0])
+        elif value.size:  # an empty one is as good as none: sizes and scales of a Resize
             found = value.tolist()
             attributes[constant.name] = tuple(found) if isinstance(found, list) else found
         inputs[constant.position] = ""
@@ -90,10 +102,12 @@ def _with_pads(
 ) -> dict[str, AttributeValue]:
     """Return the attributes of a convolution with the zeros its `auto_pad` stands for."""
     rule = str(attributes.get("auto_pad", "NOTSET"))
-    image, weights = graph.find_info(node.input[0]), graph.find_info(node.input[1])
+    position = _QUANTISED_WEIGHTS if op_key(node) in QUANTISED_CONVOLUTIONS else 1
+    image, weights = graph.find_info(node.input[0]), graph.find_info(node.input[position])
     if rule not in ("SAME_UPPER", "SAME_LOWER", "VALID") or image is None or weights is None:
         return attributes
-    ends = list(_ends(rule, image.shape[2:], weights.shape[2:], attributes))
+    axes = image.shape[1:-1] if attributes.get("channels_last", 0) else image.shape[2:]
+    ends = list(_ends(rule, axes, weights.shape[2:], attributes))
     pads = (*(before for before, _ in ends), *(behind for _, behind in ends))
     return attributes | {"auto_pad": "NOTSET", "pads": pads}
 
@@ -144,12 +158,20 @@ def _slice_of_split(graph: ModelGraph, node: onnx.NodeProto, output: str) -> Fol
 
 
 def _constant(
-    graph: ModelGraph, name: str
+    graph: ModelGraph, name: str, most: int
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None:
     tensor = graph.initializers.get(name)
-    if tensor is None or int(np.prod(tensor.dims, dtype=np.int64)) > _FOLDED_MAX:
+    if tensor is None or int(np.prod(tensor.dims, dtype=np.int64)) > most:
         return None
     return array_of(tensor)
+
+
+def _parameters(quantised: QuantisedInputs) -> Collection[int]:
+    return quantised.parameters
+
+
+def _biases(quantised: QuantisedInputs) -> Collection[int]:
+    return (quantised.bias,)
 
 
 UNCLASSIFIED = "unclassified"
@@ -234,7 +256,12 @@ class _Extraction:
             return None
         scalar = self._graph.find_scalar(name)
         # a record is JSON, which has no infinities: those stay operands
-        if scalar is not None and math.isfinite(scalar) and not self._is_shaped(name):
+        if (
+            scalar is not None
+            and math.isfinite(scalar)
+            and not self._is_shaped(name)
+            and not self._is_quantised_as(name, _parameters)
+        ):
             self._references[name] = f"s{len(self._scalars)}"
             self._scalars[name] = scalar
             return None
@@ -284,6 +311,8 @@ class _Extraction:
             return INDEX_DTYPES
         facts = [OPERATORS.get(op_key(node)) for node in self._nodes]
         moved = all(one is not None and one.kind is OperatorKind.MOVEMENT for one in facts)
+        if self._is_quantised_as(name, _biases):
+            return frozenset({BIAS})
         conditions = {BOOLEAN} if self._is_condition(name) else set[str]()
         return KERNEL_DTYPES | conditions | (MOVED_DTYPES if moved else STORED_DTYPES)
 
@@ -297,6 +326,19 @@ class _Extraction:
             if name in node.output:
                 roles.add(facts is not None and facts.makes_indices)
         return roles == {True}
+
+    def _is_quantised_as(
+        self, name: str, positions: Callable[[QuantisedInputs], Collection[int]]
+    ) -> bool:
+        """Return True for tensors that operators of levels read at some positions."""
+        for node in self._nodes:
+            facts = OPERATORS.get(op_key(node))
+            quantised = facts.quantised if facts else None
+            if quantised and any(
+                at in positions(quantised) for at, other in enumerate(node.input) if other == name
+            ):
+                return True
+        return False
 
     def _is_condition(self, name: str) -> bool:
         """True for tensors that are read as booleans alone; a kernel makes none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,14 @@ from aoe.operators import (
     Specials,
     facts_of,
 )
-from aoe.operators.element_types import BOOLEAN, FLOAT16, FLOAT32, LEVELS
+from aoe.operators.element_types import (
+    BIAS,
+    BOOLEAN,
+    FLOAT16,
+    FLOAT32,
+    LEVELS,
+    element_types,
+)
 from aoe.workload import KERNEL_DOMAIN, Operation, Workload
 
 Array = np.ndarray[Any, Any]
@@ -46,6 +54,11 @@ _MODERATE_MAX = 50.0
 
 _MOVED_SPREAD = 20.0
 """Of numbers that are only moved: none of them beyond a byte, not even a signed one."""
+_SCALE, _LEVEL = "scale", "level"
+"""Kinds of inputs of operators that compute with levels; the third one is a bias."""
+_MEAN_SCALE = 40 / 74**2
+"""Products of two levels, each 74 from zero on average, come to 40 levels of the result."""
+_BIAS_SPREAD = 20_000.0
 
 
 def workload_model(
@@ -78,9 +91,9 @@ def workload_model(
         shape = (1,) if f"s{number}" in shaped else ()
         value = np.full(shape, scalar, dtype=np.float32)
         initializers.append(numpy_helper.from_array(value, f"s{number}"))
-    nodes = []
+    nodes, types = [], element_types(workload)
     for operation in workload.operations:
-        node, constants = operation_node(operation)
+        node, constants = operation_node(operation, types)
         if operation.output == workload.result:
             node.output[-1] = RESULT
         initializers += constants
@@ -186,6 +199,7 @@ def _values(
     positive = _read_as(workload, lambda facts: facts.positive)
     nonzero = _read_as(workload, lambda facts: facts.nonzero)
     scales, indexed = _scales(workload), indexed_extents(workload)
+    quantised = _quantised_roles(workload)
     values = {}
     for number, spec in enumerate(workload.inputs):
         if spec.constant is not constant:
@@ -197,6 +211,10 @@ def _values(
             values[name] = drawn.astype(spec.dtype)
             continue
         array = rng.standard_normal(min(spec.size, most_drawn))
+        if name in quantised:
+            drawn = _quantised_values(array, quantised[name], spec.dtype, scales.get(name, 1.0))
+            values[name] = np.resize(drawn, spec.shape)
+            continue
         if spec.dtype == BOOLEAN:
             values[name] = np.resize(array > 0.0, spec.shape)
             continue
@@ -211,6 +229,37 @@ def _values(
         drawn = np.asarray(array * scales.get(name, 1.0)).astype(made)
         values[name] = np.resize(drawn, spec.shape)
     return values
+
+
+def _quantised_roles(workload: Workload) -> dict[str, str]:
+    """Return what the inputs of operators of levels are, by reference."""
+    found = {}
+    for operation in workload.operations:
+        quantised = facts_of(operation).quantised
+        if quantised is None:
+            continue
+        for at, ref in enumerate(operation.inputs):
+            if at in quantised.scales:
+                found[ref] = _SCALE
+            elif at == quantised.bias:
+                found[ref] = BIAS
+            else:
+                found[ref] = _LEVEL
+    return found
+
+
+def _quantised_values(normal: Array, role: str, dtype: str, factor: float) -> Array:
+    """Return values of an input of an operator of levels, drawn from normal ones.
+
+    Levels are uniform over all of their type, scales such that results seldom saturate.
+    """
+    uniform = normal - np.floor(normal)
+    if role == _SCALE:
+        return np.asarray(_MEAN_SCALE * (0.5 + uniform) * factor, np.float32)
+    if role == BIAS:
+        return np.asarray(np.rint(_BIAS_SPREAD * normal), BIAS)
+    least = np.iinfo(dtype).min
+    return np.asarray(np.floor(uniform * 256) + least, np.int64).astype(dtype)
 
 
 def indexed_extents(workload: Workload) -> dict[str, int]:
@@ -250,13 +299,23 @@ def _read_as(workload: Workload, role: Callable[[OperatorFacts], Collection[int]
     }
 
 
-def _constants(operation: Operation) -> list[tuple[int, onnx.TensorProto]]:
+def _constants(
+    operation: Operation, types: Mapping[str, str]
+) -> list[tuple[int, onnx.TensorProto]]:
     """Return the inputs that are attributes of an operation, by their position."""
+    quantised = facts_of(operation).quantised
+    levels = {zero: levels for levels, _, zero in quantised.operands} if quantised else {}
     found = []
     for constant in facts_of(operation).constants:
         value = operation.attributes.get(constant.name)
-        if value is not None and not _has_attribute(operation, constant.name):
-            array = np.array(value, dtype=constant.dtype)
+        if constant.position in levels:
+            dtype = types[operation.inputs[levels[constant.position]]]
+        elif operation.domain or _has_attribute(operation, constant.name):
+            continue  # other constants that become attributes are inputs of ONNX's own operators
+        else:
+            dtype = constant.dtype
+        if value is not None:
+            array = np.array(value, dtype=dtype)
             name = f"{operation.output}_{constant.name}"
             found.append((constant.position, numpy_helper.from_array(array, name)))
     return found
@@ -264,15 +323,20 @@ def _constants(operation: Operation) -> list[tuple[int, onnx.TensorProto]]:
 
 def _has_attribute(operation: Operation, name: str) -> bool:
     """Return True if ONNX has `name` as an attribute in the operation's version."""
-    if operation.domain:
-        return True  # what becomes an attribute are inputs of ONNX's own operators
     schema = onnx.defs.get_schema(operation.op_type, operation.version, operation.domain)
     return name in schema.attributes
 
 
-def operation_node(operation: Operation) -> tuple[onnx.NodeProto, list[onnx.TensorProto]]:
-    """Return an operation as a node between references, and the constants it reads besides."""
-    constants = dict(_constants(operation))
+def operation_node(
+    operation: Operation, types: Mapping[str, str] = MappingProxyType({})
+) -> tuple[onnx.NodeProto, list[onnx.TensorProto]]:
+    """Return an operation as a node between references, and the constants it reads besides.
+
+    Args:
+        operation: Of a workload.
+        types: Element types by reference, for operators of levels.
+    """
+    constants = dict(_constants(operation, types))
     made = {tensor.name.removeprefix(f"{operation.output}_") for tensor in constants.values()}
     attributes: dict[str, Any] = {
         name: list(value) if isinstance(value, tuple) else value

@@ -30,6 +30,7 @@ from aoe.kernels.normalization.instance_normalization import InstanceNormalizati
 from aoe.kernels.normalization.layer_normalization import LayerNormalization
 from aoe.kernels.normalization.lrn import Lrn
 from aoe.kernels.pooling import PoolingFamily
+from aoe.kernels.quantised_conv.family import QuantisedConvolution
 from aoe.kernels.recurrent.family import Recurrent
 from aoe.kernels.reductions import Reductions
 from aoe.kernels.resizing import ResizingFamily
@@ -40,6 +41,7 @@ from aoe.workload import Workload
 
 FAMILIES: dict[str, KernelFamily] = {
     "convolution": Convolution(),
+    "quantised_convolution": QuantisedConvolution(),
     "matmul": MatMul(),
     "attention": AttentionFamily(),
     "recurrent": Recurrent(),

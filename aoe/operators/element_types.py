@@ -12,6 +12,7 @@ from aoe.operators.facts import (
     KERNEL_DTYPES,
     STORED_DTYPES,
     OperatorKind,
+    QuantisedInputs,
     Rounding,
     Signature,
     op_key,
@@ -22,6 +23,8 @@ from aoe.workload import Operation, Workload
 FLOAT32, FLOAT16, BOOLEAN = "float32", "float16", "bool"
 LEVELS = frozenset({"int8", "uint8"})
 """Integers that stand for numbers: see QuantizeLinear."""
+BIAS = "int32"
+"""Type of the biases of operators that compute with levels."""
 _CHOOSING = frozenset({OperatorKind.MOVEMENT, OperatorKind.REORDER, OperatorKind.WINDOW})
 """Operators that copy elements if they round none: moves, and the largest of a window."""
 _CLIP_INPUTS = 3
@@ -62,6 +65,10 @@ def result_type(operation: Operation, given: Sequence[str]) -> str:
         return zero_point or _QUANTIZED_TO.get(_code(attributes.get("output_dtype", 0)), "")
     if signature is Signature.DEQUANTIZE:
         return given[1] if len(given) > 1 else ""
+    quantised = facts_of(operation).quantised
+    if quantised is not None:
+        at = quantised.result[1]
+        return given[at] if at < len(given) else FLOAT32
     numbers = [dtype for dtype in given if dtype not in ("", BOOLEAN)]
     return numbers[0] if numbers else FLOAT32
 
@@ -89,10 +96,24 @@ def misread(operation: Operation, given: Sequence[str]) -> str:
             fits &= len(given) < 3 or given[2] in LEVELS
         case Signature.CAST:
             fits = made not in LEVELS
+        case Signature.LEVELS:
+            fits = facts.quantised is not None and _fits_levels(facts.quantised, given)
         case _:
             chooses = facts.kind in _CHOOSING and facts.rounding is Rounding.EXACT
             fits = len(set(numbers)) < 2 and (chooses or not levels)
     return "" if fits else f"{name} of {' and '.join(numbers)}, kernels compute in float32"
+
+
+def _fits_levels(quantised: QuantisedInputs, given: Sequence[str]) -> bool:
+    """Return True if levels, scales, zero points and bias have types kernels compute with."""
+    read = dict(enumerate(given))
+    pairs = [(read.get(levels), read.get(zero)) for levels, _, zero in quantised.operands]
+    return (
+        all(levels in LEVELS and zero in (levels, "", None) for levels, zero in pairs)
+        and all(read.get(at) in (FLOAT32, "", None) for at in quantised.scales)
+        and read.get(quantised.result[1]) in (*LEVELS, "", None)
+        and read.get(quantised.bias) in (BIAS, "", None)
+    )
 
 
 def _code(value: object) -> int:

@@ -12,6 +12,7 @@ from aoe.operators.facts import (
     Signature,
     first_shape,
 )
+from aoe.operators.quantised import QUANTISED_ELEMENTWISE
 
 _ANY_NUMBER = 32  # inputs of a variadic operator
 
@@ -97,4 +98,5 @@ ELEMENTWISE_OPERATORS: dict[OperatorKey, OperatorFacts] = {
     (MICROSOFT_DOMAIN, "FastGelu"): OperatorFacts(inputs=(1, 2)),
     (MICROSOFT_DOMAIN, "Gelu"): _UNARY,
     (MICROSOFT_DOMAIN, "QuickGelu"): _UNARY,
+    **QUANTISED_ELEMENTWISE,
 }

@@ -75,6 +75,8 @@ class Signature(StrEnum):
     """Numbers and their scale, which become integers of the type of the zero point."""
     DEQUANTIZE = "dequantize"
     """Integers, which become numbers of the type of their scale."""
+    LEVELS = "levels"
+    """Integers that stand for numbers, with their scales and zero points: `QuantisedInputs`."""
 
     def reads_boolean(self, position: int) -> bool:
         """Return True if an input is a boolean."""
@@ -174,7 +176,39 @@ class ConstantInput:
     position: int  # Of the input
     # Of the attribute; where an older version of the operator has it as an attribute, the same.
     name: str
-    dtype: str = "int64"  # Element type, NumPy spelling
+    # Element type, NumPy spelling; empty for that of the levels it is the zero point of.
+    dtype: str = "int64"
+    is_uniform: bool = False  # True if it is one number, given once or for each channel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantisedInputs:
+    """Positions of the inputs of an operator that computes with levels."""
+
+    operands: tuple[tuple[int, int, int], ...]  # Levels, scale and zero point of what is read
+    # Scale and zero point of the result; without them it is the float32 number.
+    result: tuple[int, int]
+    bias: int = -1  # int32, in steps of the product of both scales; below 0 where there is none
+
+    @property
+    def levels(self) -> frozenset[int]:
+        """Inputs that are levels."""
+        return frozenset(levels for levels, _, _ in self.operands)
+
+    @property
+    def scales(self) -> frozenset[int]:
+        """Inputs that are scales, of the result too."""
+        return frozenset({self.result[0], *(scale for _, scale, _ in self.operands)})
+
+    @property
+    def zero_points(self) -> frozenset[int]:
+        """Inputs that are zero points, of the result too."""
+        return frozenset({self.result[1], *(zero for _, _, zero in self.operands)})
+
+    @property
+    def parameters(self) -> frozenset[int]:
+        """Inputs that say what levels stand for: they stay inputs of a workload."""
+        return self.scales | self.zero_points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +240,7 @@ class OperatorFacts:
     # normal.
     factors: tuple[int, ...] = (1,)
     results: int = 1  # Results it may make, of which a kernel makes any one
+    quantised: QuantisedInputs | None = None  # Where its levels are, if it computes with levels
 
     @property
     def channel_values(self) -> range:

@@ -16,6 +16,7 @@ from aoe.operators.facts import (
 from aoe.operators.gathering import GATHERING_OPERATORS
 from aoe.operators.movement import INTERPOLATION, MOVEMENT_OPERATORS, interpolates, reordered
 from aoe.operators.products import BLOCKED_CONVOLUTION, DENSE_CONVOLUTION, PRODUCT_OPERATORS
+from aoe.operators.quantised import QUANTISED_PRODUCTS
 from aoe.operators.recurrent import RECURRENT_OPERATORS
 from aoe.operators.windows import WINDOW_OPERATORS
 from aoe.workload import NCHWC_DOMAIN, Operation
@@ -29,6 +30,7 @@ OPERATORS: dict[OperatorKey, OperatorFacts] = {
     **ELEMENTWISE_OPERATORS,
     **AXIS_OPERATORS,
     **PRODUCT_OPERATORS,
+    **QUANTISED_PRODUCTS,
     **RECURRENT_OPERATORS,
     **MOVEMENT_OPERATORS,
     **WINDOW_OPERATORS,

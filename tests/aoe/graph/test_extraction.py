@@ -253,3 +253,47 @@ def _results(model: onnx.ModelProto, x: Array) -> list[Array]:
         model.SerializeToString(), session_options(threads=1, optimize=False)
     )
     return run_session(session, {"x": x})
+
+
+def _quantised_convolution(zero_points: Array) -> ModelGraph:
+    inputs = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"]
+    node = helper.make_node(
+        "QLinearConv", inputs, ["y"], kernel_shape=[3, 3], auto_pad="SAME_UPPER"
+    )
+    weights: dict[str, Array] = {
+        "xs": np.array(0.5, np.float32),
+        "xz": np.array(7, np.uint8),
+        "w": np.ones((8, 16, 3, 3), np.int8),
+        "ws": np.ones(8, np.float32),
+        "wz": zero_points,
+        "ys": np.array(0.25, np.float32),
+        "yz": np.array(9, np.uint8),
+        "b": np.ones(8, np.int32),
+    }
+    infos = {
+        "x": TensorInfo(dtype="uint8", shape=SHAPE),
+        "y": TensorInfo(dtype="uint8", shape=(1, 8, 4, 4)),
+    }
+    graph = _graph([node], weights=weights, infos=infos)
+    return ModelGraph(
+        onnx.ModelProto(
+            graph=onnx.GraphProto(node=[node], initializer=graph.proto.graph.initializer)
+        ),
+        infos,
+        block=BLOCK,
+    )
+
+
+def test_scales_and_zero_points_are_inputs_but_the_zero_point_of_weights() -> None:
+    workload = _extracted(_quantised_convolution(np.zeros(8, np.int8))).workload
+    assert workload.scalars == ()
+    dtypes = [spec.dtype for spec in workload.inputs]
+    assert dtypes == [*("uint8", "float32", "uint8", "int8"), *("float32",) * 2, "uint8", "int32"]
+    (convolution,) = workload.operations
+    assert convolution.inputs == ("x0", "x1", "x2", "x3", "x4", "", "x5", "x6", "x7")
+    assert convolution.attributes["w_zero_point"] == 0
+    assert convolution.attributes["pads"] == (1, 1, 1, 1)
+
+
+def test_zero_points_that_differ_are_refused() -> None:
+    assert "whose values differ" in _reason(_quantised_convolution(np.arange(8, dtype=np.int8)))

@@ -20,7 +20,7 @@ from support.tiers import few_every_day
 from aoe.graph.workload_model import random_inputs, special_inputs
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.registry import get_family
-from aoe.operators import MICROSOFT_DOMAIN, OPERATORS, OperatorKind, op_key
+from aoe.operators import MICROSOFT_DOMAIN, OPERATORS, OperatorKind, Signature, op_key
 from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
 
 IMAGE = plain(2, 5, 3, 17)
@@ -191,10 +191,15 @@ def test_swish_is_x_times_sigmoid() -> None:
 
 
 def test_every_operator_of_the_table_is_tested_here() -> None:
-    """Those that change the element type are in `test_narrow_elements.py`."""
+    """Those that change the element type are in `test_narrow_elements.py`, those of levels in
+    `test_quantised_elementwise.py`."""
     tested = {op_key(op) for workload in CASES.values() for op in workload.operations}
-    converting = {key for key in ELEMENTWISE_OPS if OPERATORS[key].signature.converts}
-    assert set(ELEMENTWISE_OPS) - tested - converting == {("", "Swish"), (NCHWC_DOMAIN, "Conv")}
+    elsewhere = {
+        key
+        for key in ELEMENTWISE_OPS
+        if (signature := OPERATORS[key].signature).converts or signature is Signature.LEVELS
+    }
+    assert set(ELEMENTWISE_OPS) - tested - elsewhere == {("", "Swish"), (NCHWC_DOMAIN, "Conv")}
 
 
 def test_every_elementwise_operator_has_a_builder_and_a_row() -> None:

@@ -1,0 +1,345 @@
+"""Direct convolution of levels: sums of a register tile in 32 bits, exact on every CPU.
+
+A vector holds channels. With VNNI one instruction multiplies four unsigned levels of a pixel by
+four signed weights of each of 16 channels and adds them to 32-bit sums (`vpdpbusd`); without it,
+pairs of 16 bits do the same (`vpmaddwd`). `vpmaddubsw`, which saturates in 16 bits, is never used.
+A depthwise convolution multiplies level by weight in 32-bit lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from math import prod
+
+import halide as hl
+
+from aoe import schedule as sch
+from aoe.kernels.family import UPDATE, KernelTarget, PackedInput, Pipeline
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.loops import v
+from aoe.kernels.quantised_conv.shape import (
+    LANES,
+    WEIGHTS,
+    Buffers,
+    QuantisedPlan,
+    QuantisedShape,
+    finished,
+    raw_weights,
+    read_buffers,
+    requantised,
+    weight_at,
+    weight_sums,
+)
+from aoe.kernels.tiled_products import (
+    GROUP,
+    SCOPE,
+    TILE_ROWS,
+    Tile,
+    TiledAlgorithm,
+    copy_steps,
+    groups_fit,
+    register_steps,
+    tile_of,
+)
+from aoe.schedule import Step, Values
+
+PADDED, SUMS = "padded", "sums"
+SUMMED = f"{SUMS}{UPDATE}"
+_BLOCKS, _ACROSS, _DOWN, _ROWS = (1, 2, 3, 4, 6), range(1, 29), (1, 2, 4), (1, 2, 4, 7, 14, 28)
+_BEST_TILES = 8
+_LEAST_SUMS = 10
+"""Sums that hide how long one takes: two a cycle, five cycles until each is ready again."""
+_COPY_LANES = 64
+_WRITTEN_OUT_MAX = 300
+"""Products of a depthwise register tile up to which all rows of the filter are written out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """Products that one instruction sums up in each lane of 32 bits."""
+
+    size: int  # Products
+    image: hl.Type  # Type of the levels
+    weights: str  # Type of the packed weights, NumPy spelling
+
+    @property
+    def weight_type(self) -> hl.Type:
+        return hl.Int(8) if self.weights == "int8" else hl.Int(16)
+
+
+FOURS = Unit(size=4, image=hl.UInt(8), weights="int8")
+PAIRS = Unit(size=2, image=hl.Int(16), weights="int16")
+SINGLE = Unit(size=1, image=hl.UInt(8), weights="int8")
+
+
+def direct_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
+    """Return the algorithm; weights and their sums are packed once, when the kernel is created."""
+    shape = plan.shape
+    weights = _weight_extents(shape, unit)
+    buffers = read_buffers(plan, weights, unit.weight_type)
+    weight_sum = hl.ImageParam(hl.Int(32), 3, "weight_sum")
+    padded = _padded(buffers, shape, unit) if needs_copy(plan, unit) else None
+    sums, reduced = _sums(buffers, padded, unit)
+    offset, factor = requantised(plan, buffers, weight_sum)
+    result, place = hl.Func(RESULT), shape.place(v.o, v.g, v.w, v.h, v.n)
+    channel = v.o % LANES, v.o // LANES, v.g
+    total = sums[(*channel, v.w, v.h, v.n)] + offset[channel]
+    result[place] = finished(plan, buffers, total, factor[channel], place)
+    extents = shape.extents(shape.result, shape.channels_out)
+    outer = (("g", 0), ("w", 0), ("h", 0), ("n", 0))
+    of_sums = (("lane", LANES), ("block", 0), *outer)
+    stages = {RESULT: result, SUMS: sums, SUMMED: sums.update()}
+    loops = {
+        RESULT: tuple((one.name(), extent) for one, extent in zip(place, extents, strict=True)),
+        SUMS: of_sums,
+        SUMMED: (*of_sums, *reduced),
+    }
+    if padded is not None:
+        stages[PADDED] = padded
+        loops[PADDED] = (("i", 0), *outer)
+    number = len(buffers.arguments)
+    return Pipeline(
+        output=result,
+        stages=stages,
+        arguments=(*buffers.arguments, weight_sum),
+        argument_extents=(*buffers.extents, (LANES, shape.blocks, shape.vector_groups)),
+        output_extents=extents,
+        loops=loops,
+        packings={
+            plan.inputs[WEIGHTS]: _packed_weights(plan, unit),
+            number: weight_sums(plan),
+        },
+        padded=frozenset({SUMS, PADDED}),
+    )
+
+
+def _units(shape: QuantisedShape, unit: Unit) -> int:
+    return -(-shape.channels_in // unit.size)
+
+
+def _weight_extents(shape: QuantisedShape, unit: Unit) -> tuple[int, ...]:
+    """Return the extents of the packed weights, innermost first (see `_packed_weights`)."""
+    outer = (*shape.kernel, shape.blocks, shape.vector_groups)
+    if shape.is_depthwise:
+        return LANES, *outer
+    return unit.size, LANES, _units(shape, unit), *outer
+
+
+def _packed_weights(plan: QuantisedPlan, unit: Unit) -> PackedInput:
+    """Return packed weights over (unit, lanes, units, column, row, blocks, groups)."""
+    raw, extents = raw_weights(plan, "weights")
+    where = (v.lane, v.block, v.g)
+    packed, kind = hl.Func("packed"), unit.weight_type
+    place: tuple[hl.Var, ...]
+    if plan.shape.is_depthwise:
+        place = (v.lane, v.x, v.y, v.block, v.g)
+        packed[place] = hl.cast(kind, weight_at(plan, raw, (v.x, v.y), hl.Expr(0), where))
+    else:
+        place = (v.part, v.lane, v.unit, v.x, v.y, v.block, v.g)
+        i = v.unit * unit.size + v.part
+        packed[place] = hl.cast(kind, weight_at(plan, raw, (v.x, v.y), i, where))
+    return PackedInput(output=packed, argument=raw, argument_extents=extents, dtype=unit.weights)
+
+
+def needs_copy(plan: QuantisedPlan, unit: Unit) -> bool:
+    """Return True if levels are not read from the image itself."""
+    shape = plan.shape
+    is_whole = shape.lanes_out % LANES == 0 if shape.is_depthwise else True
+    is_whole &= shape.channels_in % unit.size == 0
+    is_as_given = shape.channels_last and not plan.is_signed and unit.image == hl.UInt(8)
+    return shape.has_padding or not is_whole or not is_as_given
+
+
+def _padded(buffers: Buffers, shape: QuantisedShape, unit: Unit) -> hl.Func:
+    """Return the image with its zeros, channels innermost, over (channel, group, w, h, n)."""
+    levels, padded = hl.Func("levels"), hl.Func(PADDED)
+    # channels behind the last one meet weights of zero, or make results nobody reads
+    channels = shape.lanes_out if shape.is_depthwise else shape.channels_in
+    i = hl.min(v.i, channels - 1)
+    levels[v.w, v.h, v.i, v.g, v.n] = buffers.level(i, v.g, v.w, v.h, v.n)
+    w, h = v.w - shape.before[0], v.h - shape.before[1]
+    if shape.has_padding:
+        zero = hl.cast(hl.UInt(8), buffers.image_zero())
+        bounds = [(0, extent) for extent in shape.image]
+        levels = hl.BoundaryConditions.constant_exterior(levels, zero, bounds)
+    padded[v.i, v.g, v.w, v.h, v.n] = hl.cast(unit.image, levels[w, h, v.i, v.g, v.n])
+    padded.compute_root()
+    return padded
+
+
+def _sums(
+    buffers: Buffers, padded: hl.Func | None, unit: Unit
+) -> tuple[hl.Func, tuple[tuple[str, int], ...]]:
+    """Return sums over (lane, block, group, w, h, n), and the loops that sum up."""
+    shape = buffers.plan.shape
+    sums, place = hl.Func(SUMS), (v.lane, v.block, v.g, v.w, v.h, v.n)
+    extents: tuple[int, ...] = shape.kernel
+    if not shape.is_depthwise:
+        extents = (unit.size, _units(shape, unit), *extents)
+    r = hl.RDom([(0, extent) for extent in extents], "r")
+    x, y = (r.x, r.y) if shape.is_depthwise else (r.z, r.w)
+    w, h = (
+        axis * stride + tap * dilation
+        for axis, stride, tap, dilation in zip(
+            (v.w, v.h), shape.strides, (x, y), shape.dilations, strict=True
+        )
+    )
+    block = hl.min(v.block, shape.blocks - 1)  # tiles may go past the last one
+    i = block * LANES + v.lane if shape.is_depthwise else unit.size * r.y + r.x
+    level = buffers.level(i, v.g, w, h, v.n) if padded is None else padded[i, v.g, w, h, v.n]
+    of_unit = (v.lane,) if shape.is_depthwise else (r.x, v.lane, r.y)
+    weight = buffers.at(WEIGHTS)[(*of_unit, x, y, block, v.g)]
+    sums[place] = hl.i32(0)
+    sums[place] += hl.i32(level) * hl.i32(weight)
+    sums.bound_extent(v.lane, LANES).compute_root()
+    return sums, tuple(
+        (loop.name(), extent)
+        for loop, extent in zip((r.x, r.y, r.z, r.w)[: len(extents)], extents, strict=True)
+    )
+
+
+# ---- schedules ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Direct(TiledAlgorithm[QuantisedPlan]):
+    """Sums of a tile of blocks of channels, columns and rows stay in registers."""
+
+    unit: Unit
+    needs_vnni: bool = False
+
+    def is_available(self, target: KernelTarget) -> bool:
+        return target.int8_dot or not self.needs_vnni
+
+    def pipeline(self, plan: QuantisedPlan) -> Pipeline:
+        return direct_pipeline(plan, self.unit)
+
+    def tiles(self, plan: QuantisedPlan, target: KernelTarget) -> Sequence[Tile]:
+        return _best_tiles(plan.shape, target.registers, _vectors(target))
+
+    def rows(self, plan: QuantisedPlan, target: KernelTarget) -> tuple[int, ...]:
+        return tuple(n for n in _ROWS if n <= plan.shape.result[1])
+
+    def fits(self, values: Values, plan: QuantisedPlan, target: KernelTarget) -> bool:
+        tile = tile_of(values)
+        rows = -(-plan.shape.result[1] // tile[2])
+        return tile in self.tiles(plan, target) and groups_fit(values, rows)
+
+    def cost(self, values: Values, plan: QuantisedPlan, target: KernelTarget) -> float:
+        """Return the relative time: tiles, weights and pixels read again, idle threads."""
+        shape, tile = plan.shape, tile_of(values)
+        in_tiles = _tile_cost(tile, shape, _vectors(target))
+        high = int(values[TILE_ROWS]) * tile[2]
+        groups = -(-shape.result[1] // high)
+        panels = -(-shape.blocks // tile[0]) * shape.vector_groups
+        weights = shape.depth * shape.groups * shape.channels_out * self.unit.size // 4
+        image = prod(shape.image) * shape.channels_in * shape.groups
+        # what is walked again inside a task comes from the second-level cache, or from behind it
+        if values[SCOPE] == GROUP:
+            tasks, held, again = groups * shape.batch, weights, weights * groups
+            rows = min(shape.result[1], high) * shape.strides[1] + shape.kernel[1] - 1
+            again += panels * groups * rows * shape.image[0] * shape.channels_in
+        else:
+            tasks, held, again = panels * shape.batch, image, image * panels
+        far = 1 / 32 if held < 0.7 * target.l2_bytes else 1 / 8
+        products = prod(shape.result) * shape.depth * shape.groups * shape.channels_out / 128
+        reading = 0.3 * again * far / max(products, 1)
+        return (in_tiles + reading) * target.idle_ratio(tasks)
+
+    def steps(self, values: Values, plan: QuantisedPlan) -> Iterator[Step]:
+        yield from _result_steps(values, plan.shape)
+        if needs_copy(plan, self.unit):
+            yield from copy_steps(values, PADDED, "h")
+            yield sch.Vectorize(PADDED, "i", _copy_lanes(plan.shape, self.unit))
+        yield from _sum_steps(values, plan.shape, self.unit)
+
+
+def _vectors(target: KernelTarget) -> int:
+    """Return registers one block of channels takes."""
+    return max(1, LANES // target.vector_lanes)
+
+
+@cache
+def _best_tiles(shape: QuantisedShape, registers: int, vectors: int) -> tuple[Tile, ...]:
+    """Return blocks, columns and rows of the best register tiles, best first."""
+    found = [
+        tile
+        for tile in product(_BLOCKS, _ACROSS, _DOWN)
+        if vectors * tile[0] * (tile[1] * tile[2] + 1) <= registers
+        and tile[0] <= shape.blocks
+        and tile[1] <= shape.result[0]
+        and tile[2] <= shape.result[1]
+    ]
+    ranked = sorted(found, key=lambda tile: (_tile_cost(tile, shape, vectors), tile))
+    return tuple(ranked[:_BEST_TILES])
+
+
+def _tile_cost(tile: Tile, shape: QuantisedShape, vectors: int) -> float:
+    """Return the relative time of a register tile: results computed twice, waits, loads."""
+    blocks, wide, high = tile
+    pixels = wide * high
+    computed = _whole(shape.result[0], wide) * _whole(shape.result[1], high)
+    repeated = computed * _whole(shape.blocks, blocks) / shape.blocks / prod(shape.result)
+    if shape.is_depthwise:
+        read = ((wide - 1) * shape.strides[0] + shape.kernel[0]) / shape.kernel[0]
+        loads = (blocks + blocks * read * high) / (blocks * pixels)
+    else:
+        loads = (blocks * vectors + pixels) / (blocks * vectors * pixels)
+    waiting = max(1.0, _LEAST_SUMS / (blocks * vectors * pixels))
+    return repeated * (waiting + loads)
+
+
+def _whole(extent: int, part: int) -> int:
+    return -(-extent // part) * part
+
+
+def _result_steps(values: Values, shape: QuantisedShape) -> Iterator[Step]:
+    blocks, wide, high = tile_of(values)
+    yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
+    # guarded: a block is 16 channels, whatever the result has
+    yield sch.Split(RESULT, "o", "panel", "in_panel", LANES * blocks, sch.Tail.GUARD)
+    yield sch.Split(RESULT, "in_panel", "in_block", "lane", LANES, sch.Tail.GUARD)
+    inner = ("lane", "in_block", "in_w", "in_h", "w", "h", "panel", "g")
+    if values[SCOPE] == GROUP:
+        yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
+        yield sch.Reorder(RESULT, (*inner, "group", "n"))
+    else:
+        yield sch.Reorder(RESULT, (*inner, "n"))
+    tile = {"in_block": blocks, "in_w": wide, "in_h": high}
+    yield from register_steps((RESULT,), ("lane", LANES), tile)
+    yield sch.Parallel(RESULT, "n")
+    yield sch.Parallel(RESULT, "group" if values[SCOPE] == GROUP else "panel")
+
+
+def _copy_lanes(shape: QuantisedShape, unit: Unit) -> int:
+    """Return levels copied at once: the largest power of two that whole units are made of."""
+    channels = shape.blocks * LANES if shape.is_depthwise else _units(shape, unit) * unit.size
+    return min(_COPY_LANES, channels & -channels)
+
+
+def _sum_steps(values: Values, shape: QuantisedShape, unit: Unit) -> Iterator[Step]:
+    blocks, wide, high = tile_of(values)
+    yield sch.ComputeAt(SUMS, RESULT, "w")
+    for stage in (SUMS, SUMMED):
+        # sums behind the last block are made, and never read: no guard in the hot loop
+        yield sch.Split(stage, "block", "block", "in_block", blocks, sch.Tail.ROUND_UP)
+        if stage == SUMMED:
+            outer = ("block", "g", "n")
+            if shape.is_depthwise:
+                yield sch.Reorder(stage, ("lane", "w", "h", "in_block", "r$x", "r$y", *outer))
+            else:
+                inner = ("r$x", "lane", "in_block", "w", "h")
+                yield sch.Reorder(stage, (*inner, "r$y", "r$z", "r$w", *outer))
+                # without it Halide sees a race in the sum of a unit
+                yield sch.Atomic(stage)
+                yield sch.Vectorize(stage, "r$x", unit.size)
+        tile = {"in_block": blocks, "w": wide, "h": high}
+        yield from register_steps((stage,), ("lane", LANES), tile)
+    if shape.is_depthwise:
+        yield sch.Unroll(SUMMED, "r$x", shape.kernel[0])
+        if blocks * wide * high * prod(shape.kernel) <= _WRITTEN_OUT_MAX:
+            yield sch.Unroll(SUMMED, "r$y", shape.kernel[1])

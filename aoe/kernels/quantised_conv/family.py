@@ -1,0 +1,76 @@
+"""Quantised convolutions with the chain behind them, for channels last and second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aoe.kernels.algorithms import known_algorithm
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
+from aoe.kernels.quantised_conv.direct import FOURS, PAIRS, SINGLE, Direct
+from aoe.kernels.quantised_conv.shape import QuantisedPlan, read_quantised
+from aoe.kernels.tiled_products import SCOPE, tile_of, tiled_schedule, tiled_space
+from aoe.operators.quantised import QUANTISED_CONVOLUTIONS
+from aoe.schedule import Choice, Schedule, Space, Values
+from aoe.target import VNNI
+from aoe.workload import Workload
+
+WIDENED, DEPTHWISE = "direct_widened", "depthwise_widened"
+IN_FOURS, DEPTHWISE_IN_FOURS = f"direct_{VNNI}", f"depthwise_{VNNI}"
+_GUESSES = 5
+
+ALGORITHMS: Mapping[str, Direct] = {
+    IN_FOURS: Direct(guesses=_GUESSES, unit=FOURS, needs_vnni=True),
+    WIDENED: Direct(guesses=_GUESSES, unit=PAIRS),
+    DEPTHWISE_IN_FOURS: Direct(guesses=_GUESSES, unit=SINGLE, needs_vnni=True),
+    DEPTHWISE: Direct(guesses=_GUESSES, unit=SINGLE),
+}
+"""By the name a schedule has. The results of all of them are the same integers; the name tells
+records of CPUs with VNNI from others."""
+
+
+class QuantisedConvolution(PlannedFamily[QuantisedPlan]):
+    """y = chain(requantise(sum of (x - x_zero) * w + bias)), for levels of 8 bits."""
+
+    name = "quantised_convolution"
+    anchors = QUANTISED_CONVOLUTIONS
+
+    def plan(self, workload: Workload) -> QuantisedPlan | Support:
+        """Plan one quantised convolution and a chain, or tell why not."""
+        return read_quantised(workload)
+
+    def pipeline_of(self, plan: QuantisedPlan, algorithm: str) -> Pipeline:
+        """Return the algorithm called `algorithm`; by default one that every CPU has."""
+        name = algorithm or _names(plan)[-1]
+        return ALGORITHMS[known_algorithm(self.name, name, _names(plan))].pipeline(plan)
+
+    def space_of(self, plan: QuantisedPlan, target: KernelTarget) -> Space:
+        """Return the choices: register tile, and the copy of a task."""
+        name = next(one for one in _names(plan) if ALGORITHMS[one].is_available(target))
+        offered = {name: ALGORITHMS[name]}
+        return tiled_space(offered, plan, target, _first_guesses(plan, target, name))
+
+    def schedule_of(self, plan: QuantisedPlan, values: Values, target: KernelTarget) -> Schedule:
+        return tiled_schedule(ALGORITHMS, plan, values)
+
+
+def _names(plan: QuantisedPlan) -> tuple[str, ...]:
+    """Return the algorithms of a convolution, best first."""
+    if plan.shape.is_depthwise:
+        return DEPTHWISE_IN_FOURS, DEPTHWISE
+    return IN_FOURS, WIDENED
+
+
+def _first_guesses(
+    plan: QuantisedPlan, target: KernelTarget, name: str
+) -> tuple[dict[str, Choice], ...]:
+    """Return the cheapest configurations of several register tiles, of both kinds of tasks."""
+    algorithm = ALGORITHMS[name]
+    found: dict[tuple[Choice, ...], dict[str, Choice]] = {}
+    for _, values in algorithm.ranked(plan, target, name):
+        found.setdefault((*tile_of(values), values[SCOPE]), values)
+    ranked = list(found.values())
+    chosen = ranked[: algorithm.guesses]
+    others = [values for values in ranked if values[SCOPE] != chosen[0][SCOPE]]
+    if others and all(values[SCOPE] == chosen[0][SCOPE] for values in chosen):
+        chosen[-1 if len(chosen) == algorithm.guesses else len(chosen) :] = others[:1]
+    return tuple(chosen)

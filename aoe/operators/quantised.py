@@ -1,0 +1,125 @@
+"""Operators of integers that stand for numbers: (level - zero point) * scale.
+
+Each tensor of levels comes with its scale and its zero point as inputs of their own. Scales, zero
+points and biases stay inputs of a workload, so that layers of one shape share a record; the record
+names their types and extents (one for a tensor, or one for each channel). The zero point of the
+weights is in the record by its value: symmetric weights need no sums of the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from aoe.operators.facts import (
+    MICROSOFT_DOMAIN,
+    ConstantInput,
+    OperatorFacts,
+    OperatorKey,
+    OperatorKind,
+    QuantisedInputs,
+    Shape,
+    Signature,
+    Specials,
+    broadcast,
+    first_shape,
+    number,
+)
+from aoe.operators.products import convolved
+from aoe.workload import Operation
+
+WEIGHT_ZERO_POINT = "w_zero_point"
+"""Attribute of an operation in a workload: the zero point of all weights."""
+QUANTISED_CONVOLUTIONS: frozenset[OperatorKey] = frozenset(
+    {("", "QLinearConv"), (MICROSOFT_DOMAIN, "QLinearConv")}
+)
+_WEIGHTS = 3
+"""Position of the weights; in the shapes of the inputs, too, since nothing in front is omitted."""
+_PER_TENSOR = QuantisedInputs(operands=((0, 1, 2),), result=(3, 4))
+_PAIR = QuantisedInputs(operands=((0, 1, 2), (3, 4, 5)), result=(6, 7))
+
+
+def channels_last(operation: Operation) -> bool:
+    """Return True for operators of images whose channels are the last axis."""
+    return bool(operation.attributes.get("channels_last", 0))
+
+
+def channels_first_shape(shape: Shape, *, last: bool = True) -> Shape:
+    """Return (N, C, rows, columns, ...) of an image whose channels are the last axis, or second."""
+    return (shape[0], shape[-1], *shape[1:-1]) if last else shape
+
+
+def _convolved(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    """Return the shape of a convolution of levels, channels where those of the image are."""
+    data, weights, last = shapes[0], shapes[_WEIGHTS], channels_last(operation)
+    if len(data) != len(weights) or len(data) < 3:
+        return None
+    made = convolved(operation, [channels_first_shape(data, last=last), weights])
+    return (made[0], *made[2:], made[1]) if made and last else made
+
+
+def _filter_size(operation: Operation, shape: Shape) -> int:
+    kernel = operation.attributes.get("kernel_shape", ())
+    assert isinstance(kernel, tuple)
+    channels = channels_first_shape(shape, last=channels_last(operation))[1]
+    groups = int(number(operation.attributes, "group", 1))
+    return max(1, channels // groups) * prod(int(extent) for extent in kernel)
+
+
+def _multiplied(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    """Return (..., M, N) of a matrix product of levels."""
+    left, right = shapes[0], shapes[_WEIGHTS]
+    if operation.attributes.get("transA", 0):
+        left = (*left[:-2], left[-1], left[-2])
+    if operation.attributes.get("transB", 0):
+        right = (*right[:-2], right[-1], right[-2])
+    if not left or len(right) < 2 or left[-1] != right[-2]:
+        return None
+    batch = broadcast([left[:-2], right[:-2]])
+    return None if batch is None else (*batch, *left[-2:-1], right[-1])
+
+
+def _depth(operation: Operation, shape: Shape) -> int:
+    return shape[-2] if operation.attributes.get("transA", 0) and len(shape) > 1 else shape[-1]
+
+
+def _pair_shape(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    return broadcast([shapes[0], shapes[_WEIGHTS]])
+
+
+_POINT = OperatorFacts(
+    inputs=(4, 5), signature=Signature.LEVELS, shape=first_shape, quantised=_PER_TENSOR
+)
+_OF_TWO = OperatorFacts(
+    inputs=(7, 8), signature=Signature.LEVELS, shape=_pair_shape, quantised=_PAIR
+)
+_CONVOLUTION = OperatorFacts(
+    kind=OperatorKind.PRODUCT,
+    inputs=(8, 9),
+    signature=Signature.LEVELS,
+    shape=_convolved,
+    constants=(ConstantInput(5, WEIGHT_ZERO_POINT, dtype="", is_uniform=True),),
+    specials=Specials.FEW,
+    summed=_filter_size,
+    factors=(4,),  # the scale of the weights: levels are drawn from all of their range
+    quantised=replace(_PAIR, bias=8),
+)
+_PRODUCT = replace(_CONVOLUTION, inputs=(8, 8), shape=_multiplied, summed=_depth, quantised=_PAIR)
+
+QUANTISED_ELEMENTWISE: dict[OperatorKey, OperatorFacts] = {
+    (MICROSOFT_DOMAIN, "QLinearAdd"): _OF_TWO,
+    (MICROSOFT_DOMAIN, "QLinearLeakyRelu"): _POINT,
+    (MICROSOFT_DOMAIN, "QLinearMul"): _OF_TWO,
+    (MICROSOFT_DOMAIN, "QLinearSigmoid"): _POINT,
+}
+QUANTISED_PRODUCTS: dict[OperatorKey, OperatorFacts] = {
+    ("", "QLinearConv"): replace(_CONVOLUTION, since=10),
+    ("", "QLinearMatMul"): replace(_PRODUCT, since=10),
+    (MICROSOFT_DOMAIN, "QGemm"): replace(
+        _PRODUCT,
+        inputs=(6, 9),
+        quantised=QuantisedInputs(operands=((0, 1, 2), (3, 4, 5)), result=(7, 8), bias=6),
+    ),
+    (MICROSOFT_DOMAIN, "QLinearConv"): _CONVOLUTION,
+}

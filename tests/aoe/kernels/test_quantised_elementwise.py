@@ -1,0 +1,91 @@
+"""Element-wise operators of levels: every level, and every pair of levels, beside ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.contracts.kernels import CompiledKernel, operation, plain
+
+from aoe.device.registry import default_device
+from aoe.graph.workload_model import workload_model
+from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
+from aoe.kernels.registry import get_family
+from aoe.operators import MICROSOFT_DOMAIN, OPERATORS
+from aoe.operators.facts import Signature
+from aoe.ort.sessions import session_options
+from aoe.workload import AttributeValue, TensorSpec, Workload
+
+Array = np.ndarray[Any, Any]
+SCALE = plain()
+PARAMETERS = [
+    # scales and zero points of both operands and of the result: ties, ends of the range, odd ones
+    (0.05, 128, 0.05, 128, 0.1, 128),
+    (0.05, 128, 0.05, 127, 0.1, 127),
+    (0.02, 0, 0.03, 255, 0.04, 3),
+    (0.013, 7, 0.027, 19, 0.0007, 101),
+]
+
+
+def _workload(
+    op_type: str, shape: tuple[int, ...], operands: int, dtype: str, **attributes: AttributeValue
+) -> Workload:
+    levels, zero = plain(*shape, dtype=dtype), TensorSpec(shape=(), dtype=dtype)
+    read = [one for _ in range(operands) for one in (levels, SCALE, zero)]
+    inputs = " ".join(f"x{number}" for number in range(len(read) + 2))
+    return Workload(
+        op_type="elementwise",
+        inputs=(*read, SCALE, zero),
+        operations=(operation(op_type, inputs, domain=MICROSOFT_DOMAIN, **attributes),),
+        output=levels,
+    )
+
+
+def _feed(workload: Workload, levels: list[Array], parameters: list[float]) -> dict[str, Array]:
+    given, numbers = iter(levels), iter(parameters)
+    feed = {}
+    for number, spec in enumerate(workload.inputs):
+        if spec.shape:
+            feed[f"x{number}"] = next(given)
+            continue
+        value = next(numbers)
+        if spec.dtype == "int8":
+            value -= 128
+        feed[f"x{number}"] = np.array(value).astype(spec.dtype)
+    return feed
+
+
+def _check_equal(workload: Workload, feed: dict[str, Array]) -> None:
+    assert get_family(workload.op_type).supports(workload).reason == ""
+    options = session_options(threads=1, optimize=False)
+    model = workload_model(workload, seed=1)
+    session = default_device().open_session(model.SerializeToString(), options)
+    expected = session.run(None, feed)[0]
+    np.testing.assert_array_equal(CompiledKernel(workload).run(feed), expected)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("op_type", ["QLinearAdd", "QLinearMul"])
+def test_all_pairs_of_levels_are_what_onnx_runtime_makes_of_them(op_type: str, dtype: str) -> None:
+    every = np.arange(256).astype(dtype)
+    left, right = (np.ascontiguousarray(one) for one in np.meshgrid(every, every))
+    workload = _workload(op_type, (256, 256), 2, dtype)
+    for parameters in PARAMETERS:
+        _check_equal(workload, _feed(workload, [left, right], [*parameters]))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("op_type", ["QLinearLeakyRelu", "QLinearSigmoid"])
+def test_every_level_is_what_onnx_runtime_makes_of_it(op_type: str, dtype: str) -> None:
+    attributes = {"alpha": 0.13} if op_type == "QLinearLeakyRelu" else {}
+    workload = _workload(op_type, (256,), 1, dtype, **attributes)
+    for scale, zero, _, _, result_scale, result_zero in PARAMETERS:
+        parameters = [scale, zero, result_scale / 10, result_zero]
+        _check_equal(workload, _feed(workload, [np.arange(256).astype(dtype)], parameters))
+
+
+def test_every_element_wise_operator_of_levels_is_tested_here() -> None:
+    tested = {"QLinearAdd", "QLinearMul", "QLinearLeakyRelu", "QLinearSigmoid"}
+    of_levels = {key for key in ELEMENTWISE_OPS if OPERATORS[key].signature is Signature.LEVELS}
+    assert of_levels == {(MICROSOFT_DOMAIN, name) for name in tested}
