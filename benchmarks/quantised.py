@@ -119,6 +119,7 @@ EXPERIMENT = Experiment(
     settings=lambda given: {"turn": given.turn, "budget": given.budget, "rounds": given.rounds},
     short=means,
     whole=every_network,
+    page="quantised.md",
     smoke=(("ds_cnn",), {"forms": ("s8", "dynamic"), "rounds": 2, "turn": 0.02, "budget": 5.0}),
 )
 

@@ -23,11 +23,12 @@ def means(document: Mapping[str, Any], file: str) -> str:
     forms = list(_forms(document))
     beside = f"../benchmarks/results/{Path(file).with_suffix('.md')}"
     heads = ["as written", "networks", "engine", "least", "OpenVINO", "engine over OpenVINO"]
+    heads += ["ORT on float32", "least cosine"]
     lines = [
-        f"`{file}` ([every network]({beside})). {_facts(document, file)}",
+        f"{_facts(document, file)}\n[Every network]({beside}).",
         "",
-        table_row([*heads, "ORT on float32"]),
-        table_row(["---"] * (len(heads) + 1)),
+        table_row(heads),
+        table_row(["---"] * len(heads)),
     ]
     for form, rows in forms:
         engine = "engine-allow_mix_precision_int8" if form == FLOAT32 else "engine"
@@ -40,7 +41,10 @@ def means(document: Mapping[str, Any], file: str) -> str:
         least = min((ratio.median for ratio in ratios if ratio), default=None)
         over = own / theirs if own and theirs else None
         cells = [_number(value) for value in (own, least, theirs, over, plain)]
-        lines.append(table_row([title, str(len(shared)), *cells]))
+        cosines = [row.peers[engine].cosine for row in shared if engine in row.peers]
+        cosine = min((one for one in cosines if one is not None), default=None)
+        accuracy = "-" if cosine is None else f"{cosine:.5f}"
+        lines.append(table_row([title, str(len(shared)), *cells, accuracy]))
     return "\n".join(lines) + "\n"
 
 
