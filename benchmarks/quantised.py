@@ -72,8 +72,8 @@ def measure(name: str, steps: Steps, given: Namespace) -> None:
 def _measured(
     name: str, form: str, settings: RoundSettings, steps: Steps, given: Namespace
 ) -> Mapping[str, object]:
-    network = PreparedNetwork.make(name, given.work / name)
     try:
+        network = PreparedNetwork.make(name, given.work / name)
         if form == FLOAT32:
             network.written_as("u8")
         else:
