@@ -9,8 +9,7 @@
 # Matters: clamps that keep a denominator or a logarithm away from 0 are such Clips. The error looks
 # like one of rounding, and more calibration data does not lower it. The options
 # `ActivationSymmetric` and `QDQKeepRemovableActivations` keep the Clip.
-# Handled in: not needed; --precision_mode quantises products of the float32 model and leaves every
-# clamp in float32 (aoe/tuner/precision).
+# Handled in: aoe/ort (calibration of --precision_mode leaves such a Clip in float32).
 set -euo pipefail
 
 folder="$(mktemp -d)"

@@ -8,7 +8,7 @@
 # Seen with: onnxruntime 1.31.1 and 1.32.0, onnx 1.23.2, Python 3.11; 2026-11-29.
 # Matters: heads that are applied to several sizes of an image share weights and bias, and
 # exporters write both once. A bias of its own for each convolution is the way out.
-# Handled in: not needed; int8 of the engine's own keeps biases in float32 (aoe/tuner/precision).
+# Handled in: aoe/ort (calibration of --precision_mode writes QDQ, with a scale beside the bias).
 set -euo pipefail
 
 folder="$(mktemp -d)"

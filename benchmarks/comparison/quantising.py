@@ -21,7 +21,7 @@ import onnx
 import onnxruntime
 from comparison.files import write_whole
 from comparison.prepared import FACTS, INPUTS, MODEL, REFERENCE
-from networks.network import Array, sample_inputs
+from networks.network import CALIBRATION_SEEDS, Array, sample_inputs
 from networks.registry import NETWORKS
 from onnxruntime.quantization import (
     CalibrationDataReader,
@@ -34,8 +34,6 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from onnxruntime.transformers.onnx_model import OnnxModel
 
-_CALIBRATION_SEEDS = (1, 2, 3, 4)
-"""Inputs that are measured have seed 0."""
 Feeds = Sequence[Mapping[str, Array]]
 Writer = Callable[[Path, Path, Feeds], None]
 """Writes a model: float32 file, new file, calibration data."""
@@ -113,7 +111,7 @@ def write_form(name: str, folder: Path) -> None:
         return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    feeds = [sample_inputs(NETWORKS[name], seed=seed) for seed in _CALIBRATION_SEEDS]
+    feeds = [sample_inputs(NETWORKS[name], seed=seed) for seed in CALIBRATION_SEEDS]
     FORMS[form](network / MODEL, folder / MODEL, feeds)
     for file in (INPUTS, REFERENCE):
         os.link(network / file, folder / file)
