@@ -27,6 +27,7 @@ class PeerFigure:
     ratio: SpeedupEstimate | None = None
     call_ms: float = 0.0  # Median over the rounds of the median call; 0 without figures
     error: float | None = None  # Largest difference from float64, as a share of the largest value
+    cosine: float | None = None  # Least cosine similarity of an output with that in float64
     # Multiply-adds a second over those the machine can make in float32; None where the roof was not
     # measured.
     roof_share: float | None = None
@@ -115,6 +116,7 @@ def _peer(row: Mapping[str, Any], baseline: Sequence[float], roof_s: float | Non
         ratio=estimate_speedup(pairs) if pairs.tuned_us else None,
         call_ms=call_us / 1e3,
         error=row.get("errors", {}).get("largest"),
+        cosine=row.get("errors", {}).get("cosine"),
         roof_share=roof_s * 1e6 / call_us if roof_s is not None and samples else None,
         facts=row.get("facts", {}),
     )

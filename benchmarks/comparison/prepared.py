@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,19 +38,18 @@ class PreparedNetwork:
         Raises:
             PreparationError: the network cannot be built here.
         """
-        paths = [str(_HERE), str(_HERE.parent), os.environ.get("PYTHONPATH", "")]
-        done = subprocess.run(
-            [sys.executable, "-m", "comparison.preparation", name, str(folder)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-        if done.returncode:
-            raise PreparationError(done.stderr.strip()[-600:] or f"code {done.returncode}")
-        facts = json.loads((folder / FACTS).read_text())
-        return cls(name=name, folder=folder, facts=facts)
+        _prepare("comparison.preparation", name, folder)
+        return cls(name=name, folder=folder, facts=json.loads((folder / FACTS).read_text()))
+
+    def written_as(self, form: str) -> Self:
+        """Write the network with smaller types, see `comparison.quantising`; inputs are the same.
+
+        Raises:
+            PreparationError: what writes this form is not installed, or failed.
+        """
+        folder = self.folder / form
+        _prepare("comparison.quantising", self.name, folder)
+        return replace(self, folder=folder, facts=json.loads((folder / FACTS).read_text()))
 
     @property
     def model(self) -> Path:
@@ -83,6 +82,20 @@ class PreparedNetwork:
             "largest": max(relative_error(*pair) for pair in pairs),
             "cosine": min(_cosine(*pair) for pair in pairs),
         }
+
+
+def _prepare(module: str, name: str, folder: Path) -> None:
+    paths = [str(_HERE), str(_HERE.parent), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, "-m", module, name, str(folder)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        raise PreparationError(done.stderr.strip()[-600:] or f"code {done.returncode}")
 
 
 def relative_error(actual: Array, exact: Array) -> float:

@@ -60,7 +60,7 @@ class RuntimeProcess:
             **settings,
             "verb": verb,
             "network": network.name,
-            "model": str(network.model),
+            "model": str(network.folder / peer.model if peer.model else network.model),
             "inputs": str(network.inputs),
             "outputs": str(self.outputs),
             "module": peer.module,

@@ -98,7 +98,7 @@ def page_tables(document: Mapping[str, Any], rows: Sequence[NetworkFigures], fil
         alt = f"Speed-up over ONNX Runtime, {_threads(most)}"
         parts.append(f"![{alt}]({PICTURE})")
     parts += _ratio_tables(rows, is_float32=True, is_short=True)
-    parts += _failure_list(rows)
+    parts += failure_list(rows)
     return "\n\n".join(parts) + "\n"
 
 
@@ -109,7 +109,7 @@ def whole_tables(document: Mapping[str, Any], rows: Sequence[NetworkFigures], fi
     parts.append(facts_lines(document, rows, file))
     parts += _ratio_tables(rows, is_float32=True)
     parts += _ratio_tables(rows, is_float32=False)
-    parts += _failure_list(rows)
+    parts += failure_list(rows)
     most_rows = [row for row in rows if row.threads == max(r.threads for r in rows)]
     parts.append("#### Errors against float64")
     parts.append("\n".join(_errors(most_rows)))
@@ -127,7 +127,8 @@ def whole_tables(document: Mapping[str, Any], rows: Sequence[NetworkFigures], fi
     return "\n\n".join(parts) + "\n"
 
 
-def _failure_list(rows: Sequence[NetworkFigures]) -> list[str]:
+def failure_list(rows: Sequence[NetworkFigures]) -> list[str]:
+    """Return a heading with each reason for a missing figure, nothing where there is none."""
     failures = list(_failures(rows))
     return ["#### No figure\n\n" + "\n".join(failures)] if failures else []
 

@@ -1,11 +1,17 @@
-"""Sound: Whisper's encoder and decoder, a Conformer block, the HiFi-GAN vocoder."""
+"""Sound: Whisper's encoder and decoder, a Conformer block, HiFi-GAN, a keyword spotter."""
 
 from __future__ import annotations
 
 import math
 
 import torch
-from networks.layers import EncoderLayer, FeedForward, SplitAttention
+from networks.layers import (
+    ConvNorm,
+    EncoderLayer,
+    FeedForward,
+    ImageClassifier,
+    SplitAttention,
+)
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -215,6 +221,15 @@ def conformer_block() -> nn.Module:
 def hifigan() -> nn.Module:
     """The vocoder, 32 frames at a time."""
     return HifiGan()
+
+
+def ds_cnn() -> nn.Module:
+    """DS-CNN of the small size: which of 12 words is in a second of sound."""
+    first = nn.Conv2d(1, 64, (10, 4), stride=2, padding=(5, 1), bias=False)
+    layers: list[nn.Module] = [nn.Sequential(first, nn.BatchNorm2d(64), nn.ReLU())]
+    for _ in range(4):
+        layers += [ConvNorm(64, 64, 3, groups=64), ConvNorm(64, 64)]
+    return ImageClassifier(nn.Sequential(*layers), 64, classes=12)
 
 
 def _damped(layer: nn.Conv1d) -> nn.Conv1d:

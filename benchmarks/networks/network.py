@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+CALIBRATION_SEEDS = (1, 2, 3, 4)
+"""Of the inputs a runtime may see beforehand; those that are measured have seed 0."""
 
 
 class Draw(StrEnum):

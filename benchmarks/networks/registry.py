@@ -167,6 +167,12 @@ NETWORKS: dict[str, Network] = {
         inputs=(NetworkInput(name="mel", shape=(1, 80, 32)),),
         source="arXiv:2010.05646",
     ),
+    "ds_cnn": Network(
+        title="DS-CNN, keywords",
+        builder="audio:ds_cnn",
+        inputs=(NetworkInput(name="mfcc", shape=(1, 1, 49, 10)),),
+        source="arXiv:1711.07128",
+    ),
     "lstm_tagger": Network(
         title="LSTM tagger",
         builder="language:lstm_tagger",

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 
 import numpy as np
-from networks.network import sample_inputs
+from networks.network import CALIBRATION_SEEDS, sample_inputs
 from networks.registry import NETWORKS
 from runtimes.runtime import Facts, RunOnce, RuntimeTask
 
@@ -21,7 +21,6 @@ from aoe.om.file import read_manifest
 
 Done = subprocess.CompletedProcess[str]
 _OM = "tuned.om"
-_SEEDS = (1, 2)  # of inputs to tune and to check accuracy with; measured are those of seed 0
 _KEPT = ("seconds", "baseline_ms", "tuned_ms", "speedup", "speedup_low", "speedup_high")
 
 
@@ -39,13 +38,14 @@ def build(task: RuntimeTask, run: Callable[..., Done] = subprocess.run) -> Facts
     for folder in (bank, sets):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    for seed in _SEEDS:
+    for seed in CALIBRATION_SEEDS:
         np.savez(sets / f"{seed}.npz", **sample_inputs(NETWORKS[task.network], seed=seed))
     command = [
         *(sys.executable, "-P", "-m", "aoe", f"--model={task.model}", "--framework=5"),
         f"--job_type={task.options.get('job_type', '2')}",
         *(f"--inputs={sets}", f"--output={task.folder / _OM}", f"--aicore_num={task.threads}"),
         *(f"--tuning_time_limit={task.budget_s}", "--progress_bar=off", "--seed=0", "--json"),
+        *([f"--calibration={sets}"] if "precision_mode" in task.options else []),
         *(f"--{name}={value}" for name, value in task.options.items() if name != "job_type"),
     ]
     environment = {**os.environ, "TUNE_BANK_PATH": str(bank), BUILT_IN_BANK: "off"}

@@ -52,3 +52,4 @@ class Peer:
     precision: str = "fp32"  # In what it computes; `any` is what the runtime itself chooses
     options: Mapping[str, str] = field(default_factory=dict)  # Handed to the runtime
     has_budget: bool = False  # True if it searches, for as long as the command says
+    model: str = ""  # File it runs in place of the network's, seen from the network's folder

@@ -64,6 +64,7 @@ def test_budget_threads_and_precision_are_passed_on(tmp_path: Path) -> None:
         "--tuning_time_limit=300.0",
         "--aicore_num=2",
         "--precision_mode=allow_fp32_to_bf16",
+        f"--calibration={tmp_path / 'sets'}",
     ):
         assert word in command.words
     assert facts["kernels"] == 1 and facts["printed"]["speedup"] == 2.0
@@ -76,7 +77,7 @@ def test_bank_is_empty_and_inputs_are_others_than_measured(tmp_path: Path) -> No
     engine.build(_task(tmp_path), command)
     assert not list(command.bank.iterdir())
     sets = sorted((tmp_path / "sets").iterdir())
-    assert f"--inputs={tmp_path / 'sets'}" in command.words and len(sets) == 2
+    assert f"--inputs={tmp_path / 'sets'}" in command.words and len(sets) == 4
     measured = sample_inputs(NETWORKS["bert6"], seed=0)["tokens"]
     for file in sets:
         with np.load(file) as inputs:
