@@ -70,7 +70,7 @@ class _Places(SerialExecutor[FinishedSlice[_Ladder, Found]]):
         self.jobs: list[Callable[[], None]] = []
         self.most_at_once = 0
 
-    def places(self) -> int:
+    def slots(self) -> int:
         return 2
 
     def begin(
