@@ -116,6 +116,8 @@ class OperatorTuningReport(ModelTuningReport):
     def whole_model(self) -> Sequence[str]:
         result, memory = self.result, self.result.validation.memory
         lines = [*(range_lines(result) if result.points else ModelTuningReport.whole_model(self))]
+        if note := result.validation.comparison.deviation.note:
+            lines.append(note)
         if memory is not None and result.validation.is_changed:
             lines.append(_memory(memory))
         return lines

@@ -159,6 +159,7 @@ class ModelTuning(Generic[P]):
             "machine": machine_to_json(validation.comparison.measurement),
             "improvement_percent": round(improvement_percent(self.speedup), 2),
             "max_abs_err": finite_or_none(validation.comparison.deviation.max_abs_err),
+            "rounding_steps": validation.comparison.deviation.note or None,
             **self.own_members(rows),
             "repo": {
                 outcome.value: sum(row["outcome"] == outcome.value for row in rows)
