@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from aoe.entry.input_shapes import fix_input_shapes
 from aoe.entry.outputs import cut_at_outputs
 from aoe.entry.protocol import MAX_BYTES, Entry, ImportedModel, digest_of, model_name
 from aoe.errors import ModelImportError, ModelNotFoundError
+from aoe.graph.model_graph import names_read
 from aoe.graph.protos import copied, refill
 from aoe.graph.weights import (
     SMALL_BYTES,
@@ -181,8 +183,33 @@ def read_onnx(path: Path, *, check: CheckModel = onnx.checker.check_model) -> on
         raise ModelImportError(f"--model={path}", f"cannot be read: {error}") from error
     _take_weights(path, proto)
     _lower_ir_version(proto)  # the checker has a newest version, too
+    _order_nodes(proto.graph)
     _check(path, proto, check)
     return proto
+
+
+def _order_nodes(graph: onnx.GraphProto) -> None:
+    """Put every node behind those it reads, in place, as ONNX Runtime does when it loads a model.
+
+    The checker refuses another order, which converters to float16 write. A circle stays for it.
+    """
+    made = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
+    needs = {
+        at: [made[name] for name in names_read(node) if name in made]
+        for at, node in enumerate(graph.node)
+    }
+    if all(need < at for at, read in needs.items() for need in read):
+        return
+    sorter, order = TopologicalSorter(needs), list[int]()
+    try:
+        sorter.prepare()
+    except CycleError:
+        return
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready())
+        order.extend(ready)
+        sorter.done(*ready)
+    refill(graph.node, [graph.node[at] for at in order])
 
 
 def _lower_ir_version(proto: onnx.ModelProto) -> None:

@@ -331,3 +331,26 @@ def test_operator_onnx_has_given_up_is_left_to_onnx_runtime(tmp_path: Path) -> N
         onnx.checker.check_model(model)
     loaded = load_onnx(save_model(model, tmp_path / "old.onnx"), {}).proto
     ort.InferenceSession(loaded.SerializeToString())
+
+
+def test_nodes_in_any_order_are_put_behind_what_they_read(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Add", ["b", "x"], ["y"], "last"),
+        helper.make_node("Relu", ["a"], ["b"], "second"),
+        helper.make_node("Neg", ["x"], ["a"], "first"),
+    ]
+    file = tmp_path / "unsorted.onnx"
+    file.write_bytes(make_model(nodes, {"x": (4,)}, ["y"]).SerializeToString())
+    proto = read_onnx(file)
+    assert [node.name for node in proto.graph.node] == ["first", "second", "last"]
+
+
+def test_nodes_in_a_circle_are_refused(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Add", ["x", "b"], ["a"], "first"),
+        helper.make_node("Relu", ["a"], ["b"], "second"),
+    ]
+    file = tmp_path / "circle.onnx"
+    file.write_bytes(make_model(nodes, {"x": (4,)}, ["b"]).SerializeToString())
+    with pytest.raises(ModelImportError, match="not a valid model"):
+        read_onnx(file)
