@@ -158,7 +158,7 @@ class InferenceSession(SwappingSession):
             found = self.background.look_up_now(self.static_form)
             if found.problem:
                 self._warn(f"the bank cannot be used for it: {found.problem}")
-            if not found.kernels:
+            if not found.is_tuned:
                 self._load_untuned()
 
     @property

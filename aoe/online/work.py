@@ -44,10 +44,16 @@ class ServedShape:
     # Of the inputs, by name; `1~8` for an extent of a range.
     shapes: Mapping[str, tuple[int | str, ...]]
     stage: Stage  # What was done for it
-    kernels: int = 0  # Tuned kernels it is computed with; 0 if ONNX Runtime computes it as it is
+    kernels: int = 0  # Tuned kernels it is computed with; 0 if ONNX Runtime computes all of it
+    quantized: str = ""  # In which form its quantised model is written; empty for the imported one
     # Of the whole model over the untuned one, measured when it was tuned; 1 otherwise.
     speedup: float = 1.0
     problem: str = ""  # Why looking up or tuning failed, or the empty string
+
+    @property
+    def is_tuned(self) -> bool:
+        """True if it is computed otherwise than by ONNX Runtime as it is."""
+        return bool(self.kernels or self.quantized)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +181,13 @@ class ShapeWork:
         if model.fallback_reason:
             return _failed(form, model.fallback_reason)
         self.substitutes.put(form, model.session)
-        kernels = len(model.manifest.kernels)
-        return ServedShape(shapes=shapes_of(form), stage=stage, kernels=kernels, speedup=speedup)
+        return ServedShape(
+            shapes=shapes_of(form),
+            stage=stage,
+            kernels=len(model.manifest.kernels),
+            quantized=model.manifest.quantized,
+            speedup=speedup,
+        )
 
     def _key(self, form: CallForm, records: str) -> str:
         facts = {
@@ -314,7 +325,7 @@ class Background:
             after = self.work.tune(form)
         except (AoebankError, OSError) as error:
             return replace(before, stage=Stage.FAILED, problem=str(error))
-        if after.kernels:
+        if after.is_tuned:
             return after
         kept = after.stage if not after.problem else Stage.FAILED
         return replace(before, stage=kept, problem=after.problem)

@@ -54,7 +54,10 @@ def convert(asked: Conversion, folder: Path) -> Converted:
     except AoebankError as error:
         return Converted(problem=str(error))
     assert tuned.om_file is not None
-    return Converted(kernels=len(read_manifest(tuned.om_file).kernels), speedup=tuned.speedup)
+    manifest = read_manifest(tuned.om_file)
+    return Converted(
+        kernels=len(manifest.kernels), quantized=manifest.quantized, speedup=tuned.speedup
+    )
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -100,7 +100,7 @@ def _write_tuned(text: Text, manifest: Manifest, shapes: str = "") -> None:
             *_PLACES,
             ("precision", "-", lambda use: use.precision.value),
         )
-    if not manifest.subgraphs and not manifest.kernels:
+    if not (manifest.subgraphs or manifest.kernels or manifest.quantized):
         text.line("the imported model as it is: nothing faster was found")
 
 

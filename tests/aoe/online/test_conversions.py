@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 from support.engine.models import chain_model
+from support.engine.quantized import LARGE, int8_model
 
+from aoe.device.registry import default_device
 from aoe.online.conversions import LOG, RESULT, Conversion, ConvertingProcess
 from aoe.settings import environment, with_bank
 
@@ -59,6 +61,18 @@ def _comes_true(is_so: Callable[[], bool]) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+def test_form_of_a_quantised_model_is_an_answer_without_a_kernel(
+    tmp_path: Path, folder: Path
+) -> None:
+    """Nothing is measured in a look-up: on x86 int8 activations are written as uint8."""
+    (tmp_path / "bank").mkdir(mode=0o750)
+    asked = _asked(int8_model(tmp_path), shapes={"x": LARGE})
+    found = ConvertingProcess(asked, folder, _env(tmp_path)).wait()
+    is_x86 = default_device().describe().soc_version.startswith("x86-64")
+    assert (found.problem, found.kernels, bool(found.quantized)) == ("", 0, is_x86)
+    assert (found.om_file is not None) == is_x86
 
 
 def _is_gone(pid: int) -> bool:

@@ -72,6 +72,15 @@ def test_hits_of_the_bank_compute_from_the_first_call_on(both: Script, bank: Pat
     assert not _work_threads()
 
 
+def test_form_of_a_quantised_model_computes_without_a_kernel(files: Path, bank: Path) -> None:
+    own = adding(FOUND)
+    file = write_tuned(files / "form.om", tuned=own, untuned=own, quantized="as uint8")
+    session = Script(lambda asked: file).session_class()(adding(PLAIN), bank=bank)
+    assert _value(session) == FOUND
+    (form,) = session.forms
+    assert (form.kernels, form.quantized, form.is_tuned) == (0, "as uint8", True)
+
+
 def test_empty_bank_is_not_asked(both: Script, tmp_path: Path) -> None:
     session = both.session_class()(adding(PLAIN), bank=tmp_path / "new")
     assert _value(session) == PLAIN

@@ -12,28 +12,15 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto
-from onnxruntime.quantization import QuantType
-from support.engine.quantized import feeds, quantized_static, residual
+from support.engine.quantized import LARGE, feeds, int8_model, residual
 from support.engine.scripted_runs import ScriptedRuns
 
 import aoe
 from aoe import TuneResult
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
-from aoe.om.file import FALLBACK, MODEL
+from aoe.om.file import FALLBACK, MODEL, read_manifest
 from aoe.runs.model_mode import ModelTuning
-
-LARGE = (1, 4, 48, 48)
-
-
-def int8_model(folder: Path, shape: tuple[int, ...] = LARGE) -> Path:
-    """Write a residual network as ONNX Runtime's quantiser does by default."""
-    network = residual("Relu")
-    for dim, extent in zip(network.graph.input[0].type.tensor_type.shape.dim, shape, strict=True):
-        dim.dim_value = extent
-    file = folder / "net.onnx"
-    onnx.save(quantized_static(network, folder, shape, activation_type=QuantType.QInt8), str(file))
-    return file
 
 
 def int8_activations(model: onnx.ModelProto) -> int:
@@ -102,6 +89,7 @@ def test_faster_form_is_the_tuned_model_of_every_mode(
     assert (int8_activations(imported) > 4, int8_activations(tuned)) == (True, 0)
     assert "int8 activations written as uint8" in mode.summary()["quantized"]
     assert not mode.summary()["unchanged"]
+    assert read_manifest(found.om_file).quantized == "int8 activations written as uint8"
     if "lookup_only" not in options:
         assert 2.3 < found.speedup < 2.7
         assert mode.quantized is not None and mode.quantized.estimate is not None

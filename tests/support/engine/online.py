@@ -57,9 +57,14 @@ def tuned_file(folder: Path, number: float, batch: int | str = 1) -> Path:
 
 
 def write_tuned(
-    file: Path, *, tuned: onnx.ModelProto, untuned: onnx.ModelProto, shape_range: str = ""
+    file: Path,
+    *,
+    tuned: onnx.ModelProto,
+    untuned: onnx.ModelProto,
+    shape_range: str = "",
+    quantized: str = "",
 ) -> Path:
-    """Write a file that says that it has a kernel, and return it."""
+    """Write a file that says that it has a kernel, or a form of its own, and return it."""
     parts = file.with_name(f"parts_{file.stem}")
     parts.mkdir(parents=True)
     with WeightStore(parts / WEIGHTS) as store:
@@ -70,8 +75,9 @@ def write_tuned(
         soc_version=target.soc_version,
         core_num=1,
         nchwc_block=CPU.channel_block(),
-        kernels=(make_use(),),
+        kernels=() if quantized else (make_use(),),
         shape_range=shape_range,
+        quantized=quantized,
     )
     write_offline_model(file, parts, manifest)
     return file

@@ -249,6 +249,19 @@ def test_blocks_of_scales_stay_int8() -> None:
     assert with_uint8_activations(model) is model
 
 
+def test_mixed_types_become_one() -> None:
+    """Some quantisers write int8 where values are signed, and uint8 behind a Relu."""
+    graph = Graph()
+    signed = graph.dequantized(graph.quantized("x"))
+    step, zero = graph.constant(0.05), graph.constant(0, "uint8")
+    codes = graph.add("QuantizeLinear", graph.add("Relu", signed), step, zero)
+    unsigned = graph.add("DequantizeLinear", codes, step, zero)
+    model = graph.model(graph.dequantized(graph.quantized(graph.add("Add", signed, unsigned))))
+    written = with_uint8_activations(model)
+    assert list(types(written).values()) == [TensorProto.UINT8] * 3
+    assert_same_bits(model, written)
+
+
 @pytest.mark.parametrize("op_type", ["Cast", "MatMulInteger", "If", "result"])
 def test_codes_that_other_operators_need_stay_int8(op_type: str) -> None:
     graph = Graph()
