@@ -74,7 +74,7 @@ def written_in_float32(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def find_half_precision(graph: ModelGraph) -> Iterator[Finding]:
     """Yield all nodes that read or make a narrow tensor, as one match."""
-    types = _element_types(graph)
+    types = element_types(graph)
     widening = _Widening(graph, {name: kind for name, kind in types.items() if kind in HALVES})
     removed, added = [], []
     for index, node in enumerate(graph.nodes):
@@ -243,7 +243,7 @@ def _schema(op_type: str, opset: int) -> Any:
 # ---- Types of tensors ----
 
 
-def _element_types(graph: ModelGraph) -> dict[str, int]:
+def element_types(graph: ModelGraph) -> dict[str, int]:
     """Return the element types of a model's tensors, as far as they can be told.
 
     Shape inference knows no operators of ONNX Runtime's own, nor what lies behind them: these have
