@@ -17,6 +17,7 @@ from aoe.graph.protos import copied, refill, rename_tensors
 from aoe.graph.rewrites.always import ALWAYS, rewritten, write_tokens_as_images
 from aoe.graph.rewrites.constants import fold_constants
 from aoe.graph.rewrites.half_precision import is_half_precision
+from aoe.graph.rewrites.inlined import joined_again
 from aoe.graph.weights import SMALL_BYTES, is_outside, load_written, place_of, share_places
 from aoe.operators import BLOCKED_CONVOLUTION, op_key
 from aoe.ort.optimizers import ALL_OR_NOTHING, Optimizations, broken_at, mark, optimizations_of
@@ -68,6 +69,7 @@ def optimize_offline(
     if is_outside(spelled):
         _drop_twins(optimized, spelled, weights)
     fold_constants(optimized)
+    optimized = joined_again(optimized)
     _write_filter_extents(optimized)
     make_canonical(optimized, spelled)
     mark(optimized, _told(spelled, optimizations_of(session), open_session))

@@ -74,7 +74,7 @@ def written_in_float32(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def find_half_precision(graph: ModelGraph) -> Iterator[Finding]:
     """Yield all nodes that read or make a narrow tensor, as one match."""
-    types = _element_types(graph)
+    types = element_types(graph)
     widening = _Widening(graph, {name: kind for name, kind in types.items() if kind in HALVES})
     removed, added = [], []
     for index, node in enumerate(graph.nodes):
@@ -199,7 +199,7 @@ def _float32(tensor: TensorProto, name: str) -> TensorProto:
 
 def _is_widened(graph: ModelGraph, node: onnx.NodeProto, types: Mapping[str, int]) -> bool:
     """Return True if a node may have float32 wherever it has a narrow type."""
-    if any(subgraphs(node)) or node.op_type in _KEPT_OPERATORS:
+    if any(subgraphs(node)) or node.op_type in _KEPT_OPERATORS or _looks_up(graph, node):
         return False
     if any(name and name not in types for name in node.input):
         return False
@@ -215,6 +215,11 @@ def _is_widened(graph: ModelGraph, node: onnx.NodeProto, types: Mapping[str, int
     if any(_FLOAT not in allowed.get(kind, ()) for kind in read | made):
         return False
     return made <= read or _names_half(node)
+
+
+def _looks_up(graph: ModelGraph, node: onnx.NodeProto) -> bool:
+    """Return True if a node takes rows out of a table, which would double with wider ones."""
+    return node.op_type == "Gather" and node.input[0] in graph.initializers
 
 
 def _names_half(node: onnx.NodeProto) -> bool:
@@ -243,7 +248,7 @@ def _schema(op_type: str, opset: int) -> Any:
 # ---- Types of tensors ----
 
 
-def _element_types(graph: ModelGraph) -> dict[str, int]:
+def element_types(graph: ModelGraph) -> dict[str, int]:
     """Return the element types of a model's tensors, as far as they can be told.
 
     Shape inference knows no operators of ONNX Runtime's own, nor what lies behind them: these have

@@ -140,6 +140,21 @@ def test_large_weights_stay_what_they_are_and_small_ones_are_widened() -> None:
     }
 
 
+def test_tables_of_embeddings_stay_narrow_and_rows_are_widened() -> None:
+    node = helper.make_node
+    model = _model(
+        [node("Gather", ["table", "i"], ["rows"]), node("Mul", ["rows", "rows"], ["y"])],
+        [("i", TensorProto.INT64, [3])],
+        [("y", F16, [3, 16])],
+        [_weights("table", 50, 16)],
+    )
+    made = written_in_float32(model)
+    assert {one.name: one.data_type for one in made.graph.initializer} == {"table": F16}
+    assert _types(made)["rows"] == F32
+    i = np.array([49, 0, 7])
+    np.testing.assert_array_equal(_run(made, i)[0], _run(model, i)[0])
+
+
 def test_autocast_models_lose_the_casts_around_their_products() -> None:
     node = helper.make_node
     model = _model(
