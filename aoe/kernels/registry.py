@@ -41,11 +41,11 @@ from aoe.workload import Workload
 
 FAMILIES: dict[str, KernelFamily] = {
     "convolution": Convolution(),
-    "quantised_convolution": QuantisedConvolution(),
     "matmul": MatMul(),
     "attention": AttentionFamily(),
     "recurrent": Recurrent(),
     "plain_convolution": ConvNchw(),
+    "quantised_convolution": QuantisedConvolution(),
     "expanded_convolution": InvertedBottleneck(),
     "lrn": Lrn(),
     "softmax": Softmax(),

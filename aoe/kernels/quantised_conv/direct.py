@@ -52,6 +52,13 @@ _BLOCKS, _ACROSS, _DOWN, _ROWS = (1, 2, 3, 4, 6), range(1, 29), (1, 2, 4), (1, 2
 _BEST_TILES = 8
 _LEAST_SUMS = 10
 """Sums that hide how long one takes: two a cycle, five cycles until each is ready again."""
+_WAIT, _LOAD = 4.0, 0.3
+"""Cost of the start of a tile, and of a load, in products.
+
+3x3 filters of 128 channels of 28x28 take 307 us in tiles of 2x7x2, 320 in 4x7x1, 344 in 4x3x2, 350
+in 1x28x1, 357 in 4x5x1; pointwise ones of 256 channels of 56x56 583 in 4x6x1, 613 in 4x7x1, 626 in
+2x14x1, 787 in 1x28x1 (one thread of a Xeon with VNNI and AMX, medians, 2026-11-29).
+"""
 _COPY_LANES = 64
 _WRITTEN_OUT_MAX = 300
 """Products of a depthwise register tile up to which all rows of the filter are written out."""
@@ -288,8 +295,9 @@ def _tile_cost(tile: Tile, shape: QuantisedShape, vectors: int) -> float:
         loads = (blocks + blocks * read * high) / (blocks * pixels)
     else:
         loads = (blocks * vectors + pixels) / (blocks * vectors * pixels)
-    waiting = max(1.0, _LEAST_SUMS / (blocks * vectors * pixels))
-    return repeated * (waiting + loads)
+    sums = blocks * vectors * pixels
+    waiting = max(1.0, _LEAST_SUMS / sums) + _WAIT / sums
+    return repeated * (waiting + _LOAD * loads)
 
 
 def _whole(extent: int, part: int) -> int:

@@ -71,13 +71,23 @@ def test_every_element_wise_operator_is_listed() -> None:
     assert set(_quoted(text)) == named
 
 
+def _own_regions(
+    name: str, model: onnx.ModelProto, folder: Path, target: Target
+) -> tuple[Region, ...]:
+    """Return the regions of an operator, without the Transposes ONNX Runtime puts around it."""
+    found = _regions(model, folder, target)
+    if "movement" in _OPERATORS[name].families:
+        return found
+    return tuple(region for region in found if region.workload.op_type != "movement")
+
+
 @pytest.mark.parametrize("name", _OPERATORS)
 def test_operator_has_its_family_from_the_opset_of_its_row(
     name: str, tmp_path: Path, target: Target
 ) -> None:
     row = _OPERATORS[name]
     for opset in {row.since, _NEWEST_OF.get(name, _NEWEST)}:
-        found = _regions(OPERATOR_MODELS[name](opset), tmp_path, target)
+        found = _own_regions(name, OPERATOR_MODELS[name](opset), tmp_path, target)
         assert [region.workload.op_type for region in found] in [[name] for name in row.families]
 
 
@@ -86,7 +96,7 @@ def test_what_a_row_leaves_to_onnx_runtime_is_left(
     name: str, words: str, tmp_path: Path, target: Target
 ) -> None:
     assert words in _OPERATORS[name].left
-    assert _regions(LEFT_MODELS[name, words](14), tmp_path, target) == ()
+    assert _own_regions(name, LEFT_MODELS[name, words](14), tmp_path, target) == ()
 
 
 def test_operators_without_a_family_are_named() -> None:

@@ -127,6 +127,23 @@ _SCATTERED = {"names": "x i u", "integer": ("i",)}
 _PART = (2, 5, 12, 12)
 _WINDOW = {"kernel_shape": [3, 3], "strides": [2, 2]}
 
+
+def quantised_convolution_model(opset: int, weight_zero: int = 0) -> onnx.ModelProto:
+    """Return a model of one QLinearConv."""
+    weights: dict[str, Array] = {
+        "xs": np.array(0.02, np.float32),
+        "xz": np.array(7, np.uint8),
+        "w": np.arange(-128, 128, dtype=np.int8).repeat(36).reshape(32, 32, 3, 3),
+        "ws": np.full(32, 0.01, np.float32),
+        "wz": np.full(32, weight_zero, np.int8),
+        "ys": np.array(0.5, np.float32),
+        "yz": np.array(9, np.uint8),
+    }
+    node = helper.make_node("QLinearConv", ["x", *weights], ["y"], kernel_shape=[3, 3])
+    types = {"x": TensorProto.UINT8, "y": TensorProto.UINT8}
+    return make_model([node], {"x": _IMAGE}, ["y"], weights=weights, opset=opset, types=types)
+
+
 OPERATOR_MODELS: Mapping[str, Build] = {
     **{name: partial(one_operator, name, axis=1, integer=("y",)) for name in ("ArgMax", "ArgMin")},
     **{
@@ -176,6 +193,7 @@ OPERATOR_MODELS: Mapping[str, Build] = {
         "MatMul", opset, {"w": numbers(64, 32)}, names="x w", shape=(2, 16, 64)
     ),
     "Pad": _by_constants("Pad", 11, {"pads": (0, 0, 1, 1, 0, 0, 1, 1)}, mode="reflect"),
+    "QLinearConv": quantised_convolution_model,
     "RMSNormalization": lambda opset: one_operator(
         "RMSNormalization", opset, {"a": numbers(12)}, names="x a"
     ),
@@ -202,6 +220,9 @@ LEFT_MODELS: Mapping[tuple[str, str], Build] = {
     ("ArgMax", "integers"): partial(one_operator, "ArgMax", axis=1, integer=("x", "y")),
     ("Conv", "weights that are computed"): lambda opset: one_operator(
         "Conv", opset, inputs={"w": (32, 32, 3, 3)}, names="x w"
+    ),
+    ("QLinearConv", "weights with another zero point"): partial(
+        quantised_convolution_model, weight_zero=3
     ),
     ("ConvTranspose", "weights that are computed"): lambda opset: one_operator(
         "ConvTranspose", opset, inputs={"w": (32, 8, 2, 2)}, names="x w"
