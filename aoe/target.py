@@ -16,6 +16,10 @@ HOST_INT8 = f"{HOST_PREFIX}int8"
 """ONNX Runtime's products of 8 bits, which are right only where the CPU sums them in 32 bits."""
 
 
+VNNI = "vnni"
+"""Part of the name of an algorithm that sums four products of 8 bits by one instruction."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructionSet:
     """Instructions that only some kernels use."""
@@ -68,11 +72,14 @@ class Target:
 
         Args:
             precision: Of its workload.
-            algorithm: Of its schedule; a name that ends in `_tiles` asks for matrix tiles.
+            algorithm: Of its schedule; a name that ends in `_tiles` asks for matrix tiles, `vnni`
+                in a name for sums of products of 8 bits.
         """
-        if not precision.is_lower:
+        if VNNI in algorithm:
+            used = [self.int8_dot]
+        elif not precision.is_lower:
             return self
-        if algorithm.startswith(HOST_PREFIX):
+        elif algorithm.startswith(HOST_PREFIX):
             used = [self.int8_sums if algorithm == HOST_INT8 else None]
         else:
             dot = self.bf16_dot if precision is Precision.BFLOAT16 else self.int8_dot

@@ -243,7 +243,7 @@ def _quantised_roles(workload: Workload) -> dict[str, str]:
                 found[ref] = _SCALE
             elif at == quantised.bias:
                 found[ref] = BIAS
-            else:
+            elif at in quantised.levels | quantised.zero_points:
                 found[ref] = _LEVEL
     return found
 

@@ -35,6 +35,7 @@ class KernelTarget:
     # True if it multiplies pairs of bfloat16 and sums in float32 (AVX512-BF16).
     bf16_dot: bool = False
     bf16_tiles: bool = False  # True if it does so with matrix tiles (AMX)
+    int8_dot: bool = False  # True if it sums four products of 8 bits in 32 (AVX-512 VNNI)
 
     @property
     def registers(self) -> int:
@@ -55,6 +56,7 @@ class KernelTarget:
             l2_bytes=target.l2_bytes,
             bf16_dot=target.bf16_dot is not None,
             bf16_tiles=target.bf16_tiles is not None,
+            int8_dot=target.int8_dot is not None,
         )
 
 
@@ -92,9 +94,10 @@ class PackedInput:
     """Rearrangement of a constant input, made once when the kernel is created."""
 
     output: hl.Func  # Function of the packed values, scheduled
-    argument: hl.ImageParam  # The input as the model has it, float32
+    argument: hl.ImageParam  # The input as the model has it
     argument_extents: tuple[int, ...]  # Its extents, innermost first; dense
-    dtype: str = "float32"  # Element type of the packed values, "float32", "bfloat16" or "int8"
+    dtype: str = "float32"  # Element type of the packed values
+    read_dtype: str = "float32"  # That of the input
     # Number of that input; None for the one whose place the packed values take.
     source: int | None = None
 
