@@ -31,6 +31,9 @@ from aoe.workload import Operation
 
 WEIGHT_ZERO_POINT = "w_zero_point"
 """Attribute of an operation in a workload: the zero point of all weights."""
+LINEAR_PRODUCT: OperatorKey = ("", "QLinearMatMul")
+GENERAL_PRODUCT: OperatorKey = (MICROSOFT_DOMAIN, "QGemm")
+"""Both by levels with a scale and a zero point; QGemm without those of the result is float32."""
 DYNAMIC_PRODUCT: OperatorKey = (MICROSOFT_DOMAIN, "DynamicQuantizeMatMul")
 """(float32 matrix, weights, their scale, their zero point, float32 bias)."""
 SCALED_PRODUCT: OperatorKey = (MICROSOFT_DOMAIN, "MatMulIntegerToFloat")
@@ -128,8 +131,8 @@ QUANTISED_ELEMENTWISE: dict[OperatorKey, OperatorFacts] = {
 }
 QUANTISED_PRODUCTS: dict[OperatorKey, OperatorFacts] = {
     ("", "QLinearConv"): replace(_CONVOLUTION, since=10),
-    ("", "QLinearMatMul"): replace(_PRODUCT, since=10),
-    (MICROSOFT_DOMAIN, "QGemm"): replace(
+    LINEAR_PRODUCT: replace(_PRODUCT, since=10),
+    GENERAL_PRODUCT: replace(
         _PRODUCT,
         inputs=(6, 9),
         quantised=QuantisedInputs(operands=((0, 1, 2), (3, 4, 5)), result=(7, 8), bias=6),

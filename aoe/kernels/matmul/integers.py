@@ -5,7 +5,7 @@
     quantised        the left matrix in 8 bits, without a sign; zeros behind its depth
     row_parts        sums of the integers of a row, which the zero point of the weights needs
     sums             sums of products, in registers
-    finished, y      float32 numbers, and the chain behind them
+    finished, y      float32 numbers, and the chain behind them; or integers of 8 bits again
 
 Weights lie in panels of 16 columns as int8. Those that have no sign have 128 taken off, and so has
 their zero point: their differences stay what they are. The same holds for a left matrix with a
@@ -42,12 +42,20 @@ from aoe.kernels.matmul.shape import (
     read_arguments,
     read_product,
 )
-from aoe.operators import OperatorKey, op_key
+from aoe.operators import OperatorKey, number, op_key
 from aoe.operators.element_types import LEVELS
-from aoe.operators.quantised import DYNAMIC_PRODUCT, SCALED_PRODUCT
+from aoe.operators.quantised import (
+    DYNAMIC_PRODUCT,
+    GENERAL_PRODUCT,
+    LINEAR_PRODUCT,
+    SCALED_PRODUCT,
+    WEIGHT_ZERO_POINT,
+)
 from aoe.workload import Operation, Precision, TensorSpec, Workload
 
-INTEGER_PRODUCTS: frozenset[OperatorKey] = frozenset({DYNAMIC_PRODUCT, SCALED_PRODUCT})
+INTEGER_PRODUCTS: frozenset[OperatorKey] = frozenset(
+    {DYNAMIC_PRODUCT, SCALED_PRODUCT, GENERAL_PRODUCT, LINEAR_PRODUCT}
+)
 PANELS_VNNI, PANELS_WIDENED = "panels_vnni", "panels_widened"
 GROUPS = {PANELS_VNNI: 4, PANELS_WIDENED: 2}
 """Products one instruction sums up."""
@@ -68,16 +76,55 @@ _DEPTH_MAX = (1 << 31) // (_HIGHEST * _HIGHEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Operands:
+    """References of what a product reads; empty for what it does not."""
+
+    left: str
+    right: str
+    right_scale: str
+    left_scale: str = ""
+    left_zero: str = ""
+    right_zero: str = ""
+    bias: str = ""  # float32 numbers, added to the result
+    summand: str = ""  # int32, added to the sums
+    made_scale: str = ""
+    made_zero: str = ""
+
+    @property
+    def of_matrices(self) -> tuple[str, ...]:
+        """Scales and zero points of one value."""
+        return self.left_scale, self.left_zero, self.made_scale, self.made_zero
+
+    @property
+    def of_columns(self) -> tuple[str, ...]:
+        """Values of columns, or one for all of them."""
+        return self.right_scale, self.right_zero, self.summand
+
+
+_POSITIONS: Mapping[OperatorKey, str] = {
+    DYNAMIC_PRODUCT: "left right right_scale right_zero bias",
+    SCALED_PRODUCT: "left right left_scale right_scale left_zero right_zero bias",
+    GENERAL_PRODUCT: "left left_scale left_zero right right_scale right_zero summand "
+    "made_scale made_zero",
+    LINEAR_PRODUCT: "left left_scale left_zero right right_scale right_zero made_scale made_zero",
+}
+"""Names of the inputs of each operator, in their order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IntegerProduct:
     """One product of quantised matrices and the chain behind it."""
 
     workload: Workload  # As it was given
     # The same with a float32 product in place of the integer one: loops, tiles and chain are alike.
     product: MatrixProduct
-    left_scale: str  # References; empty where the left matrix is quantised by the kernel
-    left_zero: str  # Empty for none, which counts as 0
-    right_scale: str
-    right_zero: str  # Empty for none
+    anchor: Operation
+    operands: _Operands
+
+    @property
+    def makes_levels(self) -> bool:
+        """True if its result is integers of 8 bits."""
+        return bool(self.operands.made_scale)
 
     @property
     def left_spec(self) -> TensorSpec:
@@ -101,34 +148,25 @@ def read_integer_product(workload: Workload) -> IntegerProduct | Support:
     if not found:
         return Support("no operator of this family")
     anchor = found[0]
-    refs = [*anchor.inputs, *[""] * (7 - len(anchor.inputs))]
-    if op_key(anchor) == DYNAMIC_PRODUCT:
-        _, _, right_scale, right_zero, bias, *_ = refs
-        left_scale = left_zero = ""
-    else:
-        _, _, left_scale, right_scale, left_zero, right_zero, bias = refs
-    refused = _refusal(workload, anchor, (left_scale, left_zero, right_scale, right_zero))
+    named = dict(zip(_POSITIONS[op_key(anchor)].split(), anchor.inputs, strict=False))
+    operands = _Operands(**named)
+    refused = _refusal(workload, anchor, operands)
     if refused:
         return Support(refused)
-    product = read_product(_in_float32(workload, anchor, bias))
+    product = read_product(_in_float32(workload, anchor, operands))
     if isinstance(product, Support):
         return product
     if product.depth > _DEPTH_MAX:
         return Support(f"sums of {product.depth} products of integers")
-    made = IntegerProduct(
-        workload=workload,
-        product=product,
-        left_scale=left_scale,
-        left_zero=left_zero,
-        right_scale=right_scale,
-        right_zero=right_zero,
-    )
+    # loops are those of float32 numbers, what is stored at the end are integers
+    product = replace(product, chain=replace(product.chain, output=workload.output))
+    made = IntegerProduct(workload=workload, product=product, anchor=anchor, operands=operands)
     return _check_shapes(made) or made
 
 
-def _refusal(workload: Workload, anchor: Operation, parameters: Sequence[str]) -> str:
+def _refusal(workload: Workload, anchor: Operation, operands: _Operands) -> str:
     """Return the reason why the operands of an anchor do not fit; "" if they do."""
-    left, right = anchor.inputs[:2]
+    left, right = operands.left, operands.right
     name, inputs = anchor.op_type, workload.inputs
     if not left.startswith("x") or not right.startswith("x"):
         return f"{name} of a computed value"
@@ -138,8 +176,12 @@ def _refusal(workload: Workload, anchor: Operation, parameters: Sequence[str]) -
     wanted = {"float32"} if op_key(anchor) == DYNAMIC_PRODUCT else LEVELS
     if inputs[int(left[1:])].dtype not in wanted:
         return f"{name} of {inputs[int(left[1:])].dtype}"
-    if any(ref.startswith("t") for ref in parameters):
+    if any(ref.startswith("t") for ref in (*operands.of_matrices, *operands.of_columns)):
         return f"{name} with a computed scale or zero point"
+    if number(anchor.attributes, "alpha", 1.0) != 1.0:
+        return f"{name} with a factor"
+    if operands.made_scale and anchor.output != workload.result:
+        return f"{name} to integers, with a chain behind it"
     read = [item for item in workload.operations if item is not anchor and left in item.inputs]
     if read and wanted is LEVELS:
         return f"what {name} reads is read again behind it"
@@ -149,12 +191,9 @@ def _refusal(workload: Workload, anchor: Operation, parameters: Sequence[str]) -
 def _check_shapes(made: IntegerProduct) -> Support | None:
     """Return a refusal of scales and zero points of other shapes than one value, or a column's."""
     columns = made.product.columns.extent
-    for ref, most in (
-        (made.left_scale, 1),
-        (made.left_zero, 1),
-        (made.right_scale, columns),
-        (made.right_zero, columns),
-    ):
+    sizes = dict.fromkeys(made.operands.of_matrices, 1)
+    sizes |= dict.fromkeys(made.operands.of_columns, columns)
+    for ref, most in sizes.items():
         spec = _spec_of(made.workload, ref)
         if spec is None:
             continue
@@ -168,13 +207,18 @@ def _spec_of(workload: Workload, ref: str) -> TensorSpec | None:
     return workload.inputs[int(ref[1:])] if ref.startswith("x") else None
 
 
-def _in_float32(workload: Workload, anchor: Operation, bias: str) -> Workload:
+def _in_float32(workload: Workload, anchor: Operation, operands: _Operands) -> Workload:
     """Return a workload with the same loops and chain, whose product is of float32 matrices."""
+    bias, matrices = operands.bias, (operands.left, operands.right)
+    turned = {
+        name: anchor.attributes[name] for name in ("transA", "transB") if name in anchor.attributes
+    }
     product = Operation(
-        op_type="MatMul",
+        op_type="Gemm" if turned else "MatMul",
         version=13,
-        inputs=anchor.inputs[:2],
+        inputs=matrices,
         output=f"{anchor.output}_product" if bias else anchor.output,
+        attributes=turned,
     )
     added = Operation(
         op_type="Add", version=14, inputs=(product.output, bias), output=anchor.output
@@ -183,19 +227,22 @@ def _in_float32(workload: Workload, anchor: Operation, bias: str) -> Workload:
     operations: list[Operation] = []
     for item in workload.operations:
         operations += [product, *behind] if item is anchor else [item]
-    matrices = {int(ref[1:]) for ref in anchor.inputs[:2]}
+    numbers = {int(ref[1:]) for ref in matrices}
     read = {ref for item in operations for ref in item.inputs}
     return replace(
         workload,
         inputs=tuple(
             replace(spec, dtype="float32")
-            if at in matrices
+            if at in numbers
             else spec
             if f"x{at}" in read
             else TensorSpec(shape=())
             for at, spec in enumerate(workload.inputs)
         ),
         operations=tuple(operations),
+        output=replace(workload.output, dtype="float32")
+        if operands.made_scale
+        else workload.output,
         precision=Precision.INT8,  # tiles are those of products in integers
     )
 
@@ -233,7 +280,16 @@ def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
         in_row = hl.sum(row_parts[(row.x, *arguments.rows)]) - product.depth * zero
         of_columns = zero * parameters.column_sums[lane, panel]
         centred = total - of_columns - parameters.right_zero(lane, panel) * in_row
-        return strict(hl.f32(centred) * (scale * parameters.right_scale(lane, panel)))
+        factor = scale * parameters.right_scale(lane, panel)
+        if of.operands.summand:
+            centred += parameters.of_column(of.operands.summand, lane, panel)
+        if not of.makes_levels:
+            return strict(hl.f32(centred) * factor)
+        # the scales first, as ONNX Runtime does; what is stored is saturated behind the chain
+        made = strict(hl.f32(centred) * (factor / parameters.one(of.operands.made_scale)))
+        zero_made = of.operands.made_zero
+        shift = hl.f32(parameters.one(zero_made)) if zero_made else constant(0.0)
+        return strict(hl.round(made) + shift)
 
     stages = {QUANTISED: quantised, ROW_PARTS: row_parts}
     if levels is not None:
@@ -323,8 +379,9 @@ def _scale_and_zero(
     """Return scale and zero point of the left matrix, the one of integers without a sign."""
     if levels is not None:
         return levels[_SCALE], hl.i32(levels[_ZERO])
-    scale = parameters.one(of.left_scale)
-    zero = hl.i32(parameters.one(of.left_zero)) if of.left_zero else hl.i32(0)
+    operands = of.operands
+    scale = parameters.one(operands.left_scale)
+    zero = hl.i32(parameters.one(operands.left_zero)) if operands.left_zero else hl.i32(0)
     return scale, zero + hl.i32(_SIGN if of.left_spec.dtype == "int8" else 0)
 
 
@@ -463,7 +520,7 @@ class _Parameters:
         self._of = of
         self.column_sums = hl.ImageParam(hl.Int(32), 2, "column_sums")
         self._buffers: dict[int, hl.ImageParam] = {}
-        for ref in (of.left_scale, of.left_zero, of.right_scale, of.right_zero):
+        for ref in (*of.operands.of_matrices, *of.operands.of_columns):
             spec = _spec_of(of.workload, ref)
             if spec is not None:
                 rank = 0 if spec.size == 1 else 2
@@ -477,15 +534,18 @@ class _Parameters:
 
     def right_scale(self, lane: hl.Expr, panel: hl.Expr) -> hl.Expr:
         """Return the scale of a column."""
-        return self._of_column(self._of.right_scale, lane, panel)
+        return self.of_column(self._of.operands.right_scale, lane, panel)
 
     def right_zero(self, lane: hl.Expr, panel: hl.Expr) -> hl.Expr:
         """Return the zero point of a column, of signed weights."""
-        ref = self._of.right_zero
-        zero = hl.i32(self._of_column(ref, lane, panel)) if ref else hl.i32(0)
+        ref, known = self._of.operands.right_zero, self._of.anchor.attributes
+        zero = hl.i32(int(number(known, WEIGHT_ZERO_POINT, 0)))
+        if ref:
+            zero = hl.i32(self.of_column(ref, lane, panel))
         return zero - _sign_of(self._of.right_spec)
 
-    def _of_column(self, ref: str, lane: hl.Expr, panel: hl.Expr) -> hl.Expr:
+    def of_column(self, ref: str, lane: hl.Expr, panel: hl.Expr) -> hl.Expr:
+        """Return the value of a column, or the only one."""
         buffer = self._buffers.get(int(ref[1:])) if ref.startswith("x") else None
         if buffer is None or buffer.dimensions() == 0:
             return self.one(ref)
@@ -496,12 +556,12 @@ class _Parameters:
         of, panels = self._of, panels_of(self._of.product)
         arguments, extents = list(pipeline.arguments), list(pipeline.argument_extents)
         packings = dict(pipeline.packings)
-        for number, buffer in self._buffers.items():
-            spec = of.workload.inputs[number]
-            arguments[number] = buffer
-            extents[number] = () if spec.size == 1 else (PANEL, panels)
+        for at, buffer in self._buffers.items():
+            spec = of.workload.inputs[at]
+            arguments[at] = buffer
+            extents[at] = () if spec.size == 1 else (PANEL, panels)
             if spec.size > 1:
-                packings[number] = _columns_filled_up(of, spec)
+                packings[at] = _columns_filled_up(of, spec)
         packings[len(arguments)] = _column_sums(of)
         return replace(
             pipeline,

@@ -92,6 +92,70 @@ def scaled(
     )
 
 
+def static(
+    rows: tuple[int, ...],
+    depth: int,
+    columns: int,
+    *,
+    general: bool = False,
+    to_float: bool = False,
+    left: str = "uint8",
+    weights: str = "int8",
+    per_column: bool = False,
+    **attributes: int,
+) -> Workload:
+    """Return a QGemm, with a bias, or a QLinearMatMul of integers by weights x3."""
+    each = (columns,) if per_column else ()
+    right = (columns, depth) if attributes.get("transB") else (depth, columns)
+    inputs = [
+        *(plain(*rows, depth, dtype=left), plain(constant=True), plain(dtype=left, constant=True)),
+        *(plain(*right, constant=True, dtype=weights), plain(*each, constant=True)),
+    ]
+    if general:
+        inputs.append(plain(columns, constant=True, dtype="int32"))
+    if not to_float:
+        inputs += [plain(constant=True), plain(dtype=left, constant=True)]
+    refs = ["x0", "x1", "x2", "x3", "x4", "-", *(f"x{at}" for at in range(5, len(inputs)))]
+    anchor = operation(
+        "QGemm" if general else "QLinearMatMul",
+        " ".join(refs),
+        domain=MICROSOFT if general else "",
+        w_zero_point=0 if weights == "int8" else 131,
+        **attributes,
+    )
+    return Workload(
+        op_type="quantised_matmul",
+        inputs=tuple(inputs),
+        operations=(anchor,),
+        output=plain(*rows, columns, dtype="float32" if to_float else left),
+    )
+
+
+STATIC_CASES: Mapping[str, Workload] = {
+    "QGemm": static((13,), 29, 17, general=True),
+    "QGemm, per column, transposed": static((9,), 70, 40, general=True, per_column=True, transB=1),
+    "QGemm to float32": static((5,), 37, 19, general=True, to_float=True, transB=1),
+    "QGemm without a sign": static((1,), 64, 48, general=True, weights="uint8"),
+    "QGemm with signs": static((6,), 33, 20, general=True, left="int8", per_column=True),
+    "QLinearMatMul in batches": static((2, 7), 30, 21, per_column=True),
+}
+
+
+@pytest.mark.parametrize("name", list(STATIC_CASES))
+def test_integers_that_are_made_are_those_of_onnx_runtime(name: str) -> None:
+    """One step would show: nothing is tolerated but rounding steps of float32 results."""
+    workload = STATIC_CASES[name]
+    assert workload.op_type == IntegerMatMul.name
+    for seed in range(3):
+        run = run_baseline(workload, random_inputs(workload, seed), seed=seed)
+        for schedule in schedules(workload):
+            found = CompiledKernel(workload, schedule).run(run.inputs)
+            assert len(np.unique(run.result)) > 10
+            np.testing.assert_allclose(
+                found.astype(np.float64), run.result.astype(np.float64), rtol=3e-7, atol=0
+            )
+
+
 GELU_AND_RESIDUAL = dynamic(
     *((2, 19), 24, 96),
     operation("Gelu", "t0", "t1"),
@@ -99,6 +163,7 @@ GELU_AND_RESIDUAL = dynamic(
     more=(plain(2, 19, 96),),
 )
 CASES: Mapping[str, Workload] = {
+    **STATIC_CASES,
     "prime everything": dynamic((13,), 29, 17),
     "GELU and residual": GELU_AND_RESIDUAL,
     "one row, per column, without a sign": dynamic((1,), 70, 40, weights="uint8", per_column=True),
