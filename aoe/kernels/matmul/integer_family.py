@@ -89,7 +89,7 @@ class IntegerMatMul(PlannedFamily[IntegerProduct]):
 def _quantising_steps(plan: IntegerProduct) -> Iterator[Step]:
     """Yield the steps of what is made of the left matrix before its products."""
     product = plan.product
-    for stage in (ROW_PARTS, ROW_PARTS_UPDATE):
+    for stage in (ROW_PARTS, ROW_PARTS_UPDATE) if plan.sums_rows else ():
         yield sch.Vectorize(stage, "part", LANES)
     yield sch.Vectorize(QUANTISED, QUANTISED_DEPTH, LANES)
     lanes, row = extreme_lanes(product), product.rows[-1].name if product.rows else ""

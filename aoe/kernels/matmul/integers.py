@@ -122,6 +122,12 @@ class IntegerProduct:
     operands: _Operands
 
     @property
+    def sums_rows(self) -> bool:
+        """True unless the weights are known to be symmetric, so that they have no zero point."""
+        zero = number(self.anchor.attributes, WEIGHT_ZERO_POINT, 0)
+        return bool(self.operands.right_zero) or zero != _sign_of(self.right_spec)
+
+    @property
     def makes_levels(self) -> bool:
         """True if its result is integers of 8 bits."""
         return bool(self.operands.made_scale)
@@ -271,15 +277,16 @@ def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
     scale, zero = _scale_and_zero(of, levels, parameters)
     wide = hl.Int(16) if algorithm == PANELS_WIDENED else hl.UInt(8)
     quantised = _quantised(of, arguments, scale, zero, wide)
-    row_parts = _row_parts(product, arguments, quantised)
+    row_parts = _row_parts(product, arguments, quantised) if of.sums_rows else None
     sums, depths = _sums(product, arguments, quantised, group)
 
     def finish(total: hl.Expr, place: Sequence[hl.Expr]) -> hl.Expr:
         lane, panel = place[0], last_panel_at_most(product, place[1])
-        row = hl.RDom([(0, LANES)], "rs")
-        in_row = hl.sum(row_parts[(row.x, *arguments.rows)]) - product.depth * zero
-        of_columns = zero * parameters.column_sums[lane, panel]
-        centred = total - of_columns - parameters.right_zero(lane, panel) * in_row
+        centred = total - zero * parameters.column_sums[lane, panel]
+        if row_parts is not None:
+            row = hl.RDom([(0, LANES)], "rs")
+            in_row = hl.sum(row_parts[(row.x, *arguments.rows)]) - product.depth * zero
+            centred -= parameters.right_zero(lane, panel) * in_row
         factor = scale * parameters.right_scale(lane, panel)
         if of.operands.summand:
             centred += parameters.of_column(of.operands.summand, lane, panel)
@@ -291,13 +298,15 @@ def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
         shift = hl.f32(parameters.one(zero_made)) if zero_made else constant(0.0)
         return strict(hl.round(made) + shift)
 
-    stages = {QUANTISED: quantised, ROW_PARTS: row_parts}
+    stages = {QUANTISED: quantised}
+    if row_parts is not None:
+        stages |= {ROW_PARTS: row_parts}
     if levels is not None:
         stages |= {LEVELS_OF_MATRIX: levels}
     found = finished_pipeline(product, arguments, sums, depths, stages, finish=finish)
-    updates: dict[str, _Reduction] = {
-        ROW_PARTS: (row_parts, (("p$x", padded_depth(product) // LANES),))
-    }
+    updates: dict[str, _Reduction] = {}
+    if row_parts is not None:
+        updates[ROW_PARTS] = row_parts, (("p$x", padded_depth(product) // LANES),)
     if extremes is not None and whole is not None:
         lanes = extreme_lanes(product)
         rows = [(f"w${'xyzw'[at]}", axis.extent) for at, axis in enumerate(reversed(product.rows))]
