@@ -278,14 +278,14 @@ def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
     wide = hl.Int(16) if algorithm == PANELS_WIDENED else hl.UInt(8)
     quantised = _quantised(of, arguments, scale, zero, wide)
     row_parts = _row_parts(product, arguments, quantised) if of.sums_rows else None
+    row_sums = _row_sums(arguments, row_parts) if row_parts is not None else None
     sums, depths = _sums(product, arguments, quantised, group)
 
     def finish(total: hl.Expr, place: Sequence[hl.Expr]) -> hl.Expr:
         lane, panel = place[0], last_panel_at_most(product, place[1])
         centred = total - zero * parameters.column_sums[lane, panel]
-        if row_parts is not None:
-            row = hl.RDom([(0, LANES)], "rs")
-            in_row = hl.sum(row_parts[(row.x, *arguments.rows)]) - product.depth * zero
+        if row_sums is not None:
+            in_row = row_sums[tuple(arguments.rows)] - product.depth * zero
             centred -= parameters.right_zero(lane, panel) * in_row
         factor = scale * parameters.right_scale(lane, panel)
         if of.operands.summand:
@@ -431,6 +431,13 @@ def _row_parts(product: MatrixProduct, arguments: ProductArguments, quantised: h
     parts[place] += hl.i32(quantised[(LANES * r.x + part, *rows)])
     parts.bound(part, 0, LANES).compute_root()
     return parts
+
+
+def _row_sums(arguments: ProductArguments, parts: hl.Func) -> hl.Func:
+    """Return the sums of the rows, once: the results of a row all read its own."""
+    r, sums = hl.RDom([(0, LANES)], "rs"), hl.Func("row_sums")
+    sums[tuple(arguments.rows)] = hl.sum(parts[(r.x, *arguments.rows)])
+    return sums.compute_root()
 
 
 def _sums(
