@@ -477,7 +477,7 @@ def _declarations(source: KernelSource, pipeline: Pipeline, tables: _PackingTabl
         ]
         packings = ", ".join(
             f"{{ {number}, {number if packing.source is None else packing.source}, "
-            f"{packing_symbol(symbol, number)}_argv, "
+            f"{packing_symbol(symbol, number)}_argv, AOE_{packing.read_dtype.upper()}, "
             f"{len(packing.argument_extents)}, {{ {_listed(packing.argument_extents)} }} }}"
             for number, packing in pipeline.packings.items()
         )

@@ -18,6 +18,7 @@ from aoe.operators import (
     STORED_DTYPES,
     OperatorFacts,
     OperatorKind,
+    Shape,
     Specials,
     facts_of,
 )
@@ -92,8 +93,9 @@ def workload_model(
         value = np.full(shape, scalar, dtype=np.float32)
         initializers.append(numpy_helper.from_array(value, f"s{number}"))
     nodes, types = [], element_types(workload)
+    shapes = {f"x{number}": spec.shape for number, spec in enumerate(workload.inputs)}
     for operation in workload.operations:
-        node, constants = operation_node(operation, types)
+        node, constants = operation_node(operation, types, shapes)
         if operation.output == workload.result:
             node.output[-1] = RESULT
         initializers += constants
@@ -243,7 +245,7 @@ def _quantised_roles(workload: Workload) -> dict[str, str]:
                 found[ref] = _SCALE
             elif at == quantised.bias:
                 found[ref] = BIAS
-            else:
+            elif at in quantised.levels | quantised.zero_points:
                 found[ref] = _LEVEL
     return found
 
@@ -300,22 +302,28 @@ def _read_as(workload: Workload, role: Callable[[OperatorFacts], Collection[int]
 
 
 def _constants(
-    operation: Operation, types: Mapping[str, str]
+    operation: Operation, types: Mapping[str, str], shapes: Mapping[str, Shape]
 ) -> list[tuple[int, onnx.TensorProto]]:
-    """Return the inputs that are attributes of an operation, by their position."""
+    """Return the inputs that are attributes of an operation, by their position.
+
+    A zero point has the shape of its scale, which QGemm insists on.
+    """
     quantised = facts_of(operation).quantised
-    levels = {zero: levels for levels, _, zero in quantised.operands} if quantised else {}
+    operands = quantised.operands if quantised else ()
+    levels = {zero: (levels, scale) for levels, scale, zero in operands}
     found = []
     for constant in facts_of(operation).constants:
-        value = operation.attributes.get(constant.name)
+        value, shape = operation.attributes.get(constant.name), None
         if constant.position in levels:
-            dtype = types[operation.inputs[levels[constant.position]]]
+            of_levels, of_scale = (operation.inputs[at] for at in levels[constant.position])
+            dtype, shape = types[of_levels], shapes.get(of_scale, ())
         elif operation.domain or _has_attribute(operation, constant.name):
             continue  # other constants that become attributes are inputs of ONNX's own operators
         else:
             dtype = constant.dtype
         if value is not None:
             array = np.array(value, dtype=dtype)
+            array = array if shape is None else np.full(shape, array)
             name = f"{operation.output}_{constant.name}"
             found.append((constant.position, numpy_helper.from_array(array, name)))
     return found
@@ -328,15 +336,18 @@ def _has_attribute(operation: Operation, name: str) -> bool:
 
 
 def operation_node(
-    operation: Operation, types: Mapping[str, str] = MappingProxyType({})
+    operation: Operation,
+    types: Mapping[str, str] = MappingProxyType({}),
+    shapes: Mapping[str, Shape] = MappingProxyType({}),
 ) -> tuple[onnx.NodeProto, list[onnx.TensorProto]]:
     """Return an operation as a node between references, and the constants it reads besides.
 
     Args:
         operation: Of a workload.
         types: Element types by reference, for operators of levels.
+        shapes: Shapes of their scales, by reference.
     """
-    constants = dict(_constants(operation, types))
+    constants = dict(_constants(operation, types, shapes))
     made = {tensor.name.removeprefix(f"{operation.output}_") for tensor in constants.values()}
     attributes: dict[str, Any] = {
         name: list(value) if isinstance(value, tuple) else value

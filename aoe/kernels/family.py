@@ -100,6 +100,13 @@ class PackedInput:
     # Number of that input; None for the one whose place the packed values take.
     source: int | None = None
 
+    @property
+    def read_dtype(self) -> str:
+        """Element type of the input, NumPy spelling: the glue binds as many bytes as it has."""
+        kind = self.argument.type()
+        prefix = "float" if kind.is_float() else "uint" if kind.is_uint() else "int"
+        return f"{prefix}{kind.bits()}"
+
 
 class Role(StrEnum):
     """Meaning of a dimension of a tensor, for kernels of open extents.

@@ -24,6 +24,7 @@ from aoe.kernels.gathering.grid_sample import GridSample
 from aoe.kernels.gathering.scatter import ScatterElements
 from aoe.kernels.inverted_bottleneck.family import InvertedBottleneck
 from aoe.kernels.matmul.family import MatMul
+from aoe.kernels.matmul.integer_family import IntegerMatMul
 from aoe.kernels.movement.family import MovementFamily
 from aoe.kernels.normalization.batch_normalization import BatchNormalization
 from aoe.kernels.normalization.instance_normalization import InstanceNormalization
@@ -42,6 +43,7 @@ from aoe.workload import Workload
 FAMILIES: dict[str, KernelFamily] = {
     "convolution": Convolution(),
     "matmul": MatMul(),
+    "quantised_matmul": IntegerMatMul(),
     "attention": AttentionFamily(),
     "recurrent": Recurrent(),
     "plain_convolution": ConvNchw(),

@@ -17,9 +17,10 @@ from aoe.kernels.halide.shapes import shapes_of
 from aoe.operators import OperatorKind, facts_of
 from aoe.schedule import Configuration
 from aoe.target import TILES_SUFFIX
-from aoe.workload import Workload
+from aoe.workload import TensorSpec, Workload
 
 _FLOAT_BYTES = 4
+_SHORTER_BYTES = {"int8": 1, "uint8": 1, "float16": 2}
 _RATES = (
     (TILES_SUFFIX, 4.0),
     ("stride_2", 1.3),
@@ -29,6 +30,8 @@ _RATES = (
     ("winograd_3x3", 2.2),
     ("winograd_2x2", 1.8),
     ("winograd", 1.6),
+    ("vnni", 3.5),
+    ("widened", 1.5),
     ("int8", 3.0),
     ("int4", 3.0),
     ("bf16", 2.0),
@@ -75,12 +78,13 @@ def least_us(
     workload: Workload, family: KernelFamily, target: KernelTarget, rates: MachineRates
 ) -> float:
     """Return the time below which no kernel of a family is expected to compute a workload."""
-    moving_us = _FLOAT_BYTES * touched_elements(workload) / rates.bytes_per_us
+    tensors = (*workload.inputs, workload.output)
+    moving_us = sum(map(_bytes_of, tensors)) / rates.bytes_per_us
     count = multiply_adds(workload)
     if not count:
         return moving_us
     plain_us = count / rates.multiply_adds_per_us
-    reading_us = _FAR * _FLOAT_BYTES * _weights(workload) / rates.bytes_per_us
+    reading_us = _FAR * _weight_bytes(workload) / rates.bytes_per_us
     return min(
         max(moving_us, plain_us / _rate(name)) + reading_us * _more_weights(name)
         for name in _algorithms(workload, family, target)
@@ -89,12 +93,16 @@ def least_us(
 
 def kept_bytes(workload: Workload, algorithm: str) -> float:
     """Return the bytes of weights a kernel keeps between runs, as they are or transformed."""
-    return _FLOAT_BYTES * _weights(workload) * weights_kept(algorithm)
+    return _weight_bytes(workload) * weights_kept(algorithm)
 
 
-def _weights(workload: Workload) -> int:
-    """Return the elements of the largest constant: a network reads it once in each run."""
-    return max((spec.size for spec in workload.inputs if spec.constant), default=0)
+def _weight_bytes(workload: Workload) -> int:
+    """Return the bytes of the largest constant: a network reads it once in each run."""
+    return max((_bytes_of(spec) for spec in workload.inputs if spec.constant), default=0)
+
+
+def _bytes_of(spec: TensorSpec) -> int:
+    return spec.size * _SHORTER_BYTES.get(spec.dtype, _FLOAT_BYTES)
 
 
 def _algorithms(workload: Workload, family: KernelFamily, target: KernelTarget) -> set[str]:

@@ -132,22 +132,22 @@ PLAIN_CONVOLUTION = OperatorFacts(
 )
 """Convolutions that ONNX Runtime leaves outside its blocked layout."""
 
-_MATRIX_PRODUCT = OperatorFacts(
+MATRIX_PRODUCT = OperatorFacts(
     kind=OperatorKind.PRODUCT,
     inputs=(2, 2),
     shape=_multiplied,
     specials=Specials.SUMMED,
     summed=_depth,
 )
-_GENERAL_PRODUCT = replace(_MATRIX_PRODUCT, inputs=(2, 3), since=7)
+_GENERAL_PRODUCT = replace(MATRIX_PRODUCT, inputs=(2, 3), since=7)
 
 PRODUCT_OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "Conv"): PLAIN_CONVOLUTION,
     ("", "Gemm"): _GENERAL_PRODUCT,
-    ("", "MatMul"): _MATRIX_PRODUCT,
+    ("", "MatMul"): MATRIX_PRODUCT,
     (MICROSOFT_DOMAIN, "FusedConv"): replace(PLAIN_CONVOLUTION, inputs=(2, 4)),
     (MICROSOFT_DOMAIN, "FusedGemm"): _GENERAL_PRODUCT,
-    (MICROSOFT_DOMAIN, "FusedMatMul"): _MATRIX_PRODUCT,
+    (MICROSOFT_DOMAIN, "FusedMatMul"): MATRIX_PRODUCT,
     TRANSPOSED_CONVOLUTION: replace(
         PLAIN_CONVOLUTION,
         shape=_transposed,

@@ -26,16 +26,25 @@ from aoe.operators.facts import (
     first_shape,
     number,
 )
-from aoe.operators.products import convolved
+from aoe.operators.products import MATRIX_PRODUCT, convolved
 from aoe.workload import Operation
 
 WEIGHT_ZERO_POINT = "w_zero_point"
 """Attribute of an operation in a workload: the zero point of all weights."""
+LINEAR_PRODUCT: OperatorKey = ("", "QLinearMatMul")
+GENERAL_PRODUCT: OperatorKey = (MICROSOFT_DOMAIN, "QGemm")
+"""Both by levels with a scale and a zero point; QGemm without those of the result is float32."""
+DYNAMIC_PRODUCT: OperatorKey = (MICROSOFT_DOMAIN, "DynamicQuantizeMatMul")
+"""(float32 matrix, weights, their scale, their zero point, float32 bias)."""
+SCALED_PRODUCT: OperatorKey = (MICROSOFT_DOMAIN, "MatMulIntegerToFloat")
+"""(matrix, weights, both scales, both zero points, float32 bias)."""
 QUANTISED_CONVOLUTIONS: frozenset[OperatorKey] = frozenset(
     {("", "QLinearConv"), (MICROSOFT_DOMAIN, "QLinearConv")}
 )
 _WEIGHTS = 3
 """Position of the weights; in the shapes of the inputs, too, since nothing in front is omitted."""
+_NONE = 99
+"""Position of what an operator does not read."""
 _PER_TENSOR = QuantisedInputs(operands=((0, 1, 2),), result=(3, 4))
 _PAIR = QuantisedInputs(operands=((0, 1, 2), (3, 4, 5)), result=(6, 7))
 
@@ -106,6 +115,13 @@ _CONVOLUTION = OperatorFacts(
     quantised=replace(_PAIR, bias=8),
 )
 _PRODUCT = replace(_CONVOLUTION, inputs=(8, 8), shape=_multiplied, summed=_depth, quantised=_PAIR)
+_TO_FLOAT = replace(
+    MATRIX_PRODUCT,
+    inputs=(3, 5),
+    signature=Signature.LEVELS,
+    factors=(2,),
+    quantised=QuantisedInputs(operands=((1, 2, 3),), result=(_NONE, _NONE)),
+)
 
 QUANTISED_ELEMENTWISE: dict[OperatorKey, OperatorFacts] = {
     (MICROSOFT_DOMAIN, "QLinearAdd"): _OF_TWO,
@@ -115,11 +131,18 @@ QUANTISED_ELEMENTWISE: dict[OperatorKey, OperatorFacts] = {
 }
 QUANTISED_PRODUCTS: dict[OperatorKey, OperatorFacts] = {
     ("", "QLinearConv"): replace(_CONVOLUTION, since=10),
-    ("", "QLinearMatMul"): replace(_PRODUCT, since=10),
-    (MICROSOFT_DOMAIN, "QGemm"): replace(
+    LINEAR_PRODUCT: replace(_PRODUCT, since=10),
+    GENERAL_PRODUCT: replace(
         _PRODUCT,
         inputs=(6, 9),
         quantised=QuantisedInputs(operands=((0, 1, 2), (3, 4, 5)), result=(7, 8), bias=6),
     ),
     (MICROSOFT_DOMAIN, "QLinearConv"): _CONVOLUTION,
+    DYNAMIC_PRODUCT: _TO_FLOAT,
+    SCALED_PRODUCT: replace(
+        _TO_FLOAT,
+        inputs=(4, 7),
+        factors=(3,),
+        quantised=QuantisedInputs(operands=((0, 2, 4), (1, 3, 5)), result=(_NONE, _NONE)),
+    ),
 }

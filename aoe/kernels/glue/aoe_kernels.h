@@ -42,7 +42,8 @@ typedef struct {
   int32_t argument;              /* in the place of that input, or behind the last one */
   int32_t input;
   int (*run)(void **arguments);  /* Halide's `<kernel>_pack<n>_argv`: (context, raw, packed) */
-  int32_t view_rank;             /* of the input as the model has it, dense */
+  aoe_element element;           /* of the input as the model has it, dense */
+  int32_t view_rank;
   int32_t extent[AOE_MAX_RANK];
 } aoe_packing;
 

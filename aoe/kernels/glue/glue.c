@@ -152,7 +152,8 @@ static int pack_into(const void *job_pointer, void *packed) {
   halide_buffer_t buffers[2];
   halide_dimension_t dims[2][AOE_MAX_RANK];
   void *user_context = NULL; /* packing runs on the calling thread alone */
-  bind_view(&buffers[0], dims[0], packing->view_rank, packing->extent, AOE_FLOAT32, job->raw);
+  bind_view(&buffers[0], dims[0], packing->view_rank, packing->extent, packing->element,
+            job->raw);
   bind(&buffers[1], dims[1], &job->kernel->arguments[packing->argument], NULL, packed);
   void *arguments[3] = {&user_context, &buffers[0], &buffers[1]};
   return packing->run(arguments);
@@ -594,7 +595,7 @@ static OrtStatus *constant_data(const kernel_state *state, const OrtKernelInfo *
 }
 
 static size_t raw_bytes(const aoe_packing *packing) {
-  return dense_bytes(packing->view_rank, packing->extent, AOE_FLOAT32);
+  return dense_bytes(packing->view_rank, packing->extent, packing->element);
 }
 
 /* Packs what is constant, unless another session or node has: once for the life of them all. */

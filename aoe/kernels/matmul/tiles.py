@@ -69,7 +69,7 @@ BROADCAST = 1.5
 _PAGE_BYTES = 4096
 _MEMORY_BYTES = 10
 """Bytes one core reads from memory in a cycle."""
-_ROUNDED_ROWS = 8
+ROUNDED_ROWS = 8
 """Rows one task rounds."""
 PANELS, PAIRS, ROUNDED_WEIGHTS = "panels", "panels_bf16", "weights_bf16"
 QUANTISED_PANELS, FEW_BITS = "panels_int8", "panels_int4"
@@ -227,15 +227,16 @@ def _cycles_per_byte(held: int, target: KernelTarget) -> float:
 
 def product_steps(values: Values, product: MatrixProduct, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    yield from _result_steps(values, product, target)
-    yield from _sum_steps(values, product)
+    yield from result_steps(values, product, target)
+    yield from sum_steps(values, product, _GROUPS.get(str(values[KNOB]), 1))
     yield from _rounding_steps(values, product)
     yield from _quantising_steps(values, product)
     yield from _part_steps(values, product)
     yield from _packing_steps(values, product)
 
 
-def _result_steps(values: Values, product: MatrixProduct, target: KernelTarget) -> Iterator[Step]:
+def result_steps(values: Values, product: MatrixProduct, target: KernelTarget) -> Iterator[Step]:
+    """Yield the steps of the loops over the result: register tiles, and what a task is."""
     blocks, rows = int(values[BLOCKS]), int(values[ROWS])
     column = product.columns.name
     outer = [axis.name for axis in reversed(product.rows)]
@@ -273,11 +274,11 @@ def _is_long(product: MatrixProduct) -> bool:
     return estimate_cycles(product.chain.operations) > WRITTEN_OUT_CYCLES
 
 
-def _sum_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
+def sum_steps(values: Values, product: MatrixProduct, group: int) -> Iterator[Step]:
+    """Yield the steps of the sums in registers, `group` products of which one instruction adds."""
     blocks, rows = int(values[BLOCKS]), int(values[ROWS])
     names = [axis.name for axis in reversed(product.rows)]
     kept = (SUMS, SUMMED, FINISHED) if _is_long(product) else (SUMS, SUMMED)
-    group = _GROUPS.get(str(values[KNOB]), 1)
     for stage in kept:
         if stage != SUMMED:
             yield sch.ComputeAt(stage, RESULT, names[0] if names else "panel")
@@ -325,7 +326,7 @@ def _rounding_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
     yield sch.Vectorize(ROUNDED, ROUNDED_DEPTH, PANEL)
     if _row_extent(product) > FEW_ROWS:
         row = product.rows[-1].name
-        yield sch.Split(ROUNDED, row, TASK, row, _ROUNDED_ROWS, sch.Tail.GUARD)
+        yield sch.Split(ROUNDED, row, TASK, row, ROUNDED_ROWS, sch.Tail.GUARD)
         yield sch.Parallel(ROUNDED, TASK)
 
 
@@ -345,7 +346,7 @@ def _quantising_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
         if values[WALK] == ROWS_FIRST:
             yield sch.ComputeAt(stage, RESULT, TASK)
             continue
-        yield sch.Split(stage, row, TASK, row, _ROUNDED_ROWS, sch.Tail.GUARD)
+        yield sch.Split(stage, row, TASK, row, ROUNDED_ROWS, sch.Tail.GUARD)
         yield sch.Parallel(stage, TASK)
 
 

@@ -182,10 +182,10 @@ static int read_narrow(void **arguments) {
 #define SIX {2, {2, 3}, 2, {3, 2}, FLOATS}
 static const aoe_tensor two_of_six[] = {SIX, SIX};
 static const aoe_tensor six_and_packed[] = {SIX, {2, {2, 3}, 1, {7}, FLOATS}};
-static const aoe_packing twice[] = {{1, 1, pack_twice, 1, {6}}};
+static const aoe_packing twice[] = {{1, 1, pack_twice, AOE_FLOAT32, 1, {6}}};
 static const aoe_tensor one_and_sum[] = {{1, {1}, 1, {1}, FLOATS},
                                          {1, {262144}, 1, {1}, FLOATS}};
-static const aoe_packing sum[] = {{1, 1, pack_sum, 1, {262144}}};
+static const aoe_packing sum[] = {{1, 1, pack_sum, AOE_FLOAT32, 1, {262144}}};
 static const aoe_tensor wide_indices[] = {INDICES(AOE_INT64, 200000)};
 static const aoe_tensor narrow_indices[] = {INDICES(AOE_INT32, 70)};
 static const aoe_tensor cube[] = {{4, {1, 2, 3, 4}, 2, {12, 2}, FLOATS}};

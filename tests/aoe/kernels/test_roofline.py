@@ -12,7 +12,13 @@ from support.engine.families import chain_workload
 
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import classify, get_family
-from aoe.kernels.roofline import MachineRates, least_us, multiply_adds, touched_elements
+from aoe.kernels.roofline import (
+    MachineRates,
+    kept_bytes,
+    least_us,
+    multiply_adds,
+    touched_elements,
+)
 from aoe.workload import Operation, Precision, TensorSpec, Workload
 
 _RATES = MachineRates(multiply_adds_per_us=1000.0, bytes_per_us=10_000.0)
@@ -118,3 +124,19 @@ def test_transformed_weights_of_many_channels_are_read_longer_than_products_last
         for one in (Precision.FLOAT32, Precision.BFLOAT16)
     )
     assert (transformed < rounded) is is_less
+
+
+def test_integers_take_a_quarter_of_the_bytes_and_less_than_a_third_of_the_time() -> None:
+    rates = MachineRates(multiply_adds_per_us=80_000.0, bytes_per_us=90_000.0)
+    target = replace(_TARGET, threads=1, int8_dot=True)
+    anchor = operation("DynamicQuantizeMatMul", "x0 x1 x2", domain="com.microsoft")
+    weights = plain(768, 768, constant=True, dtype="int8")
+    workload = Workload(
+        op_type="quantised_matmul",
+        inputs=(plain(128, 768), weights, plain(constant=True)),
+        operations=(anchor,),
+        output=plain(128, 768),
+    )
+    assert kept_bytes(workload, "panels_vnni") == weights.size
+    family = get_family("quantised_matmul")
+    assert least_us(workload, family, target, rates) < 128 * weights.size / 80_000.0 / 3

@@ -144,6 +144,25 @@ def quantised_convolution_model(opset: int, weight_zero: int = 0) -> onnx.ModelP
     return make_model([node], {"x": _IMAGE}, ["y"], weights=weights, opset=opset, types=types)
 
 
+def quantised_product_model(opset: int, *, computed: bool = False) -> onnx.ModelProto:
+    """Return a model of one QLinearMatMul, by weights or by a second input."""
+    weights: dict[str, Array] = {
+        "xs": np.array(0.02, np.float32),
+        "xz": np.array(7, np.uint8),
+        "w": np.arange(-128, 128, dtype=np.int8).repeat(8).reshape(64, 32),
+        "ws": np.array(0.01, np.float32),
+        "wz": np.array(0, np.int8),
+        "ys": np.array(0.5, np.float32),
+        "yz": np.array(9, np.uint8),
+    }
+    node = helper.make_node("QLinearMatMul", ["x", *weights], ["y"])
+    shapes: dict[str, Shape] = {"x": (2, 16, 64)}
+    types = {"x": TensorProto.UINT8, "y": TensorProto.UINT8}
+    if computed:
+        shapes["w"], types["w"] = weights.pop("w").shape, TensorProto.INT8
+    return make_model([node], shapes, ["y"], weights=weights, opset=opset, types=types)
+
+
 OPERATOR_MODELS: Mapping[str, Build] = {
     **{name: partial(one_operator, name, axis=1, integer=("y",)) for name in ("ArgMax", "ArgMin")},
     **{
@@ -194,6 +213,7 @@ OPERATOR_MODELS: Mapping[str, Build] = {
     ),
     "Pad": _by_constants("Pad", 11, {"pads": (0, 0, 1, 1, 0, 0, 1, 1)}, mode="reflect"),
     "QLinearConv": quantised_convolution_model,
+    "QLinearMatMul": quantised_product_model,
     "RMSNormalization": lambda opset: one_operator(
         "RMSNormalization", opset, {"a": numbers(12)}, names="x a"
     ),
@@ -259,6 +279,7 @@ LEFT_MODELS: Mapping[tuple[str, str], Build] = {
     ("MatMul", "up to 4 rows by a matrix that is computed"): lambda opset: one_operator(
         "MatMul", opset, inputs={"w": (64, 32)}, names="x w", shape=(4, 64)
     ),
+    ("QLinearMatMul", "weights that are computed"): partial(quantised_product_model, computed=True),
     ("MaxPool", "with indices"): partial(
         one_operator, "MaxPool", results=("y", "z"), integer=("z",), **_WINDOW
     ),

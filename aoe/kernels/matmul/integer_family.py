@@ -1,0 +1,106 @@
+"""Matrix products of quantised models: how they may be scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from aoe import schedule as sch
+from aoe.kernels.algorithms import KNOB, known_algorithm
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
+from aoe.kernels.halide.tiling import TASK
+from aoe.kernels.matmul.integers import (
+    EXTREMES,
+    EXTREMES_UPDATE,
+    GROUPS,
+    INTEGER_PRODUCTS,
+    LANES,
+    PANELS_VNNI,
+    PANELS_WIDENED,
+    QUANTISED,
+    QUANTISED_DEPTH,
+    ROW_PARTS,
+    ROW_PARTS_UPDATE,
+    WHOLE,
+    WHOLE_UPDATE,
+    IntegerProduct,
+    integer_pipeline,
+    read_integer_product,
+)
+from aoe.kernels.matmul.quantised import extreme_lanes
+from aoe.kernels.matmul.shape import FEW_ROWS
+from aoe.kernels.matmul.tiles import (
+    QUANTISED_PANELS,
+    ROUNDED_ROWS,
+    product_space,
+    result_steps,
+    sum_steps,
+)
+from aoe.schedule import Schedule, Space, Step, Values
+from aoe.workload import Workload
+
+
+class IntegerMatMul(PlannedFamily[IntegerProduct]):
+    """y = chain(a * b) of integers, b constant; float32 rows are quantised on the way in.
+
+    ONNX Runtime computes the same sums near the roof where both have VNNI. What gains is the
+    chain, the pass that quantises, and weights without a sign, which it has no instructions for.
+    """
+
+    name = "quantised_matmul"
+    anchors = INTEGER_PRODUCTS
+
+    def plan(self, workload: Workload) -> IntegerProduct | Support:
+        """Plan one product of integers and a chain, or tell why not."""
+        return read_integer_product(workload)
+
+    def pipeline_of(self, plan: IntegerProduct, algorithm: str) -> Pipeline:
+        """Return an algorithm; the result of each is the same."""
+        name = known_algorithm(self.name, algorithm or PANELS_WIDENED, GROUPS)
+        return integer_pipeline(plan, name)
+
+    def space_of(self, plan: IntegerProduct, target: KernelTarget) -> Space:
+        """Return the register tile and what a task is, by the instructions of the CPU."""
+        name = PANELS_VNNI if target.int8_dot else PANELS_WIDENED
+        space = product_space(plan.product, target)
+
+        def legal(values: Values) -> bool:
+            return space.constraint({**values, KNOB: QUANTISED_PANELS})
+
+        return Space(
+            knobs=tuple(
+                replace(knob, choices=(name,)) if knob.name == KNOB else knob
+                for knob in space.knobs
+            ),
+            constraint=legal,
+            first_guesses=tuple({**guess, KNOB: name} for guess in space.first_guesses),
+        )
+
+    def schedule_of(self, plan: IntegerProduct, values: Values, target: KernelTarget) -> Schedule:
+        algorithm = str(values[KNOB])
+        steps = (
+            *result_steps(values, plan.product, target),
+            *sum_steps(values, plan.product, GROUPS[algorithm]),
+            *_quantising_steps(plan),
+        )
+        return Schedule(steps, algorithm=algorithm)
+
+
+def _quantising_steps(plan: IntegerProduct) -> Iterator[Step]:
+    """Yield the steps of what is made of the left matrix before its products."""
+    product = plan.product
+    for stage in (ROW_PARTS, ROW_PARTS_UPDATE) if plan.sums_rows else ():
+        yield sch.Vectorize(stage, "part", LANES)
+    yield sch.Vectorize(QUANTISED, QUANTISED_DEPTH, LANES)
+    lanes, row = extreme_lanes(product), product.rows[-1].name if product.rows else ""
+    stages = [QUANTISED]
+    if plan.is_dynamic:
+        stages.append(EXTREMES)
+        found = (EXTREMES, EXTREMES_UPDATE, *((WHOLE, WHOLE_UPDATE) if row else ()))
+        for stage in found if lanes > 1 else ():
+            yield sch.Vectorize(stage, "part", lanes)
+    if not row or product.rows[-1].extent <= FEW_ROWS:
+        return
+    for stage in stages:
+        yield sch.Split(stage, row, TASK, row, ROUNDED_ROWS, sch.Tail.GUARD)
+        yield sch.Parallel(stage, TASK)

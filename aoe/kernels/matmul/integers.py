@@ -1,0 +1,584 @@
+"""Matrix products of quantised models: the model's own integers, summed exactly in 32 bits.
+
+    extremes         lowest and highest value of each part of a row, then of the whole matrix
+    levels           scale and zero point of the matrix, as DynamicQuantizeLinear defines them
+    quantised        the left matrix in 8 bits, without a sign; zeros behind its depth
+    row_parts        sums of the integers of a row, which the zero point of the weights needs
+    sums             sums of products, in registers
+    finished, y      float32 numbers, and the chain behind them; or integers of 8 bits again
+
+Weights lie in panels of 16 columns as int8. Those that have no sign have 128 taken off, and so has
+their zero point: their differences stay what they are. The same holds for a left matrix with a
+sign, to which 128 is added. So any pair of types is a product of one kind, u8 by s8, which one
+instruction sums up in fours (`panels_vnni`). Where the CPU has none, factors are widened to 16
+bits, which no sum of two products leaves (`panels_widened`): nothing ever saturates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import halide as hl
+
+from aoe.kernels.family import UPDATE, PackedInput, Pipeline, Support
+from aoe.kernels.math.elements import element_type
+from aoe.kernels.math.functions import constant, strict
+from aoe.kernels.matmul.panels import right_extents
+from aoe.kernels.matmul.quantised import extreme_lanes
+from aoe.kernels.matmul.shape import (
+    BLOCK,
+    LANE,
+    PACKED,
+    PANEL,
+    SUMS,
+    MatrixProduct,
+    ProductArguments,
+    finished_pipeline,
+    last_panel_at_most,
+    left_place,
+    packed_element,
+    panels_of,
+    read_arguments,
+    read_product,
+)
+from aoe.operators import OperatorKey, number, op_key
+from aoe.operators.element_types import LEVELS
+from aoe.operators.quantised import (
+    DYNAMIC_PRODUCT,
+    GENERAL_PRODUCT,
+    LINEAR_PRODUCT,
+    SCALED_PRODUCT,
+    WEIGHT_ZERO_POINT,
+)
+from aoe.workload import Operation, Precision, TensorSpec, Workload
+
+INTEGER_PRODUCTS: frozenset[OperatorKey] = frozenset(
+    {DYNAMIC_PRODUCT, SCALED_PRODUCT, GENERAL_PRODUCT, LINEAR_PRODUCT}
+)
+PANELS_VNNI, PANELS_WIDENED = "panels_vnni", "panels_widened"
+GROUPS = {PANELS_VNNI: 4, PANELS_WIDENED: 2}
+"""Products one instruction sums up."""
+EXTREMES, WHOLE, LEVELS_OF_MATRIX = "extremes", "whole", "levels"
+EXTREMES_UPDATE, WHOLE_UPDATE = f"{EXTREMES}{UPDATE}", f"{WHOLE}{UPDATE}"
+QUANTISED, QUANTISED_DEPTH = "quantised", "k"
+ROW_PARTS = "row_parts"
+ROW_PARTS_UPDATE = f"{ROW_PARTS}{UPDATE}"
+LANES = 16
+"""Parts of a row that are summed up, or quantised, at once."""
+_Reduction = tuple[hl.Func, tuple[tuple[str, int], ...]]
+"""A function whose lanes are reduced, and the loops it is reduced over."""
+_SCALE, _ZERO = 0, 1
+_HIGHEST = 255
+_SIGN = 128
+_DEPTH_MAX = (1 << 31) // (_HIGHEST * _HIGHEST)
+"""Most products of two integers of 8 bits that 32 bits hold, whatever the zero points."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Operands:
+    """References of what a product reads; empty for what it does not."""
+
+    left: str
+    right: str
+    right_scale: str
+    left_scale: str = ""
+    left_zero: str = ""
+    right_zero: str = ""
+    bias: str = ""  # float32 numbers, added to the result
+    summand: str = ""  # int32, added to the sums
+    made_scale: str = ""
+    made_zero: str = ""
+
+    @property
+    def of_matrices(self) -> tuple[str, ...]:
+        """Scales and zero points of one value."""
+        return self.left_scale, self.left_zero, self.made_scale, self.made_zero
+
+    @property
+    def of_columns(self) -> tuple[str, ...]:
+        """Values of columns, or one for all of them."""
+        return self.right_scale, self.right_zero, self.summand
+
+
+_POSITIONS: Mapping[OperatorKey, str] = {
+    DYNAMIC_PRODUCT: "left right right_scale right_zero bias",
+    SCALED_PRODUCT: "left right left_scale right_scale left_zero right_zero bias",
+    GENERAL_PRODUCT: "left left_scale left_zero right right_scale right_zero summand "
+    "made_scale made_zero",
+    LINEAR_PRODUCT: "left left_scale left_zero right right_scale right_zero made_scale made_zero",
+}
+"""Names of the inputs of each operator, in their order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntegerProduct:
+    """One product of quantised matrices and the chain behind it."""
+
+    workload: Workload  # As it was given
+    # The same with a float32 product in place of the integer one: loops, tiles and chain are alike.
+    product: MatrixProduct
+    anchor: Operation
+    operands: _Operands
+
+    @property
+    def sums_rows(self) -> bool:
+        """True unless the weights are known to be symmetric, so that they have no zero point."""
+        zero = number(self.anchor.attributes, WEIGHT_ZERO_POINT, 0)
+        return bool(self.operands.right_zero) or zero != _sign_of(self.right_spec)
+
+    @property
+    def makes_levels(self) -> bool:
+        """True if its result is integers of 8 bits."""
+        return bool(self.operands.made_scale)
+
+    @property
+    def left_spec(self) -> TensorSpec:
+        """The left matrix."""
+        return self.workload.inputs[self.product.left]
+
+    @property
+    def right_spec(self) -> TensorSpec:
+        """The weights."""
+        return self.workload.inputs[self.product.right]
+
+    @property
+    def is_dynamic(self) -> bool:
+        """True if the left matrix is float32, and quantised by its own range."""
+        return self.left_spec.dtype not in LEVELS
+
+
+def read_integer_product(workload: Workload) -> IntegerProduct | Support:
+    """Return the parts of a workload that is one product of integers, or why it is none."""
+    found = [item for item in workload.operations if op_key(item) in INTEGER_PRODUCTS]
+    if not found:
+        return Support("no operator of this family")
+    anchor = found[0]
+    named = dict(zip(_POSITIONS[op_key(anchor)].split(), anchor.inputs, strict=False))
+    operands = _Operands(**named)
+    refused = _refusal(workload, anchor, operands)
+    if refused:
+        return Support(refused)
+    product = read_product(_in_float32(workload, anchor, operands))
+    if isinstance(product, Support):
+        return product
+    if product.depth > _DEPTH_MAX:
+        return Support(f"sums of {product.depth} products of integers")
+    # loops are those of float32 numbers, what is stored at the end are integers
+    product = replace(product, chain=replace(product.chain, output=workload.output))
+    made = IntegerProduct(workload=workload, product=product, anchor=anchor, operands=operands)
+    return _check_shapes(made) or made
+
+
+def _refusal(workload: Workload, anchor: Operation, operands: _Operands) -> str:
+    """Return the reason why the operands of an anchor do not fit; "" if they do."""
+    left, right = operands.left, operands.right
+    name, inputs = anchor.op_type, workload.inputs
+    if not left.startswith("x") or not right.startswith("x"):
+        return f"{name} of a computed value"
+    spec = inputs[int(right[1:])]
+    if not spec.constant or len(spec.shape) != 2 or spec.dtype not in LEVELS:
+        return f"{name} by a matrix that is no constant of 8 bits"
+    wanted = {"float32"} if op_key(anchor) == DYNAMIC_PRODUCT else LEVELS
+    if inputs[int(left[1:])].dtype not in wanted:
+        return f"{name} of {inputs[int(left[1:])].dtype}"
+    if any(ref.startswith("t") for ref in (*operands.of_matrices, *operands.of_columns)):
+        return f"{name} with a computed scale or zero point"
+    if number(anchor.attributes, "alpha", 1.0) != 1.0:
+        return f"{name} with a factor"
+    if operands.made_scale and anchor.output != workload.result:
+        return f"{name} to integers, with a chain behind it"
+    read = [item for item in workload.operations if item is not anchor and left in item.inputs]
+    if read and wanted is LEVELS:
+        return f"what {name} reads is read again behind it"
+    return ""
+
+
+def _check_shapes(made: IntegerProduct) -> Support | None:
+    """Return a refusal of scales and zero points of other shapes than one value, or a column's."""
+    columns = made.product.columns.extent
+    sizes = dict.fromkeys(made.operands.of_matrices, 1)
+    sizes |= dict.fromkeys(made.operands.of_columns, columns)
+    for ref, most in sizes.items():
+        spec = _spec_of(made.workload, ref)
+        if spec is None:
+            continue
+        if spec.size not in (1, most) or (spec.size > 1 and not spec.constant):
+            return Support(f"scales or zero points of shape {spec.shape}")
+    return None
+
+
+def _spec_of(workload: Workload, ref: str) -> TensorSpec | None:
+    """Return what an input is; None for a constant of one element, and for none."""
+    return workload.inputs[int(ref[1:])] if ref.startswith("x") else None
+
+
+def _in_float32(workload: Workload, anchor: Operation, operands: _Operands) -> Workload:
+    """Return a workload with the same loops and chain, whose product is of float32 matrices."""
+    bias, matrices = operands.bias, (operands.left, operands.right)
+    turned = {
+        name: anchor.attributes[name] for name in ("transA", "transB") if name in anchor.attributes
+    }
+    product = Operation(
+        op_type="Gemm" if turned else "MatMul",
+        version=13,
+        inputs=matrices,
+        output=f"{anchor.output}_product" if bias else anchor.output,
+        attributes=turned,
+    )
+    added = Operation(
+        op_type="Add", version=14, inputs=(product.output, bias), output=anchor.output
+    )
+    behind = (added,) if bias else ()
+    operations: list[Operation] = []
+    for item in workload.operations:
+        operations += [product, *behind] if item is anchor else [item]
+    numbers = {int(ref[1:]) for ref in matrices}
+    read = {ref for item in operations for ref in item.inputs}
+    return replace(
+        workload,
+        inputs=tuple(
+            replace(spec, dtype="float32")
+            if at in numbers
+            else spec
+            if f"x{at}" in read
+            else TensorSpec(shape=())
+            for at, spec in enumerate(workload.inputs)
+        ),
+        operations=tuple(operations),
+        output=replace(workload.output, dtype="float32")
+        if operands.made_scale
+        else workload.output,
+        precision=Precision.INT8,  # tiles are those of products in integers
+    )
+
+
+def padded_depth(product: MatrixProduct) -> int:
+    """Return the depth filled up to whole vectors."""
+    return -(-product.depth // LANES) * LANES
+
+
+def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
+    """Return the algorithm.
+
+    Arguments are the workload's inputs, weights replaced by their panels: int8, from the innermost
+    (group of the depth, PANEL columns, groups, panels). Scales and zero points of columns are
+    filled up to whole panels; behind them come the sums of columns: int32, (PANEL, panels).
+    """
+    product, group = of.product, GROUPS[algorithm]
+    groups = padded_depth(product) // group
+    extents = (group, PANEL, groups, panels_of(product))
+    arguments = read_arguments(product, _packed_weights(of, group), extents)
+    parameters = _Parameters(of)
+    if not of.is_dynamic:
+        left = hl.ImageParam(element_type(of.left_spec.dtype), len(product.left_axes) + 1)
+        arguments = replace(arguments, left=left)
+    extremes, whole, levels = _levels(of, arguments) if of.is_dynamic else (None, None, None)
+    scale, zero = _scale_and_zero(of, levels, parameters)
+    wide = hl.Int(16) if algorithm == PANELS_WIDENED else hl.UInt(8)
+    quantised = _quantised(of, arguments, scale, zero, wide)
+    row_parts = _row_parts(product, arguments, quantised) if of.sums_rows else None
+    row_sums = _row_sums(arguments, row_parts) if row_parts is not None else None
+    sums, depths = _sums(product, arguments, quantised, group)
+
+    def finish(total: hl.Expr, place: Sequence[hl.Expr]) -> hl.Expr:
+        lane, panel = place[0], last_panel_at_most(product, place[1])
+        centred = total - zero * parameters.column_sums[lane, panel]
+        if row_sums is not None:
+            in_row = row_sums[tuple(arguments.rows)] - product.depth * zero
+            centred -= parameters.right_zero(lane, panel) * in_row
+        factor = scale * parameters.right_scale(lane, panel)
+        if of.operands.summand:
+            centred += parameters.of_column(of.operands.summand, lane, panel)
+        if not of.makes_levels:
+            return strict(hl.f32(centred) * factor)
+        # the scales first, as ONNX Runtime does; what is stored is saturated behind the chain
+        made = strict(hl.f32(centred) * (factor / parameters.one(of.operands.made_scale)))
+        zero_made = of.operands.made_zero
+        shift = hl.f32(parameters.one(zero_made)) if zero_made else constant(0.0)
+        return strict(hl.round(made) + shift)
+
+    stages = {QUANTISED: quantised}
+    if row_parts is not None:
+        stages |= {ROW_PARTS: row_parts}
+    if levels is not None:
+        stages |= {LEVELS_OF_MATRIX: levels}
+    found = finished_pipeline(product, arguments, sums, depths, stages, finish=finish)
+    updates: dict[str, _Reduction] = {}
+    if row_parts is not None:
+        updates[ROW_PARTS] = row_parts, (("p$x", padded_depth(product) // LANES),)
+    if extremes is not None and whole is not None:
+        lanes = extreme_lanes(product)
+        rows = [(f"w${'xyzw'[at]}", axis.extent) for at, axis in enumerate(reversed(product.rows))]
+        updates[EXTREMES] = (extremes, (("e$x", -(-product.depth // lanes)),))
+        updates[WHOLE] = (whole, tuple(rows))
+    return parameters.read_by(_with_updates(found, product, updates))
+
+
+def _with_updates(
+    pipeline: Pipeline,
+    product: MatrixProduct,
+    updates: Mapping[str, _Reduction],
+) -> Pipeline:
+    """Return the pipeline with reductions over lanes as stages of their own."""
+    stages, loops = dict(pipeline.stages), dict(pipeline.loops)
+    for name, (function, reduced) in updates.items():
+        if not reduced:  # of a single row
+            continue
+        lanes = LANES if name == ROW_PARTS else extreme_lanes(product)
+        pure = (("part", lanes), *((var.name(), 0) for var in function.args()[1:]))
+        stages |= {name: function, f"{name}{UPDATE}": function.update()}
+        loops |= {name: pure, f"{name}{UPDATE}": (*pure, *reduced)}
+    return replace(pipeline, stages=stages, loops=loops)
+
+
+# ---- the left matrix ----
+
+
+def _levels(of: IntegerProduct, arguments: ProductArguments) -> tuple[hl.Func, hl.Func, hl.Func]:
+    """Return (extremes of parts of rows, of parts, scale and zero point of the whole matrix).
+
+    A NaN counts for nothing, as in ONNX Runtime.
+    """
+    product, rows = of.product, arguments.rows
+    lanes, part = extreme_lanes(product), hl.Var("part")
+    r = hl.RDom([(0, -(-product.depth // lanes))], "e")
+    extremes, place = hl.Func(EXTREMES), (part, *rows)
+    first = hl.min(r.x * lanes, product.depth - lanes)
+    value = arguments.left[left_place(product, rows, first + part)]
+    extremes[place] = (constant(0.0), constant(0.0))
+    low, high = (extremes[place][at] for at in range(2))
+    extremes[place] = _widened(low, high, value, value)
+    extremes.bound(part, 0, lanes).compute_root()
+    whole = hl.Func(WHOLE)
+    if rows:
+        w = hl.RDom([(0, axis.extent) for axis in reversed(product.rows)], "w")
+        coordinates = [w[at] for at in range(len(rows))]
+        whole[part] = (constant(0.0), constant(0.0))
+        known, found = whole[part], extremes[(part, *coordinates)]
+        whole[part] = _widened(known[0], known[1], found[0], found[1])
+    else:
+        whole[part] = (extremes[part][0], extremes[part][1])
+    whole.bound(part, 0, lanes).compute_root()
+    every = hl.RDom([(0, lanes)], "l")
+    lowest, highest = hl.minimum(whole[every.x][0]), hl.maximum(whole[every.x][1])
+    which, levels = hl.Var("which"), hl.Func(LEVELS_OF_MATRIX)
+    span = strict((highest - lowest) / constant(float(_HIGHEST)))
+    scale = hl.select(strict(highest == lowest), constant(1.0), span)
+    nearest = strict(constant(0.0) - lowest / scale)
+    at_most = strict(hl.select(nearest < constant(float(_HIGHEST)), nearest, constant(255.0)))
+    zero = hl.round(strict(hl.select(at_most > constant(0.0), at_most, constant(0.0))))
+    levels[which] = hl.select(which == _SCALE, scale, zero)
+    levels.bound(which, 0, 2).unroll(which).compute_root()
+    return extremes, whole, levels
+
+
+def _widened(
+    low: hl.Expr, high: hl.Expr, lowest: hl.Expr, highest: hl.Expr
+) -> tuple[hl.Expr, hl.Expr]:
+    return (
+        strict(hl.select(lowest < low, lowest, low)),
+        strict(hl.select(highest > high, highest, high)),
+    )
+
+
+def _scale_and_zero(
+    of: IntegerProduct, levels: hl.Func | None, parameters: _Parameters
+) -> tuple[hl.Expr, hl.Expr]:
+    """Return scale and zero point of the left matrix, the one of integers without a sign."""
+    if levels is not None:
+        return levels[_SCALE], hl.i32(levels[_ZERO])
+    operands = of.operands
+    scale = parameters.one(operands.left_scale)
+    zero = hl.i32(parameters.one(operands.left_zero)) if operands.left_zero else hl.i32(0)
+    return scale, zero + hl.i32(_SIGN if of.left_spec.dtype == "int8" else 0)
+
+
+def _quantised(
+    of: IntegerProduct,
+    arguments: ProductArguments,
+    scale: hl.Expr,
+    zero: hl.Expr,
+    kept: hl.Type,
+) -> hl.Func:
+    """Return the left matrix over (depth, rows...): integers without a sign, 0 behind its depth."""
+    product, rows, k = of.product, arguments.rows, hl.Var(QUANTISED_DEPTH)
+    is_padded = padded_depth(product) != product.depth
+    inside = hl.clamp(k, 0, product.depth - 1) if is_padded else k
+    value = arguments.left[left_place(product, rows, inside)]
+    if of.is_dynamic:
+        # as ONNX Runtime does: divide, saturate, round; NaN is the lowest
+        low, high = hl.f32(-zero), hl.f32(_HIGHEST - zero)
+        quotient = strict(value / scale)
+        at_least = strict(hl.select(quotient > low, quotient, low))
+        at_most = strict(hl.select(at_least < high, at_least, high))
+        level = hl.i32(hl.round(at_most)) + zero
+    else:
+        level = hl.i32(value) + (_SIGN if of.left_spec.dtype == "int8" else 0)
+    if is_padded:
+        level = hl.select(k < product.depth, level, 0)
+    quantised = hl.Func(QUANTISED)
+    quantised[(k, *rows)] = hl.cast(kept, level)
+    quantised.bound(k, 0, padded_depth(product)).compute_root()
+    return quantised
+
+
+def _row_parts(product: MatrixProduct, arguments: ProductArguments, quantised: hl.Func) -> hl.Func:
+    part, rows = hl.Var("part"), arguments.rows
+    r = hl.RDom([(0, padded_depth(product) // LANES)], "p")
+    parts, place = hl.Func(ROW_PARTS), (part, *rows)
+    parts[place] = hl.i32(0)
+    parts[place] += hl.i32(quantised[(LANES * r.x + part, *rows)])
+    parts.bound(part, 0, LANES).compute_root()
+    return parts
+
+
+def _row_sums(arguments: ProductArguments, parts: hl.Func) -> hl.Func:
+    """Return the sums of the rows, once: the results of a row all read its own."""
+    r, sums = hl.RDom([(0, LANES)], "rs"), hl.Func("row_sums")
+    sums[tuple(arguments.rows)] = hl.sum(parts[(r.x, *arguments.rows)])
+    return sums.compute_root()
+
+
+def _sums(
+    product: MatrixProduct, arguments: ProductArguments, quantised: hl.Func, group: int
+) -> tuple[hl.Func, tuple[tuple[str, int], ...]]:
+    """Return the sums over (PANEL columns, panels, rows...), and the loops of their reduction."""
+    lane, block, rows = hl.Var(LANE), hl.Var(BLOCK), arguments.rows
+    groups = padded_depth(product) // group
+    r = hl.RDom([(0, group), (0, groups)], "r")
+    sums, place = hl.Func(SUMS), (lane, block, *rows)
+    sums[place] = hl.i32(0)
+    panel = last_panel_at_most(product, block)
+    weight = packed_element(product, arguments, (r.x, lane, r.y, panel))
+    left = quantised[(group * r.y + r.x, *rows)]
+    narrow = weight if group == GROUPS[PANELS_VNNI] else hl.i16(weight)
+    sums[place] += hl.i32(left) * hl.i32(narrow)
+    sums.bound_extent(lane, PANEL).compute_root()  # steps place it closer
+    return sums, ((r.x.name(), group), (r.y.name(), groups))
+
+
+# ---- weights, scales and zero points ----
+
+
+def _right(of: IntegerProduct) -> hl.ImageParam:
+    return hl.ImageParam(element_type(of.right_spec.dtype), 2, "weights")
+
+
+def _integer(of: IntegerProduct, right: hl.ImageParam, k: hl.Expr, column: hl.Expr) -> hl.Expr:
+    """Return a weight as a signed integer; 0 behind the last row and column."""
+    product = of.product
+    depth, columns = product.depth, product.columns.extent
+    place = (hl.clamp(column, 0, columns - 1), hl.clamp(k, 0, depth - 1))
+    value = hl.i32(right[place[::-1] if product.right_turned else place])
+    return hl.select((column < columns) & (k < depth), value - _sign_of(of.right_spec), 0)
+
+
+def _sign_of(spec: TensorSpec) -> int:
+    return _SIGN if spec.dtype == "uint8" else 0
+
+
+def _packed_weights(of: IntegerProduct, group: int) -> PackedInput:
+    part, lane, step, panel = (hl.Var(name) for name in ("part", "lane", "step", "panel"))
+    right, packed = _right(of), hl.Func(PACKED)
+    value = _integer(of, right, step * group + part, panel * PANEL + lane)
+    packed[part, lane, step, panel] = hl.i8(value)
+    packed.bound(part, 0, group).bound(lane, 0, PANEL).unroll(part).vectorize(lane, PANEL)
+    return PackedInput(
+        output=packed,
+        argument=right,
+        argument_extents=right_extents(of.product),
+        dtype="int8",
+    )
+
+
+def _column_sums(of: IntegerProduct) -> PackedInput:
+    lane, panel = hl.Var("lane"), hl.Var("panel")
+    right, sums = _right(of), hl.Func("column_sums")
+    r = hl.RDom([(0, of.product.depth)], "s")
+    sums[lane, panel] = hl.i32(0)
+    sums[lane, panel] += _integer(of, right, hl.Expr(r.x), panel * PANEL + lane)
+    sums.bound(lane, 0, PANEL).vectorize(lane, PANEL)
+    sums.update().reorder(lane, r.x, panel).vectorize(lane, PANEL)
+    return PackedInput(
+        output=sums,
+        argument=right,
+        argument_extents=right_extents(of.product),
+        dtype="int32",
+        source=of.product.right,
+    )
+
+
+def _columns_filled_up(of: IntegerProduct, spec: TensorSpec) -> PackedInput:
+    """Return values of columns over (PANEL, panels), zeros behind the last."""
+    lane, panel = hl.Var("lane"), hl.Var("panel")
+    given = hl.ImageParam(element_type(spec.dtype), 1, "given")
+    columns, column = of.product.columns.extent, panel * PANEL + lane
+    value = given[hl.clamp(column, 0, columns - 1)]
+    filled = hl.Func("filled")
+    filled[lane, panel] = hl.select(column < columns, value, hl.cast(value.type(), 0))
+    filled.bound(lane, 0, PANEL).vectorize(lane, PANEL)
+    return PackedInput(
+        output=filled,
+        argument=given,
+        argument_extents=(columns,),
+        dtype=spec.dtype,
+    )
+
+
+class _Parameters:
+    """Buffers of scales, zero points and sums of columns."""
+
+    def __init__(self, of: IntegerProduct) -> None:
+        self._of = of
+        self.column_sums = hl.ImageParam(hl.Int(32), 2, "column_sums")
+        self._buffers: dict[int, hl.ImageParam] = {}
+        for ref in (*of.operands.of_matrices, *of.operands.of_columns):
+            spec = _spec_of(of.workload, ref)
+            if spec is not None:
+                rank = 0 if spec.size == 1 else 2
+                self._buffers[int(ref[1:])] = hl.ImageParam(element_type(spec.dtype), rank, ref)
+
+    def one(self, ref: str) -> hl.Expr:
+        """Return the only value of an input, or of a constant."""
+        if ref.startswith("s"):
+            return constant(self._of.workload.scalars[int(ref[1:])])
+        return self._buffers[int(ref[1:])][()]
+
+    def right_scale(self, lane: hl.Expr, panel: hl.Expr) -> hl.Expr:
+        """Return the scale of a column."""
+        return self.of_column(self._of.operands.right_scale, lane, panel)
+
+    def right_zero(self, lane: hl.Expr, panel: hl.Expr) -> hl.Expr:
+        """Return the zero point of a column, of signed weights."""
+        ref, known = self._of.operands.right_zero, self._of.anchor.attributes
+        zero = hl.i32(int(number(known, WEIGHT_ZERO_POINT, 0)))
+        if ref:
+            zero = hl.i32(self.of_column(ref, lane, panel))
+        return zero - _sign_of(self._of.right_spec)
+
+    def of_column(self, ref: str, lane: hl.Expr, panel: hl.Expr) -> hl.Expr:
+        """Return the value of a column, or the only one."""
+        buffer = self._buffers.get(int(ref[1:])) if ref.startswith("x") else None
+        if buffer is None or buffer.dimensions() == 0:
+            return self.one(ref)
+        return buffer[lane, panel]
+
+    def read_by(self, pipeline: Pipeline) -> Pipeline:
+        """Return a pipeline that has these arguments, too."""
+        of, panels = self._of, panels_of(self._of.product)
+        arguments, extents = list(pipeline.arguments), list(pipeline.argument_extents)
+        packings = dict(pipeline.packings)
+        for at, buffer in self._buffers.items():
+            spec = of.workload.inputs[at]
+            arguments[at] = buffer
+            extents[at] = () if spec.size == 1 else (PANEL, panels)
+            if spec.size > 1:
+                packings[at] = _columns_filled_up(of, spec)
+        packings[len(arguments)] = _column_sums(of)
+        return replace(
+            pipeline,
+            arguments=(*arguments, self.column_sums),
+            argument_extents=(*extents, (PANEL, panels)),
+            packings=packings,
+        )
