@@ -22,6 +22,7 @@ from support.engine.quantised import integer_sums, quantised_convolution, requan
 from aoe.device.registry import default_device
 from aoe.graph.workload_model import constant_values, random_inputs
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import get_family
 from aoe.ort.sessions import session_options
 from aoe.workload import Workload
 
@@ -187,3 +188,14 @@ def _unfused(workload: Workload, inputs: dict[str, Array]) -> Array:
     options = session_options(threads=1, optimize=False)
     session = default_device().open_session(model.SerializeToString(), options)
     return np.asarray(session.run(None, {"x0": inputs["x0"]})[0])
+
+
+@pytest.mark.parametrize("name", ["3x3", "depthwise", "unsigned weights, sigmoid"])
+def test_weights_are_packed_from_elements_of_their_own_type(name: str) -> None:
+    """The glue reads as many bytes: weights of 8 bits read as float32 end in another tensor."""
+    workload = CASES[name]
+    family, target = get_family("quantised_convolution"), kernel_target()
+    guess = family.space(workload, target).first_guesses[0]
+    algorithm = family.schedule(workload, guess, target).algorithm
+    found = {one.read_dtype for one in family.pipeline(workload, algorithm).packings.values()}
+    assert found == {"uint8" if name.startswith("unsigned") else "int8"}
