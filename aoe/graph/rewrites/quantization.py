@@ -18,9 +18,10 @@ from math import prod
 import numpy as np
 import onnx
 
-from aoe.graph.model_graph import ModelGraph, names_read
+from aoe.graph.model_graph import ModelGraph, attributes_of, names_read
 from aoe.graph.protos import copied
 from aoe.graph.rewrites.always import rewritten
+from aoe.graph.rewrites.constants import dequantised
 from aoe.graph.rewrites.editing import Rewriting
 from aoe.graph.rewrites.matching import (
     Array,
@@ -514,24 +515,13 @@ def find_dequantized(graph: ModelGraph, names: Iterable[str] | None = None) -> I
 
 
 def _dequantized(graph: ModelGraph, node: onnx.NodeProto) -> Array | None:
-    codes, scale = value_of(graph, node.input[0]), value_of(graph, node.input[1])
-    zero = value_of(graph, name) if (name := _input(node, 2)) else np.zeros((), np.int32)
-    if codes is None or scale is None or zero is None or attribute(node, "block_size", 0):
+    inputs = [value_of(graph, name) for name in node.input if name]
+    known = [one for one in inputs if one is not None]
+    if len(known) < len(inputs) or attribute(node, "block_size", 0):
         return None
-    if codes.dtype.name not in _FOLDED_TYPES or scale.dtype != np.float32:
+    if known[0].dtype.name not in _FOLDED_TYPES or known[1].dtype != np.float32:
         return None
-    if scale.ndim == 1 and scale.size != _SCALAR:
-        axis = int(attribute(node, "axis", 1))
-        wide = [1] * codes.ndim
-        wide[axis] = scale.size
-        scale, zero = scale.reshape(wide), zero.reshape(wide) if zero.ndim else zero
-    elif scale.size == _SCALAR:
-        scale, zero = scale.reshape(()), zero.reshape(())
-    else:
-        return None
-    return ((codes.astype(np.int32) - zero.astype(np.int32)).astype(np.float32) * scale).astype(
-        np.float32
-    )
+    return dequantised(known, attributes_of(node))
 
 
 FOLD_RULE = RewriteRule(
