@@ -20,6 +20,7 @@ import onnx
 from onnx import numpy_helper
 
 from aoe.errors import RunError
+from aoe.graph.protos import free_name
 from aoe.graph.rewrites.preparation import prepared
 
 Feed = Mapping[str, np.ndarray[Any, Any]]
@@ -83,6 +84,8 @@ class CalibratedQuantizer:
             given.write_bytes(_with_channels(prepared(proto)).SerializeToString())
             quant_pre_process(str(given), str(self._model), skip_symbolic_shape=True)
         folded = onnx.load(str(self._model))
+        fold_factors(folded.graph)
+        onnx.save(folded, str(self._model))
         self._nodes = {node.name: node for node in folded.graph.node}
         self._clamps_beside_zero = tuple(_clamps_beside_zero(folded.graph))
 
@@ -181,6 +184,34 @@ def _clamps_beside_zero(graph: onnx.GraphProto) -> Iterator[str]:
         )
         if len(known) < len(limits) or beside:
             yield node.name
+
+
+def fold_factors(graph: onnx.GraphProto) -> None:
+    """Multiply the constants of every Gemm by its `alpha` and `beta`, which become 1.
+
+    The quantiser writes a `beta` of 1 beside a bias it has not multiplied, and `QGemm` has none.
+    See findings/onnxruntime_gemm_bias_in_integers.sh. A Gemm with a computed operand keeps its
+    factors.
+    """
+    constants = {one.name: one for one in graph.initializer}
+    taken = {*constants, *(name for node in graph.node for name in node.output)}
+    for node in graph.node:
+        if node.op_type != "Gemm" or node.domain:
+            continue
+        factors = {one.name: one for one in node.attribute if one.name in ("alpha", "beta")}
+        for name, at in (("alpha", 1), ("beta", 2)):
+            factor = factors[name].f if name in factors else 1.0
+            given = constants.get(node.input[at]) if len(node.input) > at else None
+            if factor == 1 or given is None:
+                continue
+            value = numpy_helper.to_array(given)
+            made = numpy_helper.from_array(
+                (value * factor).astype(value.dtype), free_name(f"{given.name}_{name}", taken)
+            )
+            taken.add(made.name)
+            graph.initializer.append(made)
+            node.input[at] = made.name
+            factors[name].f = 1.0
 
 
 def _with_channels(proto: onnx.ModelProto) -> onnx.ModelProto:

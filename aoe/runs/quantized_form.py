@@ -17,7 +17,11 @@ from aoe.device.protocol import Device
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.execute.tasks import ComparisonTerms, ModelComparison
-from aoe.graph.rewrites.quantization import with_folded_constants, with_uint8_activations
+from aoe.graph.rewrites.quantization import (
+    with_biases_in_scale,
+    with_folded_constants,
+    with_uint8_activations,
+)
 from aoe.graph.weights import WeightStore, is_outside, laid_out
 from aoe.measurement import SpeedupEstimate
 from aoe.measurement.estimates import estimate_speedup
@@ -61,7 +65,8 @@ def other_form(
         scratch: Directory for files.
         threads: Of its sessions.
     """
-    written = with_uint8_activations(imported)
+    scaled, rescaled = with_biases_in_scale(imported)
+    written = with_uint8_activations(scaled)
     if written is imported and not _dequantized(imported):
         return None
     try:
@@ -72,7 +77,8 @@ def other_form(
         return None
     return QuantizedForm(
         proto=proto,
-        is_uint8=written is not imported,
+        is_uint8=written is not scaled,
+        biases=len(rescaled),
         constants=_dequantized(written) - _dequantized(proto),
     )
 
@@ -80,6 +86,13 @@ def other_form(
 def _chosen_form(tuning: TuneContext) -> QuantizedForm | None:
     target, device = tuning.machine.runner.target, tuning.machine.runner.device
     imported = tuning.subject.model.proto
+    corrected = _corrected(imported)
+    if corrected is not None:
+        misread = ", ".join(node.name or node.output[0] for node in corrected[1])
+        tuning.progress.warn(
+            f"ONNX Runtime reads the integer bias of {misread} in another scale than it has, and "
+            "computes something else: it is written in the scale of the products"
+        )
     form = other_form(imported, device, tuning.scratch, threads=target.core_num)
     if form is None:
         return None
@@ -88,8 +101,22 @@ def _chosen_form(tuning: TuneContext) -> QuantizedForm | None:
         form = form if is_usual else replace(form, proto=None)
     else:
         form = _measured(tuning, form)
+    if form.proto is None and corrected is not None:
+        form = corrected[0]
     tuning.progress.step(str(form))
     return form
+
+
+def _corrected(imported: onnx.ModelProto) -> tuple[QuantizedForm, list[onnx.NodeProto]] | None:
+    """Return the form without biases that ONNX Runtime misreads, and the operators they are of.
+
+    It takes the place of a model that is faster, and computes something else. None where ONNX
+    Runtime computes what the model says.
+    """
+    scaled, rescaled = with_biases_in_scale(imported)
+    misread = [node for node in rescaled if node.op_type == "Gemm"]
+    form = QuantizedForm(proto=scaled, is_uint8=False, biases=len(rescaled), constants=0)
+    return (form, misread) if misread else None
 
 
 def _folded(proto: onnx.ModelProto, device: Device, scratch: Path, threads: int) -> onnx.ModelProto:

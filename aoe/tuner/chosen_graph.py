@@ -33,6 +33,7 @@ class QuantizedForm:
     proto: onnx.ModelProto | None  # The model every mode begins with; None for the imported one
     is_uint8: bool  # True if the form that was tried has int8 activations as uint8
     constants: int  # Constants of which it has the float values
+    biases: int = 0  # Biases that are written in the scale of the products they are added to
     estimate: SpeedupEstimate | None = None  # Of that form over the imported model, if measured
 
     @property
@@ -40,6 +41,7 @@ class QuantizedForm:
         """What distinguishes the form that was tried from the imported model."""
         parts = [
             *(["int8 activations written as uint8"] if self.is_uint8 else []),
+            *([f"{plural(self.biases, 'bias term')} rescaled"] if self.biases else []),
             *([f"{plural(self.constants, 'constant')} dequantised once"] if self.constants else []),
         ]
         return ", ".join(parts)

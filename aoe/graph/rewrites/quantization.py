@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
@@ -491,6 +491,71 @@ CLAMP_RULE = RewriteRule(
 )
 
 
+# ---- Biases in the scale of the products they are added to ----
+# Integer kernels add a bias to sums of products, so it has to be in their scale. With any other
+# scale, ONNX Runtime computes a Conv in float32; a Gemm it joins all the same, and adds the codes
+# of the bias as if they were in that scale (findings/onnxruntime_gemm_bias_in_integers.sh).
+
+_BIAS = 2
+_SAME_SCALE = 1e-6
+"""Relative difference of scales up to which they are one scale: a product rounded to float32."""
+
+
+def find_biases(graph: ModelGraph) -> Iterator[Finding]:
+    """Yield Conv and Gemm on codes whose bias is int32 in another scale than that of products.
+
+    The bias is rounded anew, by at most half of that scale.
+    """
+    for index, node in nodes_of(graph, "Conv", "Gemm"):
+        bias = _bias_in_scale(graph, node)
+        if bias is None:
+            continue
+        codes, scale = bias
+        rewriting = Rewriting(graph, BIAS_RULE.name, [index], prefix=f"{node.output[0]}_bias_")
+        made = copied(node)
+        inputs = [rewriting.constant(codes, "codes"), rewriting.constant(scale, "scale")]
+        made.input[_BIAS] = rewriting.add(_DEQUANTIZE, inputs, axis=0 if scale.ndim else None)
+        rewriting.put(made)
+        yield rewriting.finish()
+
+
+def _bias_in_scale(graph: ModelGraph, node: onnx.NodeProto) -> tuple[Array, Array] | None:
+    """Return int32 codes of a bias and the scale of products, None where they are as they are."""
+    if any(attribute(node, name, 1.0) != 1.0 for name in ("alpha", "beta")):
+        return None  # never joined
+    makers = [one for name in node.input if is_op(one := maker(graph, name), _DEQUANTIZE)]
+    scales = [value_of(graph, one.input[1]) for one in makers if one is not None]
+    known = [one for one in scales if one is not None and one.dtype == np.float32]
+    if len(known) <= _BIAS or makers[_BIAS] is None:
+        return None
+    (x_scale, w_scale, b_scale), (code_name, _, *zero_name) = known, makers[_BIAS].input
+    codes, zero = value_of(graph, code_name), value_of(graph, "".join(zero_name))
+    if codes is None or codes.dtype != np.int32 or codes.ndim != 1 or x_scale.size != 1:
+        return None
+    scale = (x_scale.reshape(()) * w_scale).reshape(-1 if w_scale.size > 1 else ())
+    is_usable = np.isfinite(scale).all() and (scale > 0).all() and np.isfinite(b_scale).all()
+    if not is_usable or any(one.size not in (1, codes.size) for one in (scale, b_scale)):
+        return None
+    if zero is not None and zero.any():
+        return None
+    if np.allclose(b_scale.reshape(-1), scale.reshape(-1), rtol=_SAME_SCALE, atol=0):
+        return None
+    wanted = np.rint(codes * b_scale.astype(np.float64).reshape(-1) / scale)
+    limits = np.iinfo(np.int32)
+    if (wanted < limits.min).any() or (wanted > limits.max).any():
+        return None
+    return wanted.astype(np.int32), scale
+
+
+BIAS_RULE = RewriteRule(
+    name="bias-in-scale-of-products",
+    what="the int32 bias of a Conv or Gemm on codes is written in the scale of their products",
+    needs="constant float32 scales, one of the input; a bias in another scale that fits in int32",
+    find=find_biases,
+    op_types=(_DEQUANTIZE,),
+)
+
+
 # ---- Constants that are dequantised in every run ----
 
 _FOLDED_TYPES = ("int8", "uint8", "int32")
@@ -550,6 +615,21 @@ def with_uint8_activations(proto: onnx.ModelProto) -> onnx.ModelProto:
     if not is_quantized(proto):
         return proto
     return rewritten(proto, CLAMP_RULE, UINT8_RULE, tidy=True)
+
+
+def with_biases_in_scale(
+    proto: onnx.ModelProto,
+) -> tuple[onnx.ModelProto, Sequence[onnx.NodeProto]]:
+    """Return a model with biases in the scale of the products they are added to, and their readers.
+
+    The model itself if all of them are.
+    """
+    if not is_quantized(proto):
+        return proto, ()
+    made = rewritten(proto, BIAS_RULE, tidy=True)
+    before = {node.output[0]: list(node.input) for node in proto.graph.node}
+    readers = [node for node in made.graph.node if is_op(node, "Conv", "Gemm")]
+    return made, [one for one in readers if before[one.output[0]] != list(one.input)]
 
 
 def with_folded_constants(

@@ -12,7 +12,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto
-from support.engine.quantized import LARGE, feeds, int8_model, residual
+from support.engine.fakes import RecordingProgress
+from support.engine.quantized import LARGE, biased, feeds, int8_model, residual
 from support.engine.scripted_runs import ScriptedRuns
 
 import aoe
@@ -132,6 +133,31 @@ def test_float_models_have_no_other_form(tmp_path: Path) -> None:
     runs = ScriptedRuns(model=lambda baseline, tuned: 1.0, candidate=lambda schedule: 0.5)
     found = runs.tune(tmp_path / "net.onnx", bank=tmp_path / "bank", output=tmp_path, trials=2)
     assert "quantized" not in mode_of(found).summary()
+
+
+def test_bias_that_onnx_runtime_misreads_is_computed_right(tmp_path: Path) -> None:
+    """However fast the other form is: what it computes is not what the model says."""
+    model = onnx.shape_inference.infer_shapes(biased("Gemm", 0.5))
+    onnx.save(model, str(tmp_path / "net.onnx"))
+    (tmp_path / "bank").mkdir()
+    runs = ScriptedRuns(model=lambda baseline, tuned: 0.9, candidate=lambda schedule: 0.5)
+    progress = RecordingProgress()
+    found = runs.tune(
+        tmp_path / "net.onnx",
+        bank=tmp_path / "bank",
+        output=tmp_path,
+        trials=2,
+        progress=progress,
+    )
+    assert any("in another scale than it has" in one for one in progress.texts("warn"))
+    assert mode_of(found).summary()["quantized"] == "1 bias term rescaled: not measured"
+    feed = {"x": np.random.default_rng(2).standard_normal((6, 8)).astype(np.float32)}
+    plain = ort.SessionOptions()
+    plain.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    exact = ort.InferenceSession(model.SerializeToString(), plain).run(None, feed)[0]
+    assert found.om_file is not None
+    tuned = aoe.load(found.om_file).run(None, feed)[0]
+    assert np.rint(np.abs(tuned - exact) / 0.4).max() <= 1
 
 
 def test_quantised_network_is_tuned_to_integers_for_real(tmp_path: Path) -> None:

@@ -115,6 +115,25 @@ def test_lists_of_operators_count(
     assert allowed_products(_quantizer(tmp_path), MixLists(listings=listings)) == allowed
 
 
+@pytest.mark.parametrize(("alpha", "beta"), [(1, 0.5), (2, 1), (0.5, 3), (1, 0)])
+def test_factors_of_a_gemm_hold_in_integers(tmp_path: Path, alpha: float, beta: float) -> None:
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.standard_normal((16, 8)).astype(np.float32),
+        "b": rng.standard_normal(8).astype(np.float32) * 20,
+    }
+    gemm = helper.make_node(
+        "Gemm", ["x", "w", "b"], ["y"], "gemm", alpha=float(alpha), beta=float(beta)
+    )
+    net = make_model([gemm], {"x": (6, 16)}, ["y"], weights=weights)
+    feed = {"x": rng.standard_normal((6, 16)).astype(np.float32)}
+    quantizer = CalibratedQuantizer(net, tmp_path, [feed], reduce_range=False)
+    expected = _run(net, feed)
+    for reach in QuantizedReach:
+        found = _run(quantizer.quantised(["gemm"], reach), feed)
+        assert np.abs(found - expected).max() < 0.02 * np.abs(expected).max()
+
+
 @pytest.mark.parametrize(("low", "high"), [(1, 6), (-6, -1), (0, 6)])
 def test_limits_of_a_clip_hold_in_integers(tmp_path: Path, low: float, high: float) -> None:
     proto = _net()

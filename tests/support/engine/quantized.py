@@ -146,3 +146,27 @@ def int8_model(folder: Path, shape: tuple[int, ...] = LARGE) -> Path:
     file = folder / "net.onnx"
     onnx.save(quantized_static(network, folder, shape, activation_type=QuantType.QInt8), str(file))
     return file
+
+
+def biased(op_type: str, factor: float, *, per_channel: bool = False) -> onnx.ModelProto:
+    """Return one Gemm or Conv on uint8 codes whose bias has `factor` times the products' scale."""
+    graph, rng = Graph(21), np.random.default_rng(5)
+    is_gemm = op_type == "Gemm"
+    steps = np.float32(0.01) * (1 + np.arange(4)) if per_channel else np.float32(0.01)
+    w_scale, b_scale = (np.asarray(one, np.float32) for one in (steps, steps * 0.02 * factor))
+    zero, scale = graph.constant(128, "uint8"), graph.constant(0.02)
+    x = graph.add("DequantizeLinear", graph.add("QuantizeLinear", "x", scale, zero), scale, zero)
+    weights = rng.integers(-127, 128, (8, 4) if is_gemm else (4, 8, 3, 3))
+    axis = {"axis": 1 if is_gemm else 0} if per_channel else {}
+    w_zero = graph.constant(np.zeros_like(w_scale), "int8")
+    inputs = graph.constant(weights, "int8"), graph.constant(w_scale), w_zero
+    w = graph.add("DequantizeLinear", *inputs, **axis)
+    codes = graph.constant(np.rint(np.array([-3, 2, 1, 4]) / b_scale), "int32")
+    b = graph.add(
+        "DequantizeLinear", codes, graph.constant(b_scale), **({"axis": 0} if per_channel else {})
+    )
+    made, zero = graph.constant(0.4), graph.constant(120, "uint8")
+    y = graph.add("QuantizeLinear", graph.add(op_type, x, w, b), made, zero)
+    return graph.model(
+        graph.add("DequantizeLinear", y, made, zero), shape=(6, 8) if is_gemm else (1, 8, 9, 9)
+    )

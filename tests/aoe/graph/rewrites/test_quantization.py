@@ -20,12 +20,17 @@ from support.engine.quantized import (
     Feed,
     Graph,
     attention,
+    biased,
     feeds,
     quantized_static,
     residual,
 )
 
-from aoe.graph.rewrites.quantization import with_folded_constants, with_uint8_activations
+from aoe.graph.rewrites.quantization import (
+    with_biases_in_scale,
+    with_folded_constants,
+    with_uint8_activations,
+)
 
 
 def session(model: onnx.ModelProto, file: Path | None = None) -> ort.InferenceSession:
@@ -393,6 +398,37 @@ def test_constants_that_are_dequantised_in_every_run_are_folded(tmp_path: Path) 
     assert found["QLinearConv"] == 1
     assert found["Conv"] == 1
     assert found["DequantizeLinear"] == 1
+
+
+# ---- Biases in another scale than that of products ----
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("factor", [0.5, 10, 0.001])
+@pytest.mark.parametrize("op_type", ["Gemm", "Conv"])
+def test_biases_of_any_scale_are_computed_in_integers(
+    op_type: str, factor: float, per_channel: bool, tmp_path: Path
+) -> None:
+    """As written, ONNX Runtime joins no such Conv, and computes a Gemm wrongly."""
+    model = biased(op_type, factor, per_channel=per_channel)
+    written, readers = with_biases_in_scale(model)
+    assert [node.op_type for node in readers] == [op_type]
+    assert optimized_kinds(written, tmp_path)["QGemm" if op_type == "Gemm" else "QLinearConv"] == 1
+    shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    feed = {"x": np.random.default_rng(1).standard_normal(shape).astype(np.float32)}
+    (exact,), (found,) = run(model, feed), session(written, tmp_path / "o.onnx").run(None, feed)
+    steps = np.rint(np.abs(exact - found) / 0.4)
+    assert steps.max() <= 1 and steps.mean() < 0.05
+
+
+def test_biases_in_the_scale_of_products_stay() -> None:
+    model = biased("Gemm", 1)
+    assert with_biases_in_scale(model) == (model, [])
+    for name in ("alpha", "beta"):  # no integer operator has them
+        scaled = biased("Gemm", 0.5)
+        gemm = next(node for node in scaled.graph.node if node.op_type == "Gemm")
+        gemm.attribute.append(helper.make_attribute(name, 2.0))
+        assert with_biases_in_scale(scaled) == (scaled, [])
 
 
 # ---- Random graphs ----
