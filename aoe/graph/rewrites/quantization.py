@@ -523,10 +523,11 @@ def _bias_in_scale(graph: ModelGraph, node: onnx.NodeProto) -> tuple[Array, Arra
     """Return int32 codes of a bias and the scale of products, None where they are as they are."""
     if any(attribute(node, name, 1.0) != 1.0 for name in ("alpha", "beta")):
         return None  # never joined
-    makers = [one for name in node.input if is_op(one := maker(graph, name), _DEQUANTIZE)]
-    scales = [value_of(graph, one.input[1]) for one in makers if one is not None]
+    found = [maker(graph, name) for name in node.input]
+    makers = [one for one in found if one is not None and is_op(one, _DEQUANTIZE)]
+    scales = [value_of(graph, one.input[1]) for one in makers]
     known = [one for one in scales if one is not None and one.dtype == np.float32]
-    if len(known) <= _BIAS or makers[_BIAS] is None:
+    if len(known) <= _BIAS:
         return None
     (x_scale, w_scale, b_scale), (code_name, _, *zero_name) = known, makers[_BIAS].input
     codes, zero = value_of(graph, code_name), value_of(graph, "".join(zero_name))
