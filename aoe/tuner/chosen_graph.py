@@ -27,12 +27,13 @@ class ChosenGraph:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuantizedForm:
-    """How a quantised model is written: as it was imported, or in the form tried beside it."""
+class WrittenForm:
+    """How a model is written: as it was imported, or in the form tried beside it."""
 
     proto: onnx.ModelProto | None  # The model every mode begins with; None for the imported one
     is_uint8: bool  # True if the form that was tried has int8 activations as uint8
     constants: int  # Constants of which it has the float values
+    merged: int  # Convolutions in it that are sums of parallel branches
     estimate: SpeedupEstimate | None = None  # Of that form over the imported model, if measured
 
     @property
@@ -41,6 +42,11 @@ class QuantizedForm:
         parts = [
             *(["int8 activations written as uint8"] if self.is_uint8 else []),
             *([f"{plural(self.constants, 'constant')} dequantised once"] if self.constants else []),
+            *(
+                [f"parallel branches merged into {plural(self.merged, 'convolution')}"]
+                if self.merged
+                else []
+            ),
         ]
         return ", ".join(parts)
 
@@ -61,11 +67,11 @@ class ChoosesGraph(Protocol):
 
 
 @runtime_checkable
-class HasQuantizedForm(Protocol):
-    """A mode's result that knows how its quantised model is written."""
+class HasWrittenForm(Protocol):
+    """A mode's result that knows how its model is written."""
 
     @property
-    def quantized(self) -> QuantizedForm | None:
+    def written_as(self) -> WrittenForm | None:
         """The form, None for a model of which there is no other."""
         ...
 
@@ -76,7 +82,7 @@ def chosen_before(results: Sequence[object]) -> ChosenGraph | None:
     return next((graph for graph in reversed(graphs) if graph is not None), None)
 
 
-def quantized_before(results: Sequence[object]) -> QuantizedForm | None:
-    """Return the form of a quantised model that the first of the earlier modes has chosen."""
-    forms = [result.quantized for result in results if isinstance(result, HasQuantizedForm)]
+def form_before(results: Sequence[object]) -> WrittenForm | None:
+    """Return the form of a model that the first of the earlier modes has chosen."""
+    forms = [result.written_as for result in results if isinstance(result, HasWrittenForm)]
     return next((form for form in forms if form is not None), None)

@@ -25,6 +25,7 @@ _ALL = (
     convolution.BEFORE_RULE,
     convolution.BEHIND_RULE,
     convolution.GATE_RULE,
+    convolution.PARALLEL_RULE,
     arithmetic.MEAN_RULE,
     channels.SHUFFLE_RULE,
     channels.WIDEN_RULE,

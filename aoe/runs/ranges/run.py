@@ -56,9 +56,9 @@ from aoe.runs.operators.planning import looked_up_operator, plan_operators
 from aoe.runs.operators.result import OpatResult, write_details
 from aoe.runs.operators.run import finished_report, operator_teller
 from aoe.runs.planning import KindPlan
-from aoe.runs.quantized_form import with_quantized_form
 from aoe.runs.ranges.points import at_point, validate_points
 from aoe.runs.tuned_model import write_model
+from aoe.runs.written_form import with_faster_form
 from aoe.schedule import Schedule
 from aoe.tasks.operators.lookup import ACCEPT_SPEEDUP
 from aoe.tasks.operators.operator import (
@@ -213,7 +213,7 @@ def find_range_operators(tuning: TuneContext) -> RangeOperators:
     open_shapes = open_input_shapes(proto, parse_shape_range(text))
     points, judged = _points(tuning, open_shapes)
     middle = points[len(points) // 2]
-    tuning = with_quantized_form(at_point(tuning, middle))
+    tuning = with_faster_form(at_point(tuning, middle))
     largest = open_shapes.points()[-1]
     opened = _open_graph(tuning, largest, judged)
     found = find_operators(opened.graph, opened.profile, None, Origins(proto, opened.graph.proto))
