@@ -84,6 +84,14 @@ def _reparametrised(channels: int, size: int, *, depthwise: bool = False) -> onn
     return model.model(model.conv(model.op("Relu", total), channels, channels))
 
 
+def _filtered(channels: int, size: int) -> onnx.ModelProto:
+    """A patch embedding of FastViT: two filters of 7x7 a channel, stride 2."""
+    model, wide = SmallModel(), 2 * channels
+    x = model.op("Relu", model.conv(model.input(1, channels, size, size), channels, channels))
+    made = model.conv(x, channels, wide, 7, group=channels, strides=[2, 2])
+    return model.model(model.conv(model.op("Relu", made), wide, wide))
+
+
 def _mixed(channels: int, size: int) -> onnx.ModelProto:
     """RepMixer of FastViT: x + scale * (branches(x) - normalised x)."""
     model = SmallModel()
@@ -354,6 +362,10 @@ BLOCKS: Mapping[str, Blocks] = {
         "RepVGG 64x56x56": lambda: _reparametrised(64, 56),
         "MobileOne 128x28x28": lambda: _reparametrised(128, 28, depthwise=True),
         "FastViT 96x28x28": lambda: _mixed(96, 28),
+    },
+    "channel-filters-apart": {
+        "FastViT 64x64x64": lambda: _filtered(64, 64),
+        "FastViT 256x16x16": lambda: _filtered(256, 16),
     },
     "mean-to-global-pool": {
         "MobileNetV3 120x28x28": lambda: _excited(120, 40, 28, pool="mean"),

@@ -18,7 +18,9 @@ from aoe.device.protocol import Device
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.execute.tasks import ComparisonTerms, ModelComparison
-from aoe.graph.rewrites.convolution import with_merged_branches
+from aoe.graph.rewrites.always import rewritten_and_counted
+from aoe.graph.rewrites.channels import FILTERS_RULE
+from aoe.graph.rewrites.convolution import PARALLEL_RULE
 from aoe.graph.rewrites.quantization import with_folded_constants, with_uint8_activations
 from aoe.graph.weights import WeightStore, is_outside, laid_out
 from aoe.measurement import SpeedupEstimate
@@ -63,10 +65,9 @@ def other_form(
         scratch: Directory for files.
         threads: Of its sessions.
     """
-    merged, convolutions = with_merged_branches(imported)
-    written = with_uint8_activations(merged)
-    proto = written
-    if written is not merged or _dequantized(imported):
+    float_form, counts = rewritten_and_counted(imported, PARALLEL_RULE, FILTERS_RULE, tidy=True)
+    proto = written = with_uint8_activations(float_form)
+    if written is not float_form or _dequantized(imported):
         try:
             proto = _folded(written, device, scratch, threads)
         except RunError:  # of the imported model, that is told where it is tuned
@@ -75,9 +76,10 @@ def other_form(
         return None
     return WrittenForm(
         proto=proto,
-        is_uint8=written is not merged,
+        is_uint8=written is not float_form,
         constants=_dequantized(written) - _dequantized(proto),
-        merged=convolutions,
+        merged=counts[PARALLEL_RULE.name],
+        made_depthwise=counts[FILTERS_RULE.name],
     )
 
 

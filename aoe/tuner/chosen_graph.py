@@ -34,21 +34,21 @@ class WrittenForm:
     is_uint8: bool  # True if the form that was tried has int8 activations as uint8
     constants: int  # Constants of which it has the float values
     merged: int  # Convolutions in it that are sums of parallel branches
+    made_depthwise: int  # Convolutions with several filters a channel that are depthwise ones in it
     estimate: SpeedupEstimate | None = None  # Of that form over the imported model, if measured
 
     @property
     def what(self) -> str:
         """What distinguishes the form that was tried from the imported model."""
-        parts = [
-            *(["int8 activations written as uint8"] if self.is_uint8 else []),
-            *([f"{plural(self.constants, 'constant')} dequantised once"] if self.constants else []),
-            *(
-                [f"parallel branches merged into {plural(self.merged, 'convolution')}"]
-                if self.merged
-                else []
-            ),
-        ]
-        return ", ".join(parts)
+        merged = plural(self.merged, "convolution")
+        made = plural(self.made_depthwise, "convolution")
+        parts = {
+            "int8 activations written as uint8": self.is_uint8,
+            f"{plural(self.constants, 'constant')} dequantised once": self.constants,
+            f"parallel branches merged into {merged}": self.merged,
+            f"{made} with several filters a channel made depthwise": self.made_depthwise,
+        }
+        return ", ".join(words for words, is_there in parts.items() if is_there)
 
     def __str__(self) -> str:
         gain = "not measured" if self.estimate is None else f"{self.estimate.median:.3g}x"

@@ -10,8 +10,7 @@ import numpy as np
 import onnx
 
 from aoe.graph.model_graph import ModelGraph, attributes_of
-from aoe.graph.rewrites.always import with_constants
-from aoe.graph.rewrites.editing import Rewriting, apply_edits, choose_disjoint, refuse
+from aoe.graph.rewrites.editing import Rewriting, refuse
 from aoe.graph.rewrites.matching import (
     Array,
     Shape,
@@ -24,7 +23,7 @@ from aoe.graph.rewrites.matching import (
     unfit_window,
     value_of,
 )
-from aoe.graph.rewrites.protocol import Finding, RewriteMatch, RewriteRule
+from aoe.graph.rewrites.protocol import Finding, RewriteRule
 
 # ---- Convolutions whose weights are known, and may be made others ----
 
@@ -586,20 +585,6 @@ def _add_branch(weight: Array, whole: KnownConv, window: _Window, branch: _Branc
         taps.append([known.index(offset) for offset in offsets])
     weight[np.ix_(range(outputs), range(inputs), *taps)] += own * scale
     return ""
-
-
-def with_merged_branches(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
-    """Return a model whose parallel branches are one convolution each, and how many those are.
-
-    The model itself, and 0, where there are none.
-    """
-    if not any(is_op(node, "Conv") for node in proto.graph.node):
-        return proto, 0
-    graph = with_constants(proto)
-    found = [one for one in PARALLEL_RULE.findings(graph) if isinstance(one, RewriteMatch)]
-    chosen = choose_disjoint(graph, found)
-    edits = [match.edit for match in chosen]
-    return (apply_edits(proto, edits) if edits else proto), len(edits)
 
 
 PARALLEL_RULE = RewriteRule(

@@ -29,6 +29,7 @@ _ALL = (
     arithmetic.MEAN_RULE,
     channels.SHUFFLE_RULE,
     channels.WIDEN_RULE,
+    channels.FILTERS_RULE,
     layout.LIFT_RULE,
     convolution.TRANSPOSED_RULE,
     layout.ZERO_PAD_RULE,
