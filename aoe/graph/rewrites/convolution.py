@@ -411,10 +411,21 @@ def find_parallel(graph: ModelGraph) -> Iterator[Finding]:
         for source, rank in _sources(graph, index).items():
             found = _LinearReader(graph, source, rank).sum_of(node.output[0])
             convs = [] if found is None else [one.conv for one in found.branches if one.conv]
-            if found is not None and convs and len(found.branches) > 1:
+            if found is None or not convs or len(found.branches) < 2:
+                continue
+            if _is_read_inside(graph, found.nodes):  # else a smaller sum may be
                 taken |= found.nodes
                 yield _merged(graph, source, found, convs)
                 break
+
+
+def _is_read_inside(graph: ModelGraph, nodes: frozenset[int]) -> bool:
+    """Return True if nobody else reads what nodes make, but for the last of them."""
+    inner = [graph.nodes[at].output[0] for at in nodes - {max(nodes)}]
+    return not any(
+        name in graph.output_names or not nodes.issuperset(graph.consumers.get(name, ()))
+        for name in inner
+    )
 
 
 def _sources(graph: ModelGraph, index: int) -> dict[str, int]:

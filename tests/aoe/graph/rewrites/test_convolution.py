@@ -169,6 +169,10 @@ def branches(
     total = model.op("Sum", *terms) if last == "Sum" else terms[0]
     for term in terms[1:] if last != "Sum" else ():
         total = model.op("Add", total, term)
+    if last == "Gelu":  # a quotient and a product read the sum
+        root = model.op("Erf", model.op("Div", total, model.constant(2**0.5)))
+        half = model.op("Mul", total, model.op("Add", root, model.constant(1.0)))
+        return model.model(model.op("Mul", half, model.constant(0.5)))
     return model.model(model.op("Relu", total))
 
 
@@ -281,6 +285,7 @@ class TestParallelRule(RewriteRuleTests):
         "even windows": of_even_windows,
         "dilated": of_dilated_windows,
         "mixer": mixer,
+        "GELU behind": lambda: branches(last="Gelu"),
         "constants": with_constants_among,
     }
     refused: Mapping[str, Refused] = {
