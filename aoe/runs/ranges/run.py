@@ -37,7 +37,12 @@ from aoe.graph.weights import laid_out
 from aoe.kernels.family import KernelTarget
 from aoe.measurement import Measurement
 from aoe.om.file import WEIGHTS
-from aoe.ort.open_shapes import infer_open_tensors, tensors_at, with_proven_reshapes
+from aoe.ort.open_shapes import (
+    first_unproven,
+    infer_open_tensors,
+    tensors_at,
+    with_proven_reshapes,
+)
 from aoe.ort.profile import ModelProfile
 from aoe.results.opat import OpatReport, opat_report_to_json
 from aoe.runs.model_mode import run_facts, run_model
@@ -93,6 +98,7 @@ from aoe.validation.time_reserve import ModelCosts, searching_time
 from aoe.workload import Workload
 from aoebank import Event, plural
 
+_UNPROVEN = "the extents of its result do not follow from the names of the inputs' dimensions"
 _POINTS_SHARE = 0.25
 """Most of the time left that is kept to measure operators of images at the points."""
 _BLOCKS_SHARE = 0.5
@@ -107,6 +113,7 @@ class OpenGraph:
 
     graph: ModelGraph  # With the shapes its tensors have at the largest shape of the range
     shapes: dict[str, OpenShape]  # With names for open extents, as far as they are proven
+    unproven: tuple[Refusal, ...]  # The first node of which they are not, if there is one
     profile: ModelProfile  # Where the time goes in the middle of the range
     timed: tuple[ShapePoint, ...] = ()  # Points of which the profile has the time of a run
 
@@ -228,7 +235,7 @@ def find_range_operators(tuning: TuneContext) -> RangeOperators:
         opened=opened,
         images=tuple(image_range(one, opened.shapes, points, frequent) for one in images.operators),
         operators=tuple(operators),
-        refusals=tuple(refusals),
+        refusals=(*opened.unproven, *refusals),
     )
 
 
@@ -368,10 +375,19 @@ def _open_graph(
     tensors = infer_open_tensors(proto, device.open_session)
     graph = ModelGraph(proto, tensors_at(tensors, largest.extents), block=device.channel_block())
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    first = first_unproven(proto.graph, tensors)
     timed = () if tuning.settings.lookup_only else tuple(points)
     inputs = [at_point(tuning, point).subject.inputs for point in timed]
     profile = profile_graph(tuning, proto, inputs)
-    return OpenGraph(graph=graph, shapes=shapes, profile=profile, timed=timed)
+    return OpenGraph(
+        graph=graph,
+        shapes=shapes,
+        unproven=()
+        if first is None
+        else (Refusal(node=first.name, op_type=first.op_type, reason=_UNPROVEN),),
+        profile=profile,
+        timed=timed,
+    )
 
 
 def _assembly(tuning: TuneContext, opened: OpenGraph, compilers: KernelCompilers) -> Assembly:
