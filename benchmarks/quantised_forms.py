@@ -35,7 +35,7 @@ from aoe.measurement import PairedSamples
 from aoe.measurement.estimates import estimate_speedup
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import session_options
-from aoe.runs.quantized_form import other_form
+from aoe.runs.written_form import other_form
 
 Feed = dict[str, np.ndarray[Any, Any]]
 _PAIRS, _WARM_UP = 40, 3

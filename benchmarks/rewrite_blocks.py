@@ -72,6 +72,39 @@ def _excited(channels: int, after: int, size: int, *, pool: str) -> onnx.ModelPr
     return model.model(model.conv(model.op("Mul", x, gate), channels, after))
 
 
+def _reparametrised(channels: int, size: int, *, depthwise: bool = False) -> onnx.ModelProto:
+    """A block as RepVGG and MobileOne are trained; a pointwise convolution in front and behind."""
+    model = SmallModel()
+    groups = channels if depthwise else 1
+    x = model.op("Relu", model.conv(model.input(1, channels, size, size), channels, channels))
+    total = model.batch_norm(x, channels)
+    for kernel in (3, 1):
+        made = model.conv(x, channels, channels, kernel, group=groups)
+        total = model.op("Add", made, total)
+    return model.model(model.conv(model.op("Relu", total), channels, channels))
+
+
+def _filtered(channels: int, size: int) -> onnx.ModelProto:
+    """A patch embedding of FastViT: two filters of 7x7 a channel, stride 2."""
+    model, wide = SmallModel(), 2 * channels
+    x = model.op("Relu", model.conv(model.input(1, channels, size, size), channels, channels))
+    made = model.conv(x, channels, wide, 7, group=channels, strides=[2, 2])
+    return model.model(model.conv(model.op("Relu", made), wide, wide))
+
+
+def _mixed(channels: int, size: int) -> onnx.ModelProto:
+    """RepMixer of FastViT: x + scale * (branches(x) - normalised x)."""
+    model = SmallModel()
+    x = model.op("Relu", model.conv(model.input(1, channels, size, size), channels, channels))
+    total = model.batch_norm(x, channels)
+    for kernel in (3, 1):
+        made = model.conv(x, channels, channels, kernel, group=channels)
+        total = model.op("Add", made, total)
+    changed = model.op("Sub", total, model.batch_norm(x, channels))
+    made = model.op("Add", x, model.op("Mul", model.weight(channels, 1, 1), changed))
+    return model.model(model.conv(made, channels, channels))
+
+
 def _shuffled(channels: int, size: int) -> onnx.ModelProto:
     model = SmallModel()
     x = model.op("Relu", model.conv(model.input(1, channels, size, size), channels, channels))
@@ -324,6 +357,15 @@ BLOCKS: Mapping[str, Blocks] = {
         "MobileNetV3 120x28x28": lambda: _excited(120, 40, 28, pool="global"),
         "EfficientNet 240x28x28": lambda: _excited(240, 40, 28, pool="global"),
         "MobileNetV3 960x7x7": lambda: _excited(960, 160, 7, pool="global"),
+    },
+    "parallel-branches-merged": {
+        "RepVGG 64x56x56": lambda: _reparametrised(64, 56),
+        "MobileOne 128x28x28": lambda: _reparametrised(128, 28, depthwise=True),
+        "FastViT 96x28x28": lambda: _mixed(96, 28),
+    },
+    "channel-filters-apart": {
+        "FastViT 64x64x64": lambda: _filtered(64, 64),
+        "FastViT 256x16x16": lambda: _filtered(256, 16),
     },
     "mean-to-global-pool": {
         "MobileNetV3 120x28x28": lambda: _excited(120, 40, 28, pool="mean"),

@@ -159,11 +159,11 @@ def _joined(found: Sequence[tuple[Manifest, Shapes]], model: OpenModel) -> Manif
         ShapeCase(shapes=dict(shapes), **{name: getattr(manifest, name) for name in _OF_A_CASE})
         for manifest, shapes in found
     )
-    forms = {manifest.quantized for manifest, _ in found}
+    forms = {manifest.written_as for manifest, _ in found}
     return replace(
         first,
         model_sha256=model.sha256,
-        quantized=first.quantized if len(forms) == 1 else "",
+        written_as=first.written_as if len(forms) == 1 else "",
         cpu_features=tuple(dict.fromkeys(name for case in cases for name in case.cpu_features)),
         kernels=(),
         subgraphs=(),

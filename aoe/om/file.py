@@ -95,7 +95,7 @@ _MANIFEST_TYPES = _object(
         "operators": {"type": "array", "items": _object({}, {"path": _TEXT, "sha256": _TEXT})},
         "streams": {"type": "integer", "minimum": 1, "maximum": 1 << 16},
         "shape_range": _TEXT,
-        "quantized": _TEXT,
+        "written_as": _TEXT,
     },
     {
         "name": _TEXT,
@@ -186,8 +186,8 @@ class Manifest:
     streams: int = 1
     # The shapes it was tuned for, as `--input_shape` says a range; else empty.
     shape_range: str = ""
-    # In which form a quantised model is written, in words; empty if that is the imported one.
-    quantized: str = ""
+    # In which form the model is written, in words; empty if that is the imported one.
+    written_as: str = ""
 
     @property
     def kernel_count(self) -> int:
@@ -212,7 +212,7 @@ def write_offline_model(file: Path, directory: Path, manifest: Manifest) -> None
     parts = [name for name in known if (directory / name).exists()]
     digests = {name: digest_of(directory / name) for name in parts}
     members = asdict(manifest) | {"parts": digests}
-    for name in ("cases", "operators", "shape_range", "quantized"):
+    for name in ("cases", "operators", "shape_range", "written_as"):
         if not members[name]:
             del members[name]
     if manifest.streams == 1:

@@ -53,7 +53,7 @@ class Converted:
 
     om_file: Path | None = None  # The tuned model; None if it would be the untuned one
     kernels: int = 0  # How many kernels it has
-    quantized: str = ""  # In which form its quantised model is written; empty for the imported one
+    written_as: str = ""  # In which form its model is written; empty for the imported one
     speedup: float = 1.0  # Measured when it was tuned; 1 if nothing was measured or gained
     problem: str = ""  # Why there is no answer, empty if there is one
 
@@ -108,7 +108,7 @@ class ConvertingProcess:
         except (OSError, ValueError):
             return Converted(problem=f"the converting process ended with code {code}{self._log()}")
         found = Converted(**value)
-        is_other = bool(found.kernels or found.quantized)
+        is_other = bool(found.kernels or found.written_as)
         return replace(found, om_file=self._folder / RESULT) if is_other else found
 
     def stop(self) -> None:

@@ -45,7 +45,7 @@ class ServedShape:
     shapes: Mapping[str, tuple[int | str, ...]]
     stage: Stage  # What was done for it
     kernels: int = 0  # Tuned kernels it is computed with; 0 if ONNX Runtime computes all of it
-    quantized: str = ""  # In which form its quantised model is written; empty for the imported one
+    written_as: str = ""  # In which form its model is written; empty for the imported one
     # Of the whole model over the untuned one, measured when it was tuned; 1 otherwise.
     speedup: float = 1.0
     problem: str = ""  # Why looking up or tuning failed, or the empty string
@@ -53,7 +53,7 @@ class ServedShape:
     @property
     def is_tuned(self) -> bool:
         """True if it is computed otherwise than by ONNX Runtime as it is."""
-        return bool(self.kernels or self.quantized)
+        return bool(self.kernels or self.written_as)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +185,7 @@ class ShapeWork:
             shapes=shapes_of(form),
             stage=stage,
             kernels=len(model.manifest.kernels),
-            quantized=model.manifest.quantized,
+            written_as=model.manifest.written_as,
             speedup=speedup,
         )
 

@@ -56,7 +56,7 @@ def convert(asked: Conversion, folder: Path) -> Converted:
     assert tuned.om_file is not None
     manifest = read_manifest(tuned.om_file)
     return Converted(
-        kernels=len(manifest.kernels), quantized=manifest.quantized, speedup=tuned.speedup
+        kernels=len(manifest.kernels), written_as=manifest.written_as, speedup=tuned.speedup
     )
 
 

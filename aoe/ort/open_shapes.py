@@ -141,6 +141,29 @@ def tensors_at(tensors: Tensors, extents: Mapping[str, int]) -> dict[str, Tensor
     }
 
 
+_OF_ANY_RANK = ("Gather", "Squeeze", "Size")
+"""Operators that may give a scalar, of which no shape is kept."""
+
+
+def first_unproven(graph: onnx.GraphProto, tensors: Tensors) -> onnx.NodeProto | None:
+    """Return the node at which the proof of extents ends, None if it ends at none.
+
+    Args:
+        graph: In topological order.
+        tensors: Whose extents are proven, by name.
+    """
+    values = followed_values(graph, {name: one.shape for name, one in tensors.items()})
+    known = {*tensors, *values, *(tensor.name for tensor in graph.initializer)}
+    node: onnx.NodeProto
+    for node in graph.node:
+        is_list = node.op_type in _OF_ANY_RANK or node.op_type.startswith("Reduce")
+        if is_list or node.domain or known.issuperset(filter(None, node.output)):
+            continue
+        if known.issuperset(filter(None, node.input)) or node.op_type in _RESHAPED:
+            return node
+    return None
+
+
 def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model whose Reshapes and Resizes have constant shapes and scales where proven.
 
@@ -625,8 +648,51 @@ def _multiply(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | N
 
 def _product(one: Extent, other: Extent) -> Extent | None:
     """Return a multiple of an extent by a number, None where both are open."""
+    if isinstance(one, int) and isinstance(other, int):
+        return one * other
     base, times = (other, one) if isinstance(one, int) else (one, other)
     return stepped(base, times=times) if isinstance(times, int) and times > 0 else None
+
+
+# PyTorch's TorchScript exporter keeps the extents that `expand` is told, and takes 1 for those of
+# -1: Where(Equal(extents, ConstantOfShape(1) * -1), ConstantOfShape(1), extents).
+
+
+def _fill(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
+    """Return the list of one integer as often as a number says."""
+    length = values.get(node.input[0]) or [None]
+    value = attributes_of(node).get("value")
+    if value is None or value.data_type not in _INTEGERS or len(length) > 1:
+        return None
+    count = length[0]
+    if not isinstance(count, int) or not 0 <= count <= _MOST_VALUES:
+        return None
+    return [int(array_of(value).reshape(-1)[0]) for _ in range(count)]
+
+
+def _equal(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
+    return _pairwise(node, values, _is_equal)
+
+
+def _is_equal(one: Extent, other: Extent) -> Extent | None:
+    """Return 1 for extents that are equal in every run, 0 for those that are in none."""
+    if one == other:
+        return 1
+    number, extent = (one, other) if isinstance(one, int) else (other, one)
+    least = least_of(extent)
+    is_below = isinstance(number, int) and least is not None and number < least
+    return 0 if is_below or (isinstance(one, int) and isinstance(other, int)) else None
+
+
+def _where(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
+    """Return the elements that 1 and 0 choose of two lists as long as theirs, or of one element."""
+    lists = [values.get(name) for name in node.input]
+    length = max(len(one) for one in lists if one) if all(lists) else 0
+    wide = [one * length if len(one) == 1 else one for one in lists if one]
+    if not length or any(len(one) != length for one in wide):
+        return None
+    chosen = zip(*wide, strict=True)
+    return [None if at is None else one if at == 1 else other for at, one, other in chosen]
 
 
 def _pairwise(
@@ -671,7 +737,9 @@ _STEPS: Mapping[str, Step] = {
     "Shape": _shape,
     "Add": _add,
     "Concat": _concat,
+    "ConstantOfShape": _fill,
     "Div": _divide,
+    "Equal": _equal,
     "Gather": _gather,
     "Mul": _multiply,
     "Slice": _slice_of_list,
@@ -679,6 +747,7 @@ _STEPS: Mapping[str, Step] = {
     "Cast": _cast,
     "Reshape": _reshape_list,
     "Unsqueeze": _unsqueeze,
+    "Where": _where,
     **dict.fromkeys(("Identity", "Squeeze"), _same),
 }
 """Operators lists of extents go through; one more is a line."""

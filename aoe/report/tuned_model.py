@@ -82,8 +82,8 @@ _PLACES: tuple[Column[KernelUse | SubgraphUse], ...] = (
 def _write_tuned(text: Text, manifest: Manifest, shapes: str = "") -> None:
     if shapes:
         text.line((shapes, "bold"))
-    if manifest.quantized:
-        text.line(manifest.quantized)
+    if manifest.written_as:
+        text.line(manifest.written_as)
     if manifest.subgraphs:
         text.line(f"{plural(len(manifest.subgraphs), 'subgraph')} in another form:")
         text.columns(
@@ -100,7 +100,7 @@ def _write_tuned(text: Text, manifest: Manifest, shapes: str = "") -> None:
             *_PLACES,
             ("precision", "-", lambda use: use.precision.value),
         )
-    if not (manifest.subgraphs or manifest.kernels or manifest.quantized):
+    if not (manifest.subgraphs or manifest.kernels or manifest.written_as):
         text.line("the imported model as it is: nothing faster was found")
 
 

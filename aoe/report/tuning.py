@@ -143,8 +143,10 @@ class OperatorTuningReport(ModelTuningReport):
         operators = self.result.operators
         if not operators:
             first = next(iter(self.result.refusals), None)
-            why = f": {first.node}: {first.reason.partition(';')[0]}" if first is not None else ""
-            return _nothing_tunable(self.result) + why
+            why = _largest_part(self.result)
+            if first is not None:
+                why = f"{first.node}: {first.reason.partition(';')[0]}"
+            return ": ".join(filter(None, (_nothing_tunable(self.result), why)))
         left = self.result.validation.undecided or first_reason(
             operators,
             ("the time limit left {} operators untried", lambda one: one.reason == OUT_OF_TIME),
@@ -397,16 +399,20 @@ def _nothing_tunable(result: OpatResult) -> str:
 
 def _untuned_time(result: OpatResult) -> str:
     """Say who computes a model without kernels, and in which operators its time goes."""
-    text = "ONNX Runtime computes it as before"
+    return ", ".join(filter(None, ("ONNX Runtime computes it as before", _largest_part(result))))
+
+
+def _largest_part(result: OpatResult) -> str:
+    """Say in which operators most of the time goes; empty where nothing is known of it."""
     times: dict[str, float] = {}
     for operator in result.figures[0]:
         times[operator.op_type] = times.get(operator.op_type, 0.0) + operator.median_us
     whole_us = sum(times.values())
     if not whole_us:
-        return text
+        return ""
     kind = max(times, key=times.__getitem__)
     inner = ", whose branches and bodies are not tuned" if kind in _CONTROL_FLOW else ""
-    return f"{text}, {times[kind] / whole_us:.0%} of the time in {kind}{inner}"
+    return f"{times[kind] / whole_us:.0%} of the time in {kind}{inner}"
 
 
 def _differing(result: GdatResult) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aoe.tasks.operators.chosen_kernel import ChosenKernel
     from aoe.tasks.operators.operator import TunedOperator
     from aoe.tasks.rewrites.lookup import TunedSubgraph
-    from aoe.tuner.chosen_graph import QuantizedForm
+    from aoe.tuner.chosen_graph import WrittenForm
     from aoe.tuner.mode import ModeResult
     from aoe.validation.accuracy import HeldAccuracy
     from aoe.validation.calibrated import CalibratedForm, Calibration
@@ -196,8 +196,8 @@ class ModelTuningReport(ResultReport):
         write_reuse(text, result.reuse)
         for line in self.whole_model():
             text.line(line)
-        if result.quantized is not None:
-            text.line(str(result.quantized))
+        if result.written_as is not None:
+            text.line(str(result.written_as))
         if busy := _busy(result):
             text.line(f"do not believe these figures, the machine was busy: {busy}")
         self.write_trade(text)
@@ -209,8 +209,8 @@ class ModelTuningReport(ResultReport):
         text.line(f"bank: the reports in {made_of}" if made_of else bank_line(self.bank()))
         if validation.is_changed and not validation.is_measured:
             found = f"From the bank: {self.parts()}, not measured"
-            if not validation.kept and result.quantized is not None:
-                found = _form_only(result.quantized)
+            if not validation.kept and result.written_as is not None:
+                found = _form_only(result.written_as)
             text.line(f"{result.tuning_name} process finished. {found}{self.lower()}")
             return
         last = finished_line(
@@ -227,8 +227,8 @@ class ModelTuningReport(ResultReport):
             return [f"whole model: {why} ({before}, {conditions}, {untuned})"]
         name = f"whole model in {result.precision.value}" if self.lower() else "whole model"
         if not result.validation.is_measured:
-            if not result.validation.kept and result.quantized is not None:
-                return [f"{name}: {_form_only(result.quantized)}"]
+            if not result.validation.kept and result.written_as is not None:
+                return [f"{name}: {_form_only(result.written_as)}"]
             return [f"{name}: {self.parts()} of the bank, looked up and not measured"]
         gain = pairs_text(result.validation.estimate)
         after = whole_model_figure(result, result.speedup)
@@ -273,7 +273,7 @@ class ModelTuningReport(ResultReport):
         return self.result.bank / self.result.target.soc_version
 
 
-def _form_only(form: QuantizedForm) -> str:
+def _form_only(form: WrittenForm) -> str:
     """Return the words on a model that has no parts but a form of its own, and was not timed."""
     return f"{form.what}, the whole not measured"
 

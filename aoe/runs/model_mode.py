@@ -30,11 +30,11 @@ from aoe.results.files import (
     write_json,
     write_report,
 )
-from aoe.runs.quantized_form import with_quantized_form
+from aoe.runs.written_form import with_faster_form
 from aoe.settings import LARGEST_SEED
 from aoe.target import Target
 from aoe.tasks.tuned_task import TunedTask
-from aoe.tuner.chosen_graph import QuantizedForm
+from aoe.tuner.chosen_graph import WrittenForm
 from aoe.tuner.live_report import LiveReport
 from aoe.tuner.mode import JobType, ModeContext, ModeResult, TargetMetric
 from aoe.tuner.reuse.kinds import ReuseKind, ReuseSummary, reuse_to_json
@@ -77,7 +77,7 @@ class ModelTuning(Generic[P]):
     # Of ONNX Runtime, in words: how the untuned model is computed.
     optimizations: str = str(ALL_OPTIMIZATIONS)
     reuse: ReuseSummary | None = None  # What was taken from an earlier result, None without one
-    quantized: QuantizedForm | None = None  # How a quantised model is written, None for others
+    written_as: WrittenForm | None = None  # How the model is written, None if there is one way
     # What the bank knows of each task now, by its key.
     remembered: Mapping[str, RememberedOperator] = field(default_factory=dict)
 
@@ -152,7 +152,7 @@ class ModelTuning(Generic[P]):
             "baseline": f"onnxruntime, {self.optimizations}, same threads",
             **count_members(rows, self.seconds),
             "performance_improvement": improvement_text(self.speedup),
-            **({"quantized": str(self.quantized)} if self.quantized is not None else {}),
+            **({"written_as": str(self.written_as)} if self.written_as is not None else {}),
             **speed_members(self),
             "pairs": validation.estimate.pairs,
             "memory": memory_to_json(validation.memory),
@@ -218,7 +218,7 @@ def run_model(
         report.update()
         try:
             if tuning.settings.shape_range is None:  # else that is chosen in the middle of it
-                tuning = with_quantized_form(tuning, context.earlier)
+                tuning = with_faster_form(tuning, context.earlier)
             found = tune(tuning, report)
             _tell_overrun(tuning)
             return found
@@ -279,7 +279,7 @@ def run_facts(tuning: TuneContext) -> dict[str, Any]:
         "bank_failure": tuning.banks.spare.failure,
         "metric": tuning.settings.target_metric,
         "optimizations": str(marked(model.proto)),
-        "quantized": tuning.subject.quantized,
+        "written_as": tuning.subject.written_as,
     }
 
 

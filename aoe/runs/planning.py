@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from aoe.errors import OptionError
 from aoe.folders.scratch import ScratchFolder
-from aoe.runs.quantized_form import with_quantized_form
+from aoe.runs.written_form import with_faster_form
 from aoe.tuner.chosen_graph import ChosenGraph
 from aoe.tuner.mode import JobType, ModeContext
 from aoe.tuner.registry import KINDS, get_mode
@@ -141,7 +141,7 @@ def plan_model(context: ModeContext) -> TuningPlan:
                 target, name = tuning.machine.runner.target, tuning.subject.model.name
                 if not is_range:
                     ranges = covering_ranges(tuning.banks.journal, tuning.subject.model.proto)
-                    tuning = with_quantized_form(tuning)
+                    tuning = with_faster_form(tuning)
                 plans[job] = planner.plan(tuning, [*plans.values()])
     return TuningPlan(
         model=name,

@@ -43,7 +43,7 @@ def write_tuned_model(tuning: TuneContext, parts: Path, **own: Any) -> None:
         "kernels": (),
         "parts": {},
         "streams": tuning.subject.streams,
-        "quantized": tuning.subject.form_words,
+        "written_as": tuning.subject.form_words,
     }
     write_offline_model(tuning.places.om_file, parts, Manifest(**manifest | own))
 

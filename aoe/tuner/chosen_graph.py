@@ -27,24 +27,31 @@ class ChosenGraph:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuantizedForm:
-    """How a quantised model is written: as it was imported, or in the form tried beside it."""
+class WrittenForm:
+    """How a model is written: as it was imported, or in the form tried beside it."""
 
     proto: onnx.ModelProto | None  # The model every mode begins with; None for the imported one
-    is_uint8: bool  # True if the form that was tried has int8 activations as uint8
-    constants: int  # Constants of which it has the float values
+    is_uint8: bool = False  # True if the form that was tried has int8 activations as uint8
+    constants: int = 0  # Constants of which it has the float values
     biases: int = 0  # Biases that are written in the scale of the products they are added to
+    merged: int = 0  # Convolutions in it that are sums of parallel branches
+    # Convolutions with several filters a channel that are depthwise ones in it.
+    made_depthwise: int = 0
     estimate: SpeedupEstimate | None = None  # Of that form over the imported model, if measured
 
     @property
     def what(self) -> str:
         """What distinguishes the form that was tried from the imported model."""
-        parts = [
-            *(["int8 activations written as uint8"] if self.is_uint8 else []),
-            *([f"{plural(self.biases, 'bias term')} rescaled"] if self.biases else []),
-            *([f"{plural(self.constants, 'constant')} dequantised once"] if self.constants else []),
-        ]
-        return ", ".join(parts)
+        merged = plural(self.merged, "convolution")
+        made = plural(self.made_depthwise, "convolution")
+        parts = {
+            "int8 activations written as uint8": self.is_uint8,
+            f"{plural(self.biases, 'bias term')} rescaled": self.biases,
+            f"{plural(self.constants, 'constant')} dequantised once": self.constants,
+            f"parallel branches merged into {merged}": self.merged,
+            f"{made} with several filters a channel made depthwise": self.made_depthwise,
+        }
+        return ", ".join(words for words, is_there in parts.items() if is_there)
 
     def __str__(self) -> str:
         gain = "not measured" if self.estimate is None else f"{self.estimate.median:.3g}x"
@@ -63,11 +70,11 @@ class ChoosesGraph(Protocol):
 
 
 @runtime_checkable
-class HasQuantizedForm(Protocol):
-    """A mode's result that knows how its quantised model is written."""
+class HasWrittenForm(Protocol):
+    """A mode's result that knows how its model is written."""
 
     @property
-    def quantized(self) -> QuantizedForm | None:
+    def written_as(self) -> WrittenForm | None:
         """The form, None for a model of which there is no other."""
         ...
 
@@ -78,7 +85,7 @@ def chosen_before(results: Sequence[object]) -> ChosenGraph | None:
     return next((graph for graph in reversed(graphs) if graph is not None), None)
 
 
-def quantized_before(results: Sequence[object]) -> QuantizedForm | None:
-    """Return the form of a quantised model that the first of the earlier modes has chosen."""
-    forms = [result.quantized for result in results if isinstance(result, HasQuantizedForm)]
+def form_before(results: Sequence[object]) -> WrittenForm | None:
+    """Return the form of a model that the first of the earlier modes has chosen."""
+    forms = [result.written_as for result in results if isinstance(result, HasWrittenForm)]
     return next((form for form in forms if form is not None), None)

@@ -34,7 +34,7 @@ from aoe.ort.inputs import ModelInputs
 from aoe.results.files import BANK_FOLDER, result_name, timestamp_of
 from aoe.settings import cache_limit, cache_path, lock_path, work_path
 from aoe.target import Target, unmet_cores
-from aoe.tuner.chosen_graph import ChosenGraph, QuantizedForm, chosen_before
+from aoe.tuner.chosen_graph import ChosenGraph, WrittenForm, chosen_before
 from aoe.tuner.float32_form import as_host_computes_it, find_float32_form
 from aoe.tuner.live_report import PhaseTimes, Stopwatch, start_stopwatch
 from aoe.tuner.mode import CacheMode, JobType, ModeContext, TargetMetric, TuneSettings
@@ -83,13 +83,13 @@ class ModelToTune:
     float32_form: onnx.ModelProto | None = None
     # The graph an earlier mode of the run has chosen, None if none did.
     chosen: ChosenGraph | None = None
-    # How it is written if it is quantised, None if there is no other form of it.
-    quantized: QuantizedForm | None = None
+    # How it is written, None if there is no other form of it.
+    written_as: WrittenForm | None = None
 
     @property
     def written(self) -> onnx.ModelProto:
         """The graph the first mode begins with: the imported one, or another form of it."""
-        forms = (self.quantized.proto if self.quantized is not None else None, self.float32_form)
+        forms = (self.written_as.proto if self.written_as is not None else None, self.float32_form)
         return next((form for form in forms if form is not None), self.model.proto)
 
     @property
@@ -100,7 +100,7 @@ class ModelToTune:
     @property
     def form_words(self) -> str:
         """What distinguishes the written graph from the imported one; empty if nothing does."""
-        form = self.quantized
+        form = self.written_as
         return form.what if form is not None and form.proto is not None else ""
 
     @property

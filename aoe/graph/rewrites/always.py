@@ -6,6 +6,7 @@ keeps the names of what it replaces: records, reports and regions lead back to t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -44,16 +45,25 @@ _X, _EPSILON = AnyTensor("x"), AnyNumber("epsilon")
 
 
 def rewritten(proto: onnx.ModelProto, *rules: RewriteRule, tidy: bool = False) -> onnx.ModelProto:
-    """Return a model with every match of some rules applied, one rule after the other.
+    """Return a model with every match of some rules applied; see `rewritten_and_counted`."""
+    return rewritten_and_counted(proto, *rules, tidy=tidy)[0]
 
-    The model itself, if there is none.
+
+def rewritten_and_counted(
+    proto: onnx.ModelProto, *rules: RewriteRule, tidy: bool = False
+) -> tuple[onnx.ModelProto, Counter[str]]:
+    """Return a model with every match of some rules applied, one rule after the other.
 
     Args:
         proto: The model.
         rules: The rules, in the order in which they are applied.
         tidy: See `apply_edits`; ONNX Runtime leaves out by itself what nobody needs.
+
+    Returns:
+        The model, itself if there is no match, and the number of matches by the name of the rule.
     """
     graph: ModelGraph | None = None
+    counts = Counter[str]()
     for rule in rules:
         if not {node.op_type for node in proto.graph.node}.issuperset(rule.op_types):
             continue
@@ -63,7 +73,8 @@ def rewritten(proto: onnx.ModelProto, *rules: RewriteRule, tidy: bool = False) -
         if chosen:
             proto = apply_edits(proto, [match.edit for match in chosen], tidy=tidy)
             graph = None
-    return proto
+        counts[rule.name] = len(chosen)
+    return proto, counts
 
 
 def with_constants(proto: onnx.ModelProto) -> ModelGraph:

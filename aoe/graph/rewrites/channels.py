@@ -524,3 +524,70 @@ SHUFFLE_RULE = RewriteRule(
     tolerance=1e-4,
     find=find_shuffles,
 )
+
+
+# ---- Several filters for each channel: one depthwise convolution after the other ----
+# ONNX Runtime has blocked convolutions with one filter a channel. With two (FastViT, EEGNet) it
+# leaves the blocked layout and gathers what each filter reads. The first filters of all channels
+# are a depthwise convolution, the second ones another; the convolution behind reads their results
+# joined, with its weights in that order.
+
+_FILTERS = "channel-filters-apart"
+_MOST_FILTERS = 4
+
+
+def find_multiplied(graph: ModelGraph) -> Iterator[Finding]:
+    """Yield Convs with two to four filters for each channel that another Conv reads."""
+    for index, node in nodes_of(graph, "Conv"):
+        chain = chain_behind(graph, node.input[0], lambda maker: is_op(maker, "Conv"))
+        if isinstance(chain, str):
+            continue
+        first = graph.producer[chain.source]
+        conv, behind = known_conv(graph, graph.nodes[first]), known_conv(graph, node)
+        if isinstance(conv, str) or conv.groups == 1 or conv.weight.shape[1] != 1:
+            continue
+        count, nodes = len(conv.weight) // conv.groups, [first, *chain.nodes, index]
+        if isinstance(behind, str):
+            yield refuse(graph, _FILTERS, nodes, behind)
+        elif behind.groups != 1:
+            why = f"{node.name} has {behind.groups} groups, whose channels stand together"
+            yield refuse(graph, _FILTERS, nodes, why)
+        elif count > _MOST_FILTERS:
+            yield refuse(graph, _FILTERS, nodes, f"it has {count} filters a channel")
+        elif count > 1:
+            yield _filters_apart(graph, nodes, (conv, chain, behind), count)
+
+
+def _filters_apart(
+    graph: ModelGraph,
+    nodes: list[int],
+    parts: tuple[KnownConv, ChannelChain, KnownConv],
+    count: int,
+) -> Finding:
+    conv, chain, behind = parts
+    rewriting = Rewriting(graph, _FILTERS, nodes)
+    made = []
+    for number in range(count):
+        pick: Pick = itemgetter(slice(number, None, count))
+        bias = None if conv.bias is None else pick(conv.bias)
+        part = conv.add_to(rewriting, conv.node.input[0], pick(conv.weight), bias)
+        if chain.nodes:
+            part = chain.replay(graph, rewriting, part, pick)
+        made.append(part)
+    joined = rewriting.add("Concat", made, axis=1)
+    order = np.arange(len(conv.weight)).reshape(-1, count).T.reshape(-1)
+    weight = behind.weight[:, order]
+    behind.add_to(rewriting, joined, weight, behind.bias, behind.node.output[0])
+    return rewriting.finish()
+
+
+FILTERS_RULE = RewriteRule(
+    name=_FILTERS,
+    what="Conv with several filters a channel becomes depthwise Convs, joined in the order in which"
+    " the Conv behind reads them",
+    needs=f"constant weights, at most {_MOST_FILTERS} filters a channel, a Conv of one group"
+    " behind, only element-wise operators between",
+    tolerance=1e-4,
+    find=find_multiplied,
+    op_types=("Conv",),
+)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 import onnx
@@ -12,6 +13,7 @@ from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.rewrites.editing import Rewriting, refuse
 from aoe.graph.rewrites.matching import (
     Array,
+    Shape,
     attribute,
     is_op,
     maker,
@@ -352,4 +354,257 @@ TRANSPOSED_RULE = RewriteRule(
     needs="constant weights, one group, a square kernel, no padding, opset 11",
     tolerance=1e-4,
     find=find_pixel_shuffles,
+)
+
+
+# ---- Parallel branches that are linear in one tensor: one convolution ----
+# Networks are trained with a sum of convolutions, of a normalised copy and of the tensor itself
+# (RepVGG, MobileOne, FastViT). Each summand is a convolution with the window of the largest one, so
+# their weights are summed up. The sum reads no value that the largest one does not read: what is
+# infinite or NaN stays one of both, and which one depends on the order of a sum.
+
+_MERGED = "parallel-branches-merged"
+_SUMS, _SCALED = ("Add", "Sub", "Sum"), ("Mul", "Div", "BatchNormalization")
+_MOST_SOURCES = 4
+"""Tensors that are tried as the one all branches read; the nearest come first."""
+_MOST_LINEAR = 64
+"""Nodes of one sum: a block of MobileOne has six branches with their normalisations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Branch:
+    """A summand: a convolution of the tensor, or the tensor itself, times a factor a channel."""
+
+    conv: KnownConv | None  # None for the tensor itself
+    scale: Array  # Factor of each output channel, or one for all; float64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LinearSum:
+    """Branches of one tensor and a summand for each channel."""
+
+    branches: tuple[_Branch, ...]
+    shift: Array  # Summand of each output channel, or one for all; float64
+    nodes: frozenset[int] = frozenset()  # Nodes that compute the sum
+
+    def scaled(self, factor: Array) -> _LinearSum:
+        """Return the sum times a factor for each channel."""
+        branches = tuple(replace(one, scale=one.scale * factor) for one in self.branches)
+        return replace(self, branches=branches, shift=self.shift * factor)
+
+    def plus(self, other: _LinearSum) -> _LinearSum:
+        """Return the sum of both."""
+        return _LinearSum(
+            branches=(*self.branches, *other.branches),
+            shift=self.shift + other.shift,
+            nodes=self.nodes | other.nodes,
+        )
+
+
+def find_parallel(graph: ModelGraph) -> Iterator[Finding]:
+    """Yield sums of two or more branches of one tensor of which one is a Conv."""
+    taken: set[int] = set()
+    for index in reversed(range(len(graph.nodes))):  # the largest sums first
+        node = graph.nodes[index]
+        if index in taken or not is_op(node, *_SUMS, *_SCALED):
+            continue
+        for source, rank in _sources(graph, index).items():
+            found = _LinearReader(graph, source, rank).sum_of(node.output[0])
+            convs = [] if found is None else [one.conv for one in found.branches if one.conv]
+            if found is None or not convs or len(found.branches) < 2:
+                continue
+            if _is_read_inside(graph, found.nodes):  # else a smaller sum may be
+                taken |= found.nodes
+                yield _merged(graph, source, found, convs)
+                break
+
+
+def _is_read_inside(graph: ModelGraph, nodes: frozenset[int]) -> bool:
+    """Return True if nobody else reads what nodes make, but for the last of them."""
+    inner = [graph.nodes[at].output[0] for at in nodes - {max(nodes)}]
+    return not any(
+        name in graph.output_names or not nodes.issuperset(graph.consumers.get(name, ()))
+        for name in inner
+    )
+
+
+def _sources(graph: ModelGraph, index: int) -> dict[str, int]:
+    """Return the tensors that the nearest convolutions below a sum read, and their ranks."""
+    found: dict[str, int] = {}
+    waiting, seen = [index], {index}
+    while waiting and len(found) < _MOST_SOURCES and len(seen) < _MOST_LINEAR:
+        for name in graph.nodes[waiting.pop(0)].input:
+            at, node = graph.producer.get(name), maker(graph, name)
+            if at is None or node is None or at in seen:
+                continue
+            seen.add(at)
+            if is_op(node, "Conv") and node.input[1] in graph.initializers:
+                found.setdefault(node.input[0], len(graph.initializers[node.input[1]].dims))
+            elif is_op(node, *_SUMS, *_SCALED):
+                waiting.append(at)
+    return found
+
+
+class _LinearReader:
+    """Reads tensors as sums of branches of one tensor.
+
+    Args:
+        graph: The model.
+        source: Name of the tensor.
+        rank: Number of its axes.
+    """
+
+    def __init__(self, graph: ModelGraph, source: str, rank: int) -> None:
+        self._graph = graph
+        self._source = source
+        self._rank = rank
+
+    def sum_of(self, name: str) -> _LinearSum | None:
+        """Return the sum that makes a tensor, None if that is anything else."""
+        if name == self._source:
+            return _LinearSum(branches=(_Branch(conv=None, scale=np.ones(1)),), shift=np.zeros(1))
+        index, node = self._graph.producer.get(name), maker(self._graph, name)
+        if index is None or node is None:
+            return None
+        if is_op(node, "Conv"):
+            found = self._of_conv(node)
+        elif is_op(node, "BatchNormalization"):
+            factors, inner = _factors(self._graph, node), self.sum_of(node.input[0])
+            found = None
+            if inner is not None and not isinstance(factors, str):
+                found = inner.scaled(factors[0])
+                found = replace(found, shift=found.shift + factors[1])
+        elif is_op(node, *_SUMS):
+            found = self._of_terms(node)
+        else:
+            found = self._of_product(node) if is_op(node, *_SCALED) else None
+        return None if found is None else replace(found, nodes=found.nodes | {index})
+
+    def _of_conv(self, node: onnx.NodeProto) -> _LinearSum | None:
+        conv = known_conv(self._graph, node) if node.input[0] == self._source else ""
+        if isinstance(conv, str):
+            return None
+        shift = conv.bias_or_zero().astype(np.float64)
+        return _LinearSum(branches=(_Branch(conv=conv, scale=np.ones(1)),), shift=shift)
+
+    def _of_terms(self, node: onnx.NodeProto) -> _LinearSum | None:
+        """Return the sum of computed tensors and of constants."""
+        total = _LinearSum(branches=(), shift=np.zeros(1))
+        for at, name in enumerate(node.input):
+            constant = self._constant(name)
+            if constant is None:
+                term = self.sum_of(name)
+            else:
+                term = _LinearSum(branches=(), shift=constant)
+            if term is None:
+                return None
+            is_negative = at == 1 and is_op(node, "Sub")
+            total = total.plus(term.scaled(np.full(1, -1.0)) if is_negative else term)
+        return total
+
+    def _of_product(self, node: onnx.NodeProto) -> _LinearSum | None:
+        """Return the product of a computed tensor and a constant."""
+        left, right = node.input
+        factor, computed = self._constant(right), left
+        if factor is None and is_op(node, "Mul"):
+            factor, computed = self._constant(left), right
+        inner = None if factor is None else self.sum_of(computed)
+        if factor is None or inner is None:
+            return None
+        return inner.scaled(1 / factor if is_op(node, "Div") else factor)
+
+    def _constant(self, name: str) -> Array | None:
+        """Return a constant that is one number, or one for each channel, else None."""
+        value = value_of(self._graph, name)
+        if value is None or value.dtype != np.float32 or value.ndim > self._rank:
+            return None
+        axis = value.ndim - self._rank + 1
+        if value.size != 1 and (axis < 0 or value.shape[axis] != value.size):
+            return None
+        return value.reshape(-1).astype(np.float64)
+
+
+def _merged(graph: ModelGraph, source: str, found: _LinearSum, convs: list[KnownConv]) -> Finding:
+    whole = max(convs, key=lambda conv: prod(conv.weight.shape[2:]))
+    window = _window(whole)
+    weight = np.zeros(whole.weight.shape, np.float64)
+    outputs = len(weight)
+    for branch in found.branches:
+        why = window if isinstance(window, str) else _add_branch(weight, whole, window, branch)
+        if why:
+            return refuse(graph, _MERGED, found.nodes, f"{whole.node.name}: {why}")
+    bias = np.broadcast_to(found.shift, (outputs,))
+    with np.errstate(over="ignore"):
+        if not (np.isfinite(np.float32(weight)).all() and np.isfinite(np.float32(bias)).all()):
+            return refuse(graph, _MERGED, found.nodes, "the summed weights are not finite")
+    rewriting = Rewriting(graph, _MERGED, found.nodes)
+    output = graph.nodes[max(found.nodes)].output[0]
+    whole.add_to(rewriting, source, weight, bias if bias.any() else None, output)
+    return rewriting.finish()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    """Which values of an image a convolution reads, by axis."""
+
+    offsets: tuple[Shape, ...]  # Of each tap, from the result's own place times the stride
+    strides: Shape
+    lost: Shape  # Places behind the last result, and in front of the first, that have none
+
+
+def _window(conv: KnownConv) -> _Window | str:
+    """Return the window of a convolution, or why it is not known."""
+    axes, given = conv.weight.ndim - 2, attributes_of(conv.node)
+    if given.get("auto_pad", "NOTSET") not in ("NOTSET", ""):
+        return f"{conv.node.name} pads as {given['auto_pad']}"
+    pads = given.get("pads", (0,) * (2 * axes))
+    steps = given.get("dilations", (1,) * axes)
+    extents = conv.weight.shape[2:]
+    before, behind = pads[:axes], pads[axes:]
+    taps = zip(extents, steps, before, strict=True)
+    ends = zip(extents, steps, before, behind, strict=True)
+    return _Window(
+        offsets=tuple(tuple(i * step - pad for i in range(extent)) for extent, step, pad in taps),
+        strides=tuple(given.get("strides", (1,) * axes)),
+        lost=tuple((extent - 1) * step - pad - end for extent, step, pad, end in ends),
+    )
+
+
+def _add_branch(weight: Array, whole: KnownConv, window: _Window, branch: _Branch) -> str:
+    """Add the weights of a branch in place; return why that is impossible, empty if it is done."""
+    conv, (outputs, inputs, *_) = branch.conv, weight.shape
+    scale = np.broadcast_to(branch.scale, (outputs,)).reshape(-1, *(1,) * (weight.ndim - 1))
+    if conv is None:
+        if outputs != inputs * whole.groups:
+            return f"it makes {outputs} channels of {inputs * whole.groups}, the tensor keeps them"
+        own = np.zeros((outputs, inputs, *(1,) * (weight.ndim - 2)))
+        own[np.arange(outputs), np.arange(outputs) % inputs] = 1
+        axes = weight.ndim - 2
+        read: _Window | str = _Window(offsets=((0,),) * axes, strides=(1,) * axes, lost=(0,) * axes)
+    else:
+        own, read = conv.weight, _window(conv)
+        if conv.groups != whole.groups or own.shape[:2] != weight.shape[:2]:
+            return f"{conv.node.name} has other groups or channels"
+    if isinstance(read, str):
+        return read
+    if (read.strides, read.lost) != (window.strides, window.lost):
+        return "a branch has results at other places"
+    taps = []
+    for offsets, known in zip(read.offsets, window.offsets, strict=True):
+        if not set(offsets) <= set(known):
+            return "a branch reads what it does not"
+        taps.append([known.index(offset) for offset in offsets])
+    weight[np.ix_(range(outputs), range(inputs), *taps)] += own * scale
+    return ""
+
+
+PARALLEL_RULE = RewriteRule(
+    name=_MERGED,
+    what="A sum of Convs of one tensor, of the tensor itself and of its normalised copy becomes one"
+    " Conv",
+    needs="constant weights, the same groups and strides; one window holds all others; finite"
+    " inputs (where an infinity is read, results may be NaN for infinite, or infinite for NaN)",
+    tolerance=1e-5,
+    find=find_parallel,
+    op_types=("Conv",),
 )

@@ -214,8 +214,6 @@ def _refusal(operation: Operation, workload: Workload) -> str:
     channels = (x.shape[1], written // groups) if transposed else (written, x.shape[1] // groups)
     if weights.shape[:2] != channels:
         return f"{name} with weights {weights.shape}"
-    if groups > 1 and x.shape[1] == groups:
-        return f"{name} of each channel alone"
     if bias is not None and (not bias.constant or bias.shape != (written,)):
         return f"{name} with a computed bias"
     if added is not None and not _is_like(added, workload.output):

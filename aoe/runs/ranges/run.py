@@ -37,7 +37,12 @@ from aoe.graph.weights import laid_out
 from aoe.kernels.family import KernelTarget
 from aoe.measurement import Measurement
 from aoe.om.file import WEIGHTS
-from aoe.ort.open_shapes import infer_open_tensors, tensors_at, with_proven_reshapes
+from aoe.ort.open_shapes import (
+    first_unproven,
+    infer_open_tensors,
+    tensors_at,
+    with_proven_reshapes,
+)
 from aoe.ort.profile import ModelProfile
 from aoe.results.opat import OpatReport, opat_report_to_json
 from aoe.runs.model_mode import run_facts, run_model
@@ -56,9 +61,9 @@ from aoe.runs.operators.planning import looked_up_operator, plan_operators
 from aoe.runs.operators.result import OpatResult, write_details
 from aoe.runs.operators.run import finished_report, operator_teller
 from aoe.runs.planning import KindPlan
-from aoe.runs.quantized_form import with_quantized_form
 from aoe.runs.ranges.points import at_point, validate_points
 from aoe.runs.tuned_model import write_model
+from aoe.runs.written_form import with_faster_form
 from aoe.schedule import Schedule
 from aoe.tasks.operators.lookup import ACCEPT_SPEEDUP
 from aoe.tasks.operators.operator import (
@@ -93,6 +98,7 @@ from aoe.validation.time_reserve import ModelCosts, searching_time
 from aoe.workload import Workload
 from aoebank import Event, plural
 
+_UNPROVEN = "the extents of its result do not follow from the names of the inputs' dimensions"
 _POINTS_SHARE = 0.25
 """Most of the time left that is kept to measure operators of images at the points."""
 _BLOCKS_SHARE = 0.5
@@ -107,6 +113,7 @@ class OpenGraph:
 
     graph: ModelGraph  # With the shapes its tensors have at the largest shape of the range
     shapes: dict[str, OpenShape]  # With names for open extents, as far as they are proven
+    unproven: tuple[Refusal, ...]  # The first node of which they are not, if there is one
     profile: ModelProfile  # Where the time goes in the middle of the range
     timed: tuple[ShapePoint, ...] = ()  # Points of which the profile has the time of a run
 
@@ -213,7 +220,7 @@ def find_range_operators(tuning: TuneContext) -> RangeOperators:
     open_shapes = open_input_shapes(proto, parse_shape_range(text))
     points, judged = _points(tuning, open_shapes)
     middle = points[len(points) // 2]
-    tuning = with_quantized_form(at_point(tuning, middle))
+    tuning = with_faster_form(at_point(tuning, middle))
     largest = open_shapes.points()[-1]
     opened = _open_graph(tuning, largest, judged)
     found = find_operators(opened.graph, opened.profile, None, Origins(proto, opened.graph.proto))
@@ -228,7 +235,7 @@ def find_range_operators(tuning: TuneContext) -> RangeOperators:
         opened=opened,
         images=tuple(image_range(one, opened.shapes, points, frequent) for one in images.operators),
         operators=tuple(operators),
-        refusals=tuple(refusals),
+        refusals=(*opened.unproven, *refusals),
     )
 
 
@@ -368,10 +375,19 @@ def _open_graph(
     tensors = infer_open_tensors(proto, device.open_session)
     graph = ModelGraph(proto, tensors_at(tensors, largest.extents), block=device.channel_block())
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    first = first_unproven(proto.graph, tensors)
     timed = () if tuning.settings.lookup_only else tuple(points)
     inputs = [at_point(tuning, point).subject.inputs for point in timed]
     profile = profile_graph(tuning, proto, inputs)
-    return OpenGraph(graph=graph, shapes=shapes, profile=profile, timed=timed)
+    return OpenGraph(
+        graph=graph,
+        shapes=shapes,
+        unproven=()
+        if first is None
+        else (Refusal(node=first.name, op_type=first.op_type, reason=_UNPROVEN),),
+        profile=profile,
+        timed=timed,
+    )
 
 
 def _assembly(tuning: TuneContext, opened: OpenGraph, compilers: KernelCompilers) -> Assembly:

@@ -30,9 +30,9 @@ from aoe.om.file import LIBRARY
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.static_shapes import infer_tensors
 from aoe.runs.opening import optimized_graph
-from aoe.runs.quantized_form import other_form
 from aoe.runs.subgraphs.fusion_groups import invalid_reason_of_groups
 from aoe.runs.verify_records import RecordedGain, RecordReader, VerifyContext
+from aoe.runs.written_form import other_form
 from aoe.tasks.fusion_groups.finding import find_fusion_groups
 from aoe.tasks.fusion_groups.measuring import FusionMeasurer
 from aoe.tasks.rewrites.measuring import RewriteMeasurer

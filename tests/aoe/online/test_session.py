@@ -74,11 +74,11 @@ def test_hits_of_the_bank_compute_from_the_first_call_on(both: Script, bank: Pat
 
 def test_form_of_a_quantised_model_computes_without_a_kernel(files: Path, bank: Path) -> None:
     own = adding(FOUND)
-    file = write_tuned(files / "form.om", tuned=own, untuned=own, quantized="as uint8")
+    file = write_tuned(files / "form.om", tuned=own, untuned=own, written_as="as uint8")
     session = Script(lambda asked: file).session_class()(adding(PLAIN), bank=bank)
     assert _value(session) == FOUND
     (form,) = session.forms
-    assert (form.kernels, form.quantized, form.is_tuned) == (0, "as uint8", True)
+    assert (form.kernels, form.written_as, form.is_tuned) == (0, "as uint8", True)
 
 
 def test_empty_bank_is_not_asked(both: Script, tmp_path: Path) -> None:

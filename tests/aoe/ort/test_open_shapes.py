@@ -16,6 +16,7 @@ from aoe.graph.extents import shape_at
 from aoe.graph.rewrites.preparation import prepared
 from aoe.ort.open_shapes import (
     constant_shape,
+    first_unproven,
     followed_values,
     infer_open_tensors,
     tensors_at,
@@ -224,6 +225,41 @@ def test_expanded_masks_have_the_extents_they_are_expanded_to() -> None:
     assert found["square"].dtype == "float32"
 
 
+# `z[:, :n].expand(b, n)` with `b, n = x.shape`, as PyTorch's TorchScript exporter writes it.
+_EXPAND = """shape = Shape (x) zero = Constant <value = int64 {0}> ()
+    first = Constant <value = int64 {1}> () b = Gather (shape, zero) n = Gather (shape, first)
+    none = Constant <value = int64[1] {0}> () one = Constant <value = int64[1] {1}> ()
+    upto = Unsqueeze (n, none) types = Constant <value = int64[1,9] {0,1,0,1,0,1,0,1,0}> ()
+    part = Slice (types, none, upto, one, one) rows = Unsqueeze (b, none)
+    listed = Concat <axis = 0> (rows, LAST) flat = Reshape (listed, minus) rank = Shape (flat)
+    ones = ConstantOfShape <value = int64[1] {1}> (rank) less = Constant <value = int64 {-1}> ()
+    kept = Mul (ones, less) keeps = Equal (flat, kept) told = Where (keeps, ones, flat)
+    wide = Expand (part, told) y = Cast <to = 1> (wide)"""
+
+
+@pytest.mark.parametrize("last", ["upto", "minus"])
+def test_extents_told_to_expand_are_followed_through_where(last: str) -> None:
+    """-1 keeps an extent; a number stays, whether it is compared with -1 or not."""
+    model = _model(_EXPAND.replace("LAST", last), "float[N,S] x")
+    shapes = _shapes(model)
+    assert shapes["wide"] == shapes["y"] == ("N", "S")
+    (made,) = ort.InferenceSession(model.SerializeToString()).run(
+        None, {"x": np.zeros((3, 5), np.float32)}
+    )
+    assert made.shape == (3, 5)
+
+
+def test_the_node_at_which_a_proof_ends_is_told() -> None:
+    body = (
+        """many = NonZero (x) rows = Transpose (many) next = Shape (rows) y = Expand (one, next)"""
+    )
+    model = prepared(_model(body, "float[N,S] x, float[1,1] one"))
+    found = first_unproven(model.graph, infer_open_tensors(model, open_session))
+    assert found is not None and found.op_type == "NonZero"
+    proven = prepared(_model(_EXPAND.replace("LAST", "upto"), "float[N,S] x"))
+    assert first_unproven(proven.graph, infer_open_tensors(proven, open_session)) is None
+
+
 def test_cache_that_grows_has_the_sum_of_both_lengths() -> None:
     body = """whole = Concat <axis = 1> (past, x) p = Shape <start = 1, end = 2> (past)
         s = Shape <start = 1, end = 2> (x) last = Add (p, s) zero = Constant <value = int64 {0}> ()
@@ -365,6 +401,10 @@ def test_batches_that_are_broadcast_are_not_those_of_the_first_image() -> None:
 
 _LENGTH = "shape = Shape <start = 1, end = 2> (x) "
 _NO_PROOFS = {
+    "a choice that is not followed": f"""{_LENGTH}
+        small = Less (shape, four) rows = Where (small, shape, four) y = Expand (e, rows)""",
+    "extents that may be equal": f"""{_LENGTH} three = Add (four, minus)
+        same = Equal (shape, three) rows = Where (same, four, shape) y = Expand (e, rows)""",
     "a start that counts from the end": f"""{_LENGTH} start = Sub (none, shape)
         y = Slice (table, start, most, none)""",
     "a step that is not followed": f"""{_LENGTH} step = Size (x) steps = Reshape (step, minus)

@@ -62,7 +62,7 @@ def write_tuned(
     tuned: onnx.ModelProto,
     untuned: onnx.ModelProto,
     shape_range: str = "",
-    quantized: str = "",
+    written_as: str = "",
 ) -> Path:
     """Write a file that says that it has a kernel, or a form of its own, and return it."""
     parts = file.with_name(f"parts_{file.stem}")
@@ -75,9 +75,9 @@ def write_tuned(
         soc_version=target.soc_version,
         core_num=1,
         nchwc_block=CPU.channel_block(),
-        kernels=() if quantized else (make_use(),),
+        kernels=() if written_as else (make_use(),),
         shape_range=shape_range,
-        quantized=quantized,
+        written_as=written_as,
     )
     write_offline_model(file, parts, manifest)
     return file

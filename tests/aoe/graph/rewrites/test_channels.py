@@ -199,3 +199,41 @@ class TestShuffleRule(RewriteRuleTests):
         ),
         "another order": (other_order, ""),
     }
+
+
+def several_filters(
+    count: int = 2, *, groups: int = 1, chain: str = "Relu", stride: int = 1, shared: bool = False
+) -> onnx.ModelProto:
+    model = SmallModel()
+    x, channels = model.op("Relu", model.input(2, 6, 9, 7)), 6 * count
+    made = model.conv(x, 6, channels, 3, group=6, strides=[stride] * 2)
+    wide = made
+    if chain == "constants":
+        made = model.op("PRelu", model.batch_norm(made, channels), model.positive(channels, 1, 1))
+    elif chain:
+        made = model.silu(made) if chain == "SiLU" else model.op(chain, made)
+    result = model.conv(made, channels, 8, group=groups)
+    return model.model(result, *([model.op("Neg", wide)] if shared else []))
+
+
+def several_filters_of_a_signal() -> onnx.ModelProto:
+    model = SmallModel()
+    x = model.input(1, 5, 12)
+    made = model.op("Conv", x, model.weight(15, 1, 4), group=5, strides=[2])
+    return model.model(model.op("Conv", made, model.weight(4, 15, 1), model.weight(4)))
+
+
+class TestFiltersRule(RewriteRuleTests):
+    rule_name = "channel-filters-apart"
+    matching: Mapping[str, MakeModel] = {
+        "two": several_filters,
+        "three, stride": lambda: several_filters(3, stride=2, chain="SiLU"),
+        "four, constants": lambda: several_filters(4, chain="constants"),
+        "signal": several_filters_of_a_signal,
+    }
+    refused: Mapping[str, Refused] = {
+        "one": (lambda: several_filters(1), ""),
+        "five": (lambda: several_filters(5), "5 filters"),
+        "grouped": (lambda: several_filters(groups=2), "groups, whose channels"),
+        "shared": (lambda: several_filters(shared=True), "is read by"),
+    }

@@ -1,9 +1,18 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import onnx
-from support.contracts.rewrites import MakeModel, Refused, RewriteRuleTests
+from support.contracts.rewrites import (
+    MakeModel,
+    Refused,
+    RewriteRuleTests,
+    feed_of,
+    rewritten,
+    run_model,
+)
 from support.contracts.small_models import SmallModel
 
 
@@ -136,3 +145,173 @@ class TestTransposedRule(RewriteRuleTests):
         "grouped": (lambda: transposed(groups=2), "2 groups"),
         "more at the end": (lambda: transposed(output_padding=[1, 1]), "output_padding"),
     }
+
+
+def branches(
+    kernels: Sequence[int] = (3, 1),
+    *,
+    channels: tuple[int, int] = (8, 8),
+    groups: int = 1,
+    stride: int = 1,
+    identity: str = "",
+    last: str = "",
+    **attributes: Any,
+) -> onnx.ModelProto:
+    """A sum of convolutions of one tensor; `identity` adds the tensor itself in that form."""
+    model = SmallModel()
+    x = model.op("Relu", model.input(2, channels[0], 7, 9))
+    terms = []
+    for number, kernel in enumerate(kernels):
+        made = model.conv(x, *channels, kernel, group=groups, strides=[stride] * 2, **attributes)
+        terms.append(model.batch_norm(made, channels[1]) if number % 2 else made)
+    if identity:
+        terms.append(x if identity == "plain" else model.batch_norm(x, channels[0]))
+    total = model.op("Sum", *terms) if last == "Sum" else terms[0]
+    for term in terms[1:] if last != "Sum" else ():
+        total = model.op("Add", total, term)
+    if last == "Gelu":  # a quotient and a product read the sum
+        root = model.op("Erf", model.op("Div", total, model.constant(2**0.5)))
+        half = model.op("Mul", total, model.op("Add", root, model.constant(1.0)))
+        return model.model(model.op("Mul", half, model.constant(0.5)))
+    return model.model(model.op("Relu", total))
+
+
+def of_one_axis() -> onnx.ModelProto:
+    model = SmallModel()
+    x = model.input(2, 6, 11)
+    made = [
+        model.op("Conv", x, model.weight(6, 3, extent), group=2, pads=[extent // 2] * 2)
+        for extent in (5, 1, 3)
+    ]
+    return model.model(model.op("Add", model.op("Add", made[0], x), model.op("Add", *made[1:])))
+
+
+def of_rows_and_columns(*, square: bool = True) -> onnx.ModelProto:
+    """ACNet: a square filter, a row and a column."""
+    model = SmallModel()
+    x = model.input(1, 4, 8, 6)
+    windows = (((1, 3), [0, 1, 0, 1]), ((3, 1), [1, 0, 1, 0]))
+    terms = [model.op("Conv", x, model.weight(6, 4, *size), pads=pads) for size, pads in windows]
+    if square:
+        terms.append(model.conv(x, 4, 6, 3))
+    return model.model(model.op("Sum", *terms))
+
+
+def of_even_windows() -> onnx.ModelProto:
+    """The smaller filter reads places of the larger one that are not in its middle."""
+    model = SmallModel()
+    x = model.input(1, 4, 8, 6)
+    large = model.op("Conv", x, model.weight(6, 4, 4, 4), pads=[1, 2, 2, 1])
+    small = model.op("Conv", x, model.weight(6, 4, 2, 2), pads=[1, 0, 0, 1])
+    return model.model(model.op("Add", small, large))
+
+
+def of_dilated_windows(*, wide: int = 2) -> onnx.ModelProto:
+    model = SmallModel()
+    x = model.input(1, 4, 9, 9)
+    large = model.conv(x, 4, 4, 5, pads=[2] * 4)
+    small = model.conv(x, 4, 4, 3, pads=[wide] * 4, dilations=[wide] * 2)
+    return model.model(model.op("Add", small, large))
+
+
+def mixer() -> onnx.ModelProto:
+    """RepMixer of FastViT: x + scale * (branches(x) - normalised x), the scale a channel."""
+    model = SmallModel()
+    x = model.op("Add", model.input(1, 6, 8, 8), model.input(1, 6, 8, 8))
+    mixed = model.op("Add", model.conv(x, 6, 6, 3, group=6), model.batch_norm(x, 6))
+    mixed = model.op("Add", mixed, model.conv(x, 6, 6, 1, group=6))
+    changed = model.op("Sub", mixed, model.batch_norm(x, 6))
+    scaled = model.op("Mul", model.weight(6, 1, 1), changed)
+    return model.model(model.op("Add", x, scaled))
+
+
+def with_constants_among() -> onnx.ModelProto:
+    """Constants are added, subtracted, multiplied and divided by, and zeros take channels away."""
+    model = SmallModel()
+    x = model.input(1, 4, 5, 6)
+    one = model.op("Div", model.conv(x, 4, 4, 3), model.positive(1, 4, 1, 1))
+    other = model.op("Mul", model.op("Sub", model.weight(4, 1, 1), x), model.constant(0.5))
+    total = model.op("Add", model.op("Sub", one, other), model.weight(1))
+    return model.model(model.op("Mul", total, model.constant(np.zeros((4, 1, 1), np.float32))))
+
+
+def of_one_place() -> onnx.ModelProto:
+    """Filters of other strides that make as many results: of the first place alone."""
+    model = SmallModel()
+    x = model.input(1, 4, 2, 2)
+    made = [model.conv(x, 4, 4, 2, strides=[step] * 2, pads=[0] * 4) for step in (1, 2)]
+    return model.model(model.op("Add", *made))
+
+
+def over_the_image() -> onnx.ModelProto:
+    """A factor for each column is none for each channel."""
+    model = SmallModel()
+    x = model.input(1, 4, 5, 4)
+    return model.model(model.op("Add", model.conv(x, 4, 4, 3), model.op("Mul", x, model.weight(4))))
+
+
+def of_computed_weights() -> onnx.ModelProto:
+    model = SmallModel()
+    x, weight = model.input(1, 4, 5, 5), model.input(4, 4, 1, 1)
+    return model.model(model.op("Add", model.op("Conv", x, weight), x))
+
+
+def of_automatic_padding() -> onnx.ModelProto:
+    model = SmallModel()
+    x = model.input(1, 4, 5, 5)
+    made = model.op("Conv", x, model.weight(4, 4, 3, 3), auto_pad="SAME_UPPER")
+    return model.model(model.op("Add", made, x))
+
+
+def without_end() -> onnx.ModelProto:
+    model = SmallModel()
+    x = model.input(1, 4, 5, 5)
+    large = model.constant(np.full((4, 1, 1), 3e38, np.float32))
+    return model.model(model.op("Mul", model.op("Add", model.conv(x, 4, 4, 3), x), large))
+
+
+class TestParallelRule(RewriteRuleTests):
+    rule_name = "parallel-branches-merged"
+    odd_values = False
+    matching: Mapping[str, MakeModel] = {
+        "RepVGG": lambda: branches(identity="normalised"),
+        "identity": lambda: branches((3,), identity="plain"),
+        "depthwise": lambda: branches((7, 3), groups=8, identity="normalised"),
+        "groups": lambda: branches((3, 1, 3), groups=2, identity="plain", last="Sum"),
+        "several filters a channel": lambda: branches((7, 3), channels=(8, 16), groups=8, stride=2),
+        "stride": lambda: branches((1, 5, 3), channels=(6, 10), stride=2),
+        "one axis": of_one_axis,
+        "rows and columns": of_rows_and_columns,
+        "even windows": of_even_windows,
+        "dilated": of_dilated_windows,
+        "mixer": mixer,
+        "GELU behind": lambda: branches(last="Gelu"),
+        "constants": with_constants_among,
+    }
+    refused: Mapping[str, Refused] = {
+        "rows and columns alone": (lambda: of_rows_and_columns(square=False), "does not"),
+        "other taps": (lambda: of_dilated_windows(wide=3), "does not"),
+        "other stride": (of_one_place, "other places"),
+        "broadcast": (lambda: branches((3,), channels=(1, 8), identity="plain"), "keeps them"),
+        "automatic": (of_automatic_padding, "pads as SAME_UPPER"),
+        "one branch": (lambda: branches((3,)), ""),
+        "columns": (over_the_image, ""),
+        "computed": (of_computed_weights, ""),
+        "overflow": (without_end, "not finite"),
+    }
+
+    def test_what_is_not_finite_stays_so(self) -> None:
+        original = of_rows_and_columns()
+        model, _ = rewritten(original, self.rule)
+        feed = feed_of(original, special=(np.nan, np.inf, -np.inf, 0.0))
+        (expected,), (actual,) = (run_model(one, feed, optimize=True) for one in (original, model))
+        assert np.isfinite(expected).any() and not np.isfinite(expected).all()
+        assert (np.isfinite(expected) == np.isfinite(actual)).all()
+
+    def test_weights_are_summed_once(self) -> None:
+        """One convolution is left, whose weights are those of a sum in float64."""
+        model, rounds = rewritten(branches(identity="plain"), self.rule)
+        assert (rounds, [node.op_type for node in model.graph.node]) == (
+            1,
+            ["Relu", "Conv", "Relu"],
+        )

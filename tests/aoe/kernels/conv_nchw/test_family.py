@@ -73,6 +73,17 @@ CONVOLUTIONS: Mapping[str, Workload] = {
     "groups of 4, two images": conv_nchw(
         (2, 20, 5, 9), (20, 4, 3, 3), group=5, pads=(1,) * 4, bias=False, chain=SILU
     ),
+    "two filters a channel, stride 2": conv_nchw(
+        (1, 6, 21, 39), (12, 1, 7, 7), group=6, stride=2, pads=(3,) * 4, chain=SILU
+    ),
+    "three filters a channel of a small image": conv_nchw(
+        (2, 5, 9, 7), (15, 1, 3, 3), group=5, pads=(1,) * 4, activation="Relu"
+    ),
+    "four filters a channel, results added": conv_nchw(
+        (1, 4, 6, 18), (16, 1, 1, 5), group=4, pads=(0, 2, 0, 2), added=True
+    ),
+    "depthwise, 1-D": conv_nchw((2, 6, 35), (6, 1, 3), group=6, pads=(1, 1)),
+    "depthwise, 3-D": conv_nchw((1, 3, 4, 5, 17), (3, 1, 3, 3, 3), group=3, bias=False),
     "3x1": conv_nchw((1, 5, 11, 19), (6, 5, 3, 1), pads=(1, 0, 1, 0), chain=SILU),
     "1x3": conv_nchw((1, 5, 7, 21), (6, 5, 1, 3), pads=(0, 1, 0, 1)),
 }
@@ -114,7 +125,6 @@ class TestPlainConvolution(KernelFamilyTests):
         (conv_nchw((1, 3, 20), (4, 3, 3), auto_pad="SAME_UPPER"), "automatic padding"),
         (conv_nchw((1, 3, 20), (4, 3, 3), activation="Elu"), "activation Elu"),
         (conv_nchw((1, 3, 20), (4, 3, 3), activation="Clip"), "without its parameters"),
-        (conv_nchw((1, 6, 20), (6, 1, 3), group=6), "each channel alone"),
         (replace(SIGNAL, inputs=(SIGNAL.inputs[0], plain(4, 3, 3))), "computed weights"),
         (replace(POINTS, inputs=(IN_BLOCKS, POINTS.inputs[1])), "in blocks"),
     )

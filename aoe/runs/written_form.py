@@ -1,7 +1,8 @@
-"""The form in which a quantised model is tuned, chosen by measurement.
+"""Another form in which a whole model is tuned, chosen by measurement.
 
-ONNX Runtime computes int8 activations in integers on Arm, and uint8 ones on most x86 CPUs. So the
-model with uint8 activations runs beside the imported one, in pairs, and the faster one is tuned.
+ONNX Runtime computes int8 activations in integers on Arm, and uint8 ones on most x86 CPUs. A model
+as it was trained has parallel branches that are one convolution. Such a model runs beside its other
+form, in pairs, and the faster one is tuned.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from aoe.device.protocol import Device
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.execute.tasks import ComparisonTerms, ModelComparison
+from aoe.graph.rewrites.always import rewritten_and_counted
+from aoe.graph.rewrites.channels import FILTERS_RULE
+from aoe.graph.rewrites.convolution import PARALLEL_RULE
 from aoe.graph.rewrites.quantization import (
+    BIAS_RULE,
     with_biases_in_scale,
     with_folded_constants,
     with_uint8_activations,
@@ -26,10 +31,12 @@ from aoe.graph.weights import WeightStore, is_outside, laid_out
 from aoe.measurement import SpeedupEstimate
 from aoe.measurement.estimates import estimate_speedup
 from aoe.om.file import WEIGHTS
-from aoe.tuner.chosen_graph import QuantizedForm, quantized_before
+from aoe.tuner.chosen_graph import WrittenForm, form_before
 from aoe.tuner.policies import screen_policy
 from aoe.tuner.tune_context import TuneContext
 
+_PLAIN_RULES = (PARALLEL_RULE, FILTERS_RULE, BIAS_RULE)
+"""Rules for models of whatever element type."""
 _TIMEOUT_S = 120.0
 _SHARE, _LEAST_S = 0.1, 20.0
 """Most of the time left that the comparison may take, and what it may take in any case: the whole
@@ -41,23 +48,23 @@ _UINT8_ARCHITECTURES = ("x86-64",)
 """Where ONNX Runtime writes int8 activations as uint8. Source: its `QDQS8ToU8Transformer`."""
 
 
-def with_quantized_form(tuning: TuneContext, earlier: Sequence[object] = ()) -> TuneContext:
-    """Return the run with the form of its quantised model; itself for any other model.
+def with_faster_form(tuning: TuneContext, earlier: Sequence[object] = ()) -> TuneContext:
+    """Return the run with the form of its model; itself for a model of which there is no other.
 
     Args:
         tuning: The run of a mode.
         earlier: Results of the modes before it; the first of them has chosen for all.
     """
-    form = quantized_before(earlier) or _chosen_form(tuning)
+    form = form_before(earlier) or _chosen_form(tuning)
     if form is None:
         return tuning
-    return replace(tuning, subject=replace(tuning.subject, quantized=form))
+    return replace(tuning, subject=replace(tuning.subject, written_as=form))
 
 
 def other_form(
     imported: onnx.ModelProto, device: Device, scratch: Path, *, threads: int
-) -> QuantizedForm | None:
-    """Return the form of a quantised model that is tried beside it, None where there is none.
+) -> WrittenForm | None:
+    """Return the form of a model that is tried beside it, None where there is none.
 
     Args:
         imported: The model.
@@ -65,25 +72,26 @@ def other_form(
         scratch: Directory for files.
         threads: Of its sessions.
     """
-    scaled, rescaled = with_biases_in_scale(imported)
-    written = with_uint8_activations(scaled)
-    if written is imported and not _dequantized(imported):
-        return None
-    try:
-        proto = _folded(written, device, scratch, threads)
-    except RunError:  # of the imported model, that is told where it is tuned
-        return None
+    plain, counts = rewritten_and_counted(imported, *_PLAIN_RULES, tidy=True)
+    proto = written = with_uint8_activations(plain)
+    if written is not plain or _dequantized(imported):
+        try:
+            proto = _folded(written, device, scratch, threads)
+        except RunError:  # of the imported model, that is told where it is tuned
+            return None
     if proto is imported:
         return None
-    return QuantizedForm(
+    return WrittenForm(
         proto=proto,
-        is_uint8=written is not scaled,
-        biases=len(rescaled),
+        is_uint8=written is not plain,
+        biases=counts[BIAS_RULE.name],
         constants=_dequantized(written) - _dequantized(proto),
+        merged=counts[PARALLEL_RULE.name],
+        made_depthwise=counts[FILTERS_RULE.name],
     )
 
 
-def _chosen_form(tuning: TuneContext) -> QuantizedForm | None:
+def _chosen_form(tuning: TuneContext) -> WrittenForm | None:
     target, device = tuning.machine.runner.target, tuning.machine.runner.device
     imported = tuning.subject.model.proto
     corrected = _corrected(imported)
@@ -107,7 +115,7 @@ def _chosen_form(tuning: TuneContext) -> QuantizedForm | None:
     return form
 
 
-def _corrected(imported: onnx.ModelProto) -> tuple[QuantizedForm, list[onnx.NodeProto]] | None:
+def _corrected(imported: onnx.ModelProto) -> tuple[WrittenForm, list[onnx.NodeProto]] | None:
     """Return the form without biases that ONNX Runtime misreads, and the operators they are of.
 
     It takes the place of a model that is faster, and computes something else. None where ONNX
@@ -115,7 +123,7 @@ def _corrected(imported: onnx.ModelProto) -> tuple[QuantizedForm, list[onnx.Node
     """
     scaled, rescaled = with_biases_in_scale(imported)
     misread = [node for node in rescaled if node.op_type == "Gemm"]
-    form = QuantizedForm(proto=scaled, is_uint8=False, biases=len(rescaled), constants=0)
+    form = WrittenForm(proto=scaled, biases=len(rescaled))
     return (form, misread) if misread else None
 
 
@@ -125,7 +133,7 @@ def _folded(proto: onnx.ModelProto, device: Device, scratch: Path, threads: int)
     Raises:
         RunError: the model cannot be run.
     """
-    folder = Path(mkdtemp(prefix="quantized_", dir=scratch))
+    folder = Path(mkdtemp(prefix="form_", dir=scratch))
     light = laid_out(proto, folder / WEIGHTS)
     file = folder / "optimized.onnx"
     optimized = device.optimize(light, file, threads=threads, tokens_as_images=False)
@@ -136,22 +144,22 @@ def _dequantized(proto: onnx.ModelProto) -> int:
     return sum(node.op_type == "DequantizeLinear" for node in proto.graph.node)
 
 
-def _measured(tuning: TuneContext, form: QuantizedForm) -> QuantizedForm:
+def _measured(tuning: TuneContext, form: WrittenForm) -> WrittenForm:
     """Return the form with its gain; without one that is proven, the imported model stays."""
-    tuning.progress.step("comparing the quantised model with another form of it")
+    tuning.progress.step("comparing the model with another form of it")
     estimate = _estimate(tuning, form)
     is_faster = estimate is not None and estimate.low > 1
     return replace(form, proto=form.proto if is_faster else None, estimate=estimate)
 
 
-def _estimate(tuning: TuneContext, form: QuantizedForm) -> SpeedupEstimate | None:
+def _estimate(tuning: TuneContext, form: WrittenForm) -> SpeedupEstimate | None:
     assert form.proto is not None
     subject, runner = tuning.subject, tuning.machine.runner
-    folder = Path(mkdtemp(prefix="quantized_", dir=tuning.scratch))
+    folder = Path(mkdtemp(prefix="form_", dir=tuning.scratch))
     with WeightStore(folder / WEIGHTS) as store:
         baseline, tuned = (
             _part(store, proto, folder / name)
-            for proto, name in ((subject.model.proto, "int8.onnx"), (form.proto, "uint8.onnx"))
+            for proto, name in ((subject.model.proto, "imported.onnx"), (form.proto, "form.onnx"))
         )
     left_s = tuning.time.stopwatch.left_s()
     try:

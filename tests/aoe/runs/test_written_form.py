@@ -1,4 +1,4 @@
-"""A quantised model is tuned in the form that is faster: as it was imported, or as uint8."""
+"""A model is tuned in the form that is faster: as it was imported, or in the one beside it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto
+from support.contracts.small_models import SmallModel
 from support.engine.fakes import RecordingProgress
 from support.engine.quantized import LARGE, biased, feeds, int8_model, residual
 from support.engine.scripted_runs import ScriptedRuns
@@ -42,6 +43,24 @@ def mode_of(found: TuneResult) -> ModelTuning[Any]:
     mode = found.modes[-1]
     assert isinstance(mode, ModelTuning)
     return mode
+
+
+def parallel(folder: Path) -> Path:
+    """Write two blocks as RepVGG is trained, and branches of two filters a channel."""
+    model = SmallModel()
+    x = model.op("Relu", model.conv(model.input(1, 8, 24, 24), 8, 8))
+    for _ in range(2):
+        total = model.op("Add", model.conv(x, 8, 8, 3), model.batch_norm(x, 8))
+        x = model.op("Relu", model.op("Add", model.conv(x, 8, 8), total))
+    wide = model.op("Add", *(model.conv(x, 8, 16, kernel, group=8) for kernel in (5, 3)))
+    x = model.conv(model.op("Relu", wide), 16, 8)
+    file = folder / "net.onnx"
+    onnx.save(model.model(x), str(file))
+    return file
+
+
+def convolutions(model: onnx.ModelProto) -> int:
+    return sum(node.op_type in ("Conv", "FusedConv") for node in model.graph.node)
 
 
 def scripted(gain: float) -> ScriptedRuns:
@@ -88,12 +107,12 @@ def test_faster_form_is_the_tuned_model_of_every_mode(
     assert found.om_file is not None
     imported, tuned = models_of(found.om_file, tmp_path / "parts")
     assert (int8_activations(imported) > 4, int8_activations(tuned)) == (True, 0)
-    assert "int8 activations written as uint8" in mode.summary()["quantized"]
+    assert "int8 activations written as uint8" in mode.summary()["written_as"]
     assert not mode.summary()["unchanged"]
-    assert read_manifest(found.om_file).quantized == "int8 activations written as uint8"
+    assert read_manifest(found.om_file).written_as == "int8 activations written as uint8"
     if "lookup_only" not in options:
         assert 2.3 < found.speedup < 2.7
-        assert mode.quantized is not None and mode.quantized.estimate is not None
+        assert mode.written_as is not None and mode.written_as.estimate is not None
         again = runs.tune(file, output=tmp_path / "again", **given, **options)
         assert 2.3 < again.speedup < 2.7
 
@@ -107,7 +126,7 @@ def test_imported_form_stays_where_it_is_faster(tmp_path: Path) -> None:
     assert found.om_file is not None
     imported, tuned = models_of(found.om_file, tmp_path / "parts")
     assert int8_activations(tuned) == int8_activations(imported) > 4
-    said = mode_of(found).summary()["quantized"]
+    said = mode_of(found).summary()["written_as"]
     assert said == "the model stays as it is; int8 activations written as uint8: 0.8x"
     assert (found.speedup, mode_of(found).summary()["unchanged"]) == (1.0, True)
 
@@ -123,7 +142,7 @@ def test_imported_form_stays_where_the_other_cannot_be_run(tmp_path: Path) -> No
     runs = ScriptedRuns(model=model, candidate=lambda schedule: 0.5)
     found = runs.tune(file, bank=tmp_path / "bank", output=tmp_path / "out", trials=2)
     assert mode_of(found).summary()["unchanged"]
-    assert "not measured" in mode_of(found).summary()["quantized"]
+    assert "not measured" in mode_of(found).summary()["written_as"]
 
 
 def test_float_models_have_no_other_form(tmp_path: Path) -> None:
@@ -132,7 +151,49 @@ def test_float_models_have_no_other_form(tmp_path: Path) -> None:
     (tmp_path / "bank").mkdir()
     runs = ScriptedRuns(model=lambda baseline, tuned: 1.0, candidate=lambda schedule: 0.5)
     found = runs.tune(tmp_path / "net.onnx", bank=tmp_path / "bank", output=tmp_path, trials=2)
-    assert "quantized" not in mode_of(found).summary()
+    assert "written_as" not in mode_of(found).summary()
+
+
+@pytest.mark.parametrize("job", ["opat", "sgat", "sgat,opat"])
+@pytest.mark.parametrize("gain", [1.5, 0.9])
+def test_parallel_branches_are_one_convolution_where_that_is_faster(
+    job: str, gain: float, tmp_path: Path
+) -> None:
+    file = parallel(tmp_path)
+    (tmp_path / "bank").mkdir()
+
+    def us(part: ModelPart) -> float:
+        return gain if convolutions(onnx.load(str(part.model))) == 8 else 1.0
+
+    runs = ScriptedRuns(model=lambda baseline, tuned: us(baseline) / us(tuned))
+    runs.candidate = lambda schedule: 0.5
+    given = {"bank": tmp_path / "bank", "trials": 2, "job_type": job}
+    found = runs.tune(file, output=tmp_path / "out", **given)
+    assert found.om_file is not None
+    imported, tuned = models_of(found.om_file, tmp_path / "parts")
+    assert (convolutions(imported), convolutions(tuned)) == (8, 6 if gain > 1 else 8)
+    words = (
+        "parallel branches merged into 3 convolutions, "
+        "1 convolution with several filters a channel made depthwise"
+    )
+    assert read_manifest(found.om_file).written_as == (words if gain > 1 else "")
+    kept = "" if gain > 1 else "the model stays as it is; "
+    assert mode_of(found).summary()["written_as"] == f"{kept}{words}: {gain:.3g}x"
+
+
+def test_parallel_branches_are_merged_for_real(tmp_path: Path) -> None:
+    file = parallel(tmp_path)
+    (tmp_path / "bank").mkdir()
+    given = {"bank": tmp_path / "bank", "aicore_num": 1, "accept_busy": True}
+    found = aoe.tune(file, output=tmp_path / "out", trials=1, tuning_time_limit=8, **given)
+    form = mode_of(found).written_as
+    assert form is not None and form.estimate is not None and found.om_file is not None
+    feed = {"x0": np.random.default_rng(3).standard_normal((1, 8, 24, 24)).astype(np.float32)}
+    (result,) = aoe.load(found.om_file).run(None, feed)
+    (expected,) = ort.InferenceSession(str(file)).run(None, feed)
+    assert np.abs(result - expected).max() <= 1e-5 * np.abs(expected).max()
+    if form.proto is not None:
+        assert "merged into 3 convolutions" in read_manifest(found.om_file).written_as
 
 
 def test_bias_that_onnx_runtime_misreads_is_computed_right(tmp_path: Path) -> None:
@@ -150,7 +211,7 @@ def test_bias_that_onnx_runtime_misreads_is_computed_right(tmp_path: Path) -> No
         progress=progress,
     )
     assert any("in another scale than it has" in one for one in progress.texts("warn"))
-    assert mode_of(found).summary()["quantized"] == "1 bias term rescaled: not measured"
+    assert mode_of(found).summary()["written_as"] == "1 bias term rescaled: not measured"
     feed = {"x": np.random.default_rng(2).standard_normal((6, 8)).astype(np.float32)}
     plain = ort.SessionOptions()
     plain.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -173,7 +234,7 @@ def test_quantised_network_is_tuned_to_integers_for_real(tmp_path: Path) -> None
         tuning_time_limit=6,
         accept_busy=True,
     )
-    form = mode_of(found).quantized
+    form = mode_of(found).written_as
     assert form is not None and found.om_file is not None
     _, tuned = models_of(found.om_file, tmp_path / "parts")
     assert (int8_activations(tuned) == 0) == (form.proto is not None)
