@@ -273,7 +273,7 @@ def test_calibration_works_with_real_measurements(tmp_path: Path) -> None:
         calibration=_feeds(),
         trials=1,
         accept_busy=True,
-        tuning_time_limit=12,
+        tuning_time_limit=30,
     )
     rows = _summary(tmp_path)["calibration"]
     assert rows and all(row["accuracy"] >= 0.999 for row in rows)
