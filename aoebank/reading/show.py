@@ -266,6 +266,9 @@ def write_provenance(text: Text, entry: Provenance) -> None:
         if entry.speedup_low is not None and entry.speedup_high is not None:
             speedup += f" ({entry.speedup_low:.2f}x to {entry.speedup_high:.2f}x)"
     samples = f", {len(entry.tuned_us)} samples" if entry.tuned_us else ""
+    match entry.search.get("one_step_off"):
+        case [int(off), int(of)] if off:  # the engine's count of integers rounded otherwise
+            samples += f", {off:,} of {of:,} values one step off"
     model = f", model {entry.model['name']}" if "name" in entry.model else ""
     if "shape_range" in entry.model:
         model += f" over {entry.model['shape_range']}"

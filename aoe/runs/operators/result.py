@@ -24,6 +24,7 @@ from aoe.results.files import (
     RepoOutcome,
     finite_or_none,
     machine_to_json,
+    steps_to_json,
     write_json,
     write_table,
 )
@@ -218,6 +219,7 @@ def _operator_row(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]:
         "operations": [op.op_type for op in operator.workload.operations],
         "share_percent": round(operator.share * 100, 2),
         **task_members(tuned, in_model=operator.key in result.used_keys),
+        "one_step_off": steps_to_json(tuned.rounding),
     }
 
 
@@ -232,6 +234,7 @@ def _operator_detail(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]
         "outcome": tuned.outcome.value,
         "reason": tuned.reason,
         "speedup": rounded(tuned.speedup),
+        "one_step_off": steps_to_json(tuned.rounding),
         "machine": machine_to_json(found) if found is not None else None,
         "strategy": schedule_to_json(tuned.schedule) if tuned.schedule is not None else None,
         "trials": [
@@ -321,6 +324,7 @@ def operator_result(tuned: TunedOperator) -> OperatorResult:
         gains=gains_of(tuned),
         failed=tuned.outcome is RepoOutcome.UNSATISFIED and has_failed(tuned),
         precision=workload.precision,
+        rounding=tuned.rounding,
     )
 
 
