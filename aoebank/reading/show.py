@@ -14,6 +14,7 @@ from aoebank.errors import BankPathError, RecordError, UsageError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.registry import format_of, get_format
 from aoebank.formats.text.json_text import dumps
+from aoebank.formats.text.workload import computed_words
 from aoebank.model.json_value import JsonValue
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
@@ -246,7 +247,7 @@ def _write(text: Text, shown: ShownRecord) -> None:
         ("time", cost),
         ("origin", record.origin),
         ("workload", dumps(record.workload)),
-        ("in words", ", ".join(f"{name} {value}" for name, value in _names(record).items())),
+        ("in words", _words(record)),
         ("strategy", dumps(record.strategy)),
         ("not used", ", ".join(f"{name} ({why})" for name, why in _unread(record).items())),
         ("alternatives", str(len(record.alternatives) or "")),
@@ -324,6 +325,12 @@ def _names(record: Record) -> dict[str, str]:
         member: name_of(record.op_type, member, value) for member, value in record.workload.items()
     }
     return {member: name for member, name in names.items() if name}
+
+
+def _words(record: Record) -> str:
+    """Return a workload of the engine in words, of any other one the names of its numbers."""
+    names = ", ".join(f"{name} {value}" for name, value in _names(record).items())
+    return computed_words(record.workload) or names
 
 
 def _unread(record: Record) -> dict[str, str]:
