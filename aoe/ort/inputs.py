@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tokenize
 import zipfile
 import zlib
@@ -193,6 +194,22 @@ class ModelInputs:
         specs = input_specs(session)
         for given in self.sets:
             yield given.load(specs, self.seed)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all arrays of the sets, with their names.
+
+        Raises:
+            RunError: a file cannot be read.
+        """
+        found = hashlib.sha256()
+        for given in self.sets:
+            named = [*sorted(given.files.items()), *enumerate(given.positional)]
+            for name, file in named:
+                array = file.load()
+                found.update(f"{name} {array.dtype} {array.shape} ".encode())
+                text = array.dtype.kind == "O"
+                found.update(repr(array.tolist()).encode() if text else array.tobytes())
+        return found.hexdigest()
 
     def first(self, session: ort.InferenceSession) -> dict[str, Array]:
         """Return the inputs that are timed."""

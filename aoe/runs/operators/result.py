@@ -42,7 +42,7 @@ from aoe.tuner.mode import JobType
 from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings
 from aoe.tuner.task_search import SearchResult
 from aoe.validation.accuracy import HeldAccuracy
-from aoe.validation.calibrated import Calibration
+from aoe.validation.calibrated import Calibration, form_to_json
 from aoe.workload import Precision, shape_text, workload_to_json
 
 _UNSAFE = str.maketrans(dict.fromkeys('/\\:*?"<>| ', "_"))
@@ -115,26 +115,17 @@ class OpatResult(ModelTuning[ChosenKernel]):
             "precision_mode": self.allowed.mode.value,
             "strict_fp32": self.allowed.strict,
             "accuracy": _accuracy(accuracy) if accuracy else None,
-            "calibration": _calibration(self.calibration) if self.calibration else None,
+            "calibration": _forms(self.calibration) if self.calibration else None,
+            "calibration_from_bank": self.calibration is not None and self.calibration.is_stored,
             "left_to_onnxruntime": [
                 {"node": r.node, "op_type": r.op_type, "reason": r.reason} for r in self.refusals
             ],
         }
 
 
-def _calibration(found: Calibration) -> list[dict[str, Any]]:
+def _forms(found: Calibration) -> list[dict[str, Any]]:
     """Return the forms in integers that were measured, as the summary has them."""
-    return [
-        {
-            "reach": form.reach.value,
-            "products": form.products,
-            "inaccurate": list(form.inaccurate),
-            "slow": list(form.slow),
-            "accuracy": finite_or_none(form.accuracy),
-            "speedup": form.speedup,
-        }
-        for form in found.forms
-    ]
+    return [*map(form_to_json, found.forms)]
 
 
 def write_details(result: OpatResult) -> None:

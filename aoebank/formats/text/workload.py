@@ -72,8 +72,9 @@ def computed_words(workload: JsonValue) -> str:
     """
     if not isinstance(workload, Mapping):
         return ""
+    known: Mapping[str, Any] = workload
     try:
-        operations, inputs = list(workload["operations"]), list(workload["inputs"])
+        operations, inputs = list(known["operations"]), list(known["inputs"])
         tensors = {f"x{at}": spec for at, spec in enumerate(inputs)}
         chain = [_operator_words(operation, tensors) for operation in operations]
         weights = {ref for operation in operations for ref in _weights(operation)[:1]}
@@ -83,7 +84,7 @@ def computed_words(workload: JsonValue) -> str:
             if ref not in weights and not spec.get("constant") and spec["shape"]
         ]
         parts += [_weights_words(one, tensors) for one in operations if _weights(one)]
-        made, first = workload["output"], inputs[0]
+        made, first = known["output"], inputs[0]
         if (made["shape"], made["dtype"]) != (first["shape"], first["dtype"]):
             parts.append(f"result {_tensor(made)}")
         if precision := workload.get("precision"):

@@ -128,8 +128,8 @@ _NAN = float("nan")
         (
             lambda: _conv(weight_scale=[0.02] * _CHANNELS, axis=0),
             (
-                "scale and zero point are not for the same parts of the tensor (got a scale of shape "
-                "[8], a zero point of [], expected equal shapes)"
+                "scale and zero point are not for the same parts of the tensor (got a scale of "
+                "shape [8], a zero point of [], expected equal shapes)"
             ),
         ),
         (lambda: _activations_of(TensorProto.INT16), "1 tensor of int16: there is no kernel"),
