@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from aoe.measurement import Clock, Measurement, SpeedupEstimate
+from aoe.measurement import Clock, Measurement, RoundingSteps, SpeedupEstimate
 from aoe.target import Target
 from aoebank import (
     Bank,
@@ -31,6 +31,8 @@ CHANGES = (Event.ADD, Event.UPDATE)
 """Events after which a record is another one."""
 
 
+_ONE_STEP_OFF = "one_step_off"
+"""Member of a line's `search`: integers that are one step off, and how many were compared."""
 VERIFYING = "verify"
 """Method in a line that says what a record was worth when it alone was measured again."""
 
@@ -47,6 +49,7 @@ class Note:
     tuned_us: Sequence[float] = ()  # Samples of the strategy, pair by pair
     # Which time the samples are of; the line names it unless it is wall time.
     clock: Clock = Clock.WALL
+    rounding: RoundingSteps | None = None  # Of results that are integers of 8 bits
     # Surroundings of this measurement beyond the run's fingerprint.
     cluster: Mapping[str, Any] = field(default_factory=dict)
     # Method, seed, trials and whatever else is worth keeping, JSON values.
@@ -62,7 +65,16 @@ def samples_of(measurement: Measurement | None) -> Mapping[str, Any]:
         "baseline_us": samples.baseline_us,
         "tuned_us": samples.tuned_us,
         "clock": measurement.clock,
+        "rounding": measurement.rounding,
     }
+
+
+def rounding_of(entry: Provenance) -> RoundingSteps | None:
+    """Return the count of integers one step off in a line, None where it has none."""
+    match entry.search.get(_ONE_STEP_OFF):
+        case [int(off), int(of)] if 0 <= off <= of:
+            return RoundingSteps(off=off, of=of)
+    return None
 
 
 class BankJournal:
@@ -221,6 +233,7 @@ class BankJournal:
             search={
                 **note.search,
                 **({"clock": note.clock.value} if note.clock is Clock.CPU else {}),
+                **({_ONE_STEP_OFF: [note.rounding.off, note.rounding.of]} if note.rounding else {}),
             },
         )
 

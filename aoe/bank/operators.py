@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from aoe.bank.journal import CHANGES, KERNEL_SOURCE, BankJournal
+from aoe.bank.journal import CHANGES, KERNEL_SOURCE, BankJournal, rounding_of
 from aoe.bank.records.operator import (
     StoredAnswer,
     strategy_of,
@@ -503,6 +503,7 @@ class OperatorBank(TaskBank[Workload]):
             cost_us=record.cost_us,
             speedup=last.speedup if last is not None else None,
             speedup_low=last.speedup_low if last is not None else None,
+            rounding=rounding_of(last) if last is not None else None,
             file=file,
             remeasure_reasons=self._drift(record, file).soft,
         )

@@ -24,6 +24,7 @@ from aoe.entry.external_weights import (
 from aoe.entry.input_shapes import fix_input_shapes
 from aoe.entry.outputs import cut_at_outputs
 from aoe.entry.protocol import MAX_BYTES, Entry, ImportedModel, digest_of, model_name
+from aoe.entry.quantised_parameters import check_quantised_parameters
 from aoe.errors import ModelImportError, ModelNotFoundError
 from aoe.graph.model_graph import names_read
 from aoe.graph.protos import copied, refill
@@ -106,12 +107,15 @@ def load_open_onnx(path: Path, output_nodes: Sequence[str] = ()) -> ImportedMode
 
 
 def _imported(path: Path, proto: onnx.ModelProto, caveat: str = "") -> ImportedModel:
+    where = f"--model={path}"
     return ImportedModel(
         name=model_name(path.stem),
         path=path,
-        sha256=digest_of(proto, f"--model={path}"),
+        sha256=digest_of(proto, where),
         proto=proto,
-        caveat="; ".join(filter(None, (_caveat(proto), caveat))),
+        caveat="; ".join(
+            filter(None, (_caveat(proto), caveat, check_quantised_parameters(proto, where)))
+        ),
     )
 
 

@@ -21,6 +21,7 @@ from aoe.measurement.samples import (
     Measurement,
     Outcome,
     PairedSamples,
+    RoundingSteps,
     joined_loads,
 )
 
@@ -39,6 +40,7 @@ __all__ = [
     "PairedSamples",
     "Race",
     "RacePolicy",
+    "RoundingSteps",
     "Scatter",
     "SpeedupEstimate",
     "accepts",

@@ -69,6 +69,7 @@ def joined(measurements: Sequence[Measurement], outcome: Outcome, detail: str) -
         looks=_joined_looks(measurements),
         clock=Clock.CPU if by_cpu_time and all(one.counts for one in measurements) else Clock.WALL,
         disagreement=next((one.disagreement for one in measurements if one.disagreement), ""),
+        rounding=next((one.rounding for one in measurements if one.rounding is not None), None),
     )
 
 

@@ -141,6 +141,21 @@ class PairedSamples(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoundingSteps:
+    """Integers of a candidate that are next to the baseline's: rounded to the other neighbour."""
+
+    off: int  # Values that differ, by one step each
+    of: int  # Values that were compared
+
+    def __str__(self) -> str:
+        return f"{self.off:,} of {self.of:,} values one step off"
+
+    def with_others(self, other: RoundingSteps) -> RoundingSteps:
+        """Return the count over the values of both."""
+        return RoundingSteps(off=self.off + other.off, of=self.of + other.of)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """Result of one trial of a candidate."""
 
@@ -159,6 +174,7 @@ class Measurement:
     disagreement: str = ""
     # True for a failure that no candidate can help: of the harness, the worker or the clock.
     is_of_machine: bool = False
+    rounding: RoundingSteps | None = None  # None where results are no integers of 8 bits
 
     def __post_init__(self) -> None:
         for baseline_us, tuned_us in (

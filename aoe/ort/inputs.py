@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tokenize
 import zipfile
 import zlib
@@ -77,8 +78,12 @@ class InputSet:
     positional: tuple[ArrayFile, ...] = ()
     others_random: bool = False  # True to make up the inputs without a file, False to miss them
 
-    def check(self, specs: Sequence[InputSpec]) -> None:
+    def check(self, specs: Sequence[InputSpec], *, without_nan: bool = False) -> None:
         """Compare names, element types and shapes with the inputs of a model.
+
+        Args:
+            specs: Inputs of the model.
+            without_nan: True where ranges of numbers are taken from the arrays.
 
         Raises:
             OptionError: an input is unknown or missing, or an array does not fit.
@@ -87,7 +92,16 @@ class InputSet:
         files = self._by_input(specs)
         for spec in specs:
             if spec.name in files:
-                self._check(spec, files[spec.name], files[spec.name].load())
+                array = files[spec.name].load()
+                self._check(spec, files[spec.name], array)
+                if without_nan and array.dtype.kind == "f" and np.isnan(array).any():
+                    raise OptionError(
+                        f"input {spec.name}: {files[spec.name]}",
+                        "the array has NaN, from which no range can be taken",
+                        got=f"{int(np.isnan(array).sum())} NaN in {array.size} values",
+                        expected="numbers as the model meets them",
+                        hint="leave this set out, or write numbers in their place",
+                    )
 
     def load(self, specs: Sequence[InputSpec], seed: int) -> dict[str, Array]:
         """Return an array for each input of a model; `seed` is of the made-up ones.
@@ -162,11 +176,11 @@ class ModelInputs:
     # Of made-up arrays by input, where the model leaves them open.
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def check(self, proto: onnx.ModelProto) -> None:
+    def check(self, proto: onnx.ModelProto, *, without_nan: bool = False) -> None:
         """Compare all sets with the inputs of a model before anything is run; see `InputSet`."""
         specs = specs_of_proto(proto)
         for given in self.sets:
-            given.check(specs)
+            given.check(specs, without_nan=without_nan)
 
     def feeds(self, session: ort.InferenceSession) -> Iterator[dict[str, Array]]:
         """Yield the inputs of each run, at least of one, loading them as they are asked for.
@@ -180,6 +194,22 @@ class ModelInputs:
         specs = input_specs(session)
         for given in self.sets:
             yield given.load(specs, self.seed)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all arrays of the sets, with their names.
+
+        Raises:
+            RunError: a file cannot be read.
+        """
+        found = hashlib.sha256()
+        for given in self.sets:
+            named = [*sorted(given.files.items()), *enumerate(given.positional)]
+            for name, file in named:
+                array = file.load()
+                found.update(f"{name} {array.dtype} {array.shape} ".encode())
+                text = array.dtype.kind == "O"
+                found.update(repr(array.tolist()).encode() if text else array.tobytes())
+        return found.hexdigest()
 
     def first(self, session: ort.InferenceSession) -> dict[str, Array]:
         """Return the inputs that are timed."""

@@ -37,6 +37,7 @@ _MOST_ROWS = 30
 _LEAST_FIRST = ("places", "bank", "computes", "share", "before us", "after us")
 """Columns that go when there is no room; name, precision, speed-up and verdict stay."""
 _GAP = 2
+_MOST_ROUNDED = 4
 
 
 def write_operators(text: Text, result: OpatResult) -> None:
@@ -111,6 +112,7 @@ class OperatorTuningReport(ModelTuningReport):
             text.line(f"{_nothing_tunable(result)}: {_untuned_time(result)}")
             return
         write_operators(text, result)
+        _write_steps(text, result)
         _write_undecided(text, result)
 
     def whole_model(self) -> Sequence[str]:
@@ -419,6 +421,18 @@ def _differing(result: GdatResult) -> str:
     """Return the end of the last line where results differ in their last bits."""
     found = result.report.compression
     return f" ({found.compression.words})" if found is not None and result.is_compressed else ""
+
+
+def _write_steps(text: Text, result: OpatResult) -> None:
+    """Write which kernels of the model round integers otherwise than ONNX Runtime, and how many."""
+    used = [one for one in result.operators if one.operator.key in result.used_keys]
+    off = [(one.operator.op_name, one.rounding) for one in used if one.rounding]
+    off = [(name, steps) for name, steps in off if steps.off]
+    for name, steps in off[:_MOST_ROUNDED]:
+        text.line(f"{name}: {steps}, all others are ONNX Runtime's")
+    if len(off) > _MOST_ROUNDED:
+        rest = plural(len(off) - _MOST_ROUNDED, "further operator")
+        text.line(f"{rest} with values one step off: one_step_off in summary.json")
 
 
 def _write_undecided(text: Text, result: OpatResult) -> None:

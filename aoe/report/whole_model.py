@@ -78,7 +78,9 @@ def write_forms(text: Text, calibration: Calibration) -> None:
     def gain(form: CalibratedForm) -> str:
         return "-" if form.speedup is None else f"{form.speedup:.2f}x"
 
-    text.line("the model in integers, written by ONNX Runtime's quantiser, without kernels:")
+    known = ", figures of the bank" if calibration.is_stored else ""
+    by = "written by ONNX Runtime's quantiser, without kernels"
+    text.line(f"the model in integers, {by}{known}:")
     text.columns(
         calibration.forms,
         ("in integers", "n", lambda form: form.reach.value),

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from aoe.errors import OutputError
 from aoe.folders.whole_files import replaced
-from aoe.measurement import QUIET_SHARE, Measurement
+from aoe.measurement import QUIET_SHARE, Measurement, RoundingSteps
 from aoe.measurement.memory import MemoryUse, ModelMemory
 from aoe.workload import Precision
 
@@ -258,6 +258,11 @@ class ModelReport(Generic[T]):
 def finite_or_none(value: float) -> float | None:
     """Return a number JSON can hold: it has no word for infinities and NaN."""
     return value if math.isfinite(value) else None
+
+
+def steps_to_json(steps: RoundingSteps | None) -> dict[str, int] | None:
+    """Return how many integers are one step off, None where results are no integers."""
+    return None if steps is None else {"count": steps.off, "of": steps.of}
 
 
 def write_json(file: Path, value: Any) -> None:

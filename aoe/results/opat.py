@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from aoe.results.files import Gain, ModelReport, RepoOutcome, TuningResult, gains_to_json
+from aoe.measurement import RoundingSteps
+from aoe.results.files import (
+    Gain,
+    ModelReport,
+    RepoOutcome,
+    TuningResult,
+    gains_to_json,
+    steps_to_json,
+)
 from aoe.workload import Precision
 
 
@@ -23,6 +31,7 @@ class OperatorResult:
     failed: bool = False
     fused: tuple[str, ...] = ()  # All nodes of the user's model its first place computes
     precision: Precision = Precision.FLOAT32  # What it computes in
+    rounding: RoundingSteps | None = None  # Of its strategy, where it makes integers of 8 bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,5 +68,6 @@ def _modified(operator: OperatorResult) -> dict[str, Any]:
         **({"fused_op_names": list(operator.fused)} if len(operator.fused) > 1 else {}),
         "op_type": types[0] if len(types) == 1 else list(types),
         **({"precision": operator.precision.value} if lower else {}),
+        **({"one_step_off": steps_to_json(operator.rounding)} if operator.rounding else {}),
         "tune_performance": gains_to_json(operator.gains, operator.outcome),
     }

@@ -316,8 +316,8 @@ def _inputs(settings: TuneSettings, model: ImportedModel) -> tuple[ModelInputs, 
     """Return the inputs a model is run on, and those its accuracy is checked on."""
     inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
     calibration = replace(inputs, sets=settings.precision.calibration or inputs.sets)
-    for given in (inputs, calibration):
-        given.check(model.proto)
+    inputs.check(model.proto)
+    calibration.check(model.proto, without_nan=bool(settings.precision.calibration))
     return inputs, calibration
 
 

@@ -2,6 +2,8 @@
 
 ranges from `--calibration` -> all that can be in integers, or products alone -> products go back
 until the model keeps its accuracy -> products go back that are slower in integers -> the fastest
+
+The bank remembers the choice, so that a later run only writes the model again.
 """
 
 from __future__ import annotations
@@ -10,10 +12,13 @@ import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import onnx
 
+from aoe.bank.calibrations import CalibrationBank, Choice, StoredChoice
 from aoe.errors import AccuracyError, RunError
 from aoe.execute.messages import ModelPart
 from aoe.graph.origins import Origins
@@ -68,6 +73,7 @@ class Calibration:
     forms: tuple[CalibratedForm, ...]  # All that were measured, in their order
     # The graph that is tuned, None where the model in float32 stays.
     chosen: ChosenGraph | None
+    is_stored: bool = False  # True if the bank had it: nothing of it was measured in this run
 
 
 def calibrate(tuning: TuneContext) -> Calibration | None:
@@ -78,7 +84,7 @@ def calibrate(tuning: TuneContext) -> Calibration | None:
     """
     precision = tuning.settings.precision
     is_asked = precision.mode.quantises and bool(precision.calibration)
-    if not is_asked or tuning.settings.lookup_only or tuning.settings.shape_range is not None:
+    if not is_asked or tuning.settings.shape_range is not None:
         return None
     proto = tuning.subject.start
     if is_quantised(proto) or any(one.data_type in _HALVES for one in proto.graph.initializer):
@@ -87,13 +93,98 @@ def calibrate(tuning: TuneContext) -> Calibration | None:
         tuning.progress.warn("a model with weights beside it is not calibrated: int8 for products")
         return None
     sets = plural(len(precision.calibration), "set")
-    tuning.progress.step(f"writing the model in integers, ranges by {sets} of --calibration")
     try:
-        return _Chooser(tuning).choose()
+        bank, key = _bank(tuning), _choice_of(tuning)
+        stored = None if tuning.settings.repeat_tune else bank.find(key)
+        found = _stored(tuning, stored) if stored is not None else None
+        if found is not None:
+            bank.adopt(key)
+        elif tuning.settings.lookup_only:
+            return None
+        else:
+            said = "writing the model in integers, ranges by"
+            tuning.progress.step(f"{said} {sets} of --calibration")
+            found = _Chooser(tuning).choose(partial(bank.save, key))
+        if tuning.places.bank is not None:
+            bank.copy_to(tuning.places.bank, [key])
+        return found
     except (RunError, AccuracyError, TimeIsUpError) as error:
         why = str(error) or "the time limit"
         tuning.progress.warn(f"the model is not calibrated: {why}")
         return None
+
+
+def _bank(tuning: TuneContext) -> CalibrationBank:
+    base = tuning.banks.base
+    return CalibrationBank(
+        tuning.banks.journal,
+        core_num=tuning.machine.runner.target.core_num,
+        base=base.bank if base is not None else None,
+    )
+
+
+def _choice_of(tuning: TuneContext) -> Choice:
+    """Return all that a choice depends on, but for the machine."""
+    subject, precision, lists = tuning.subject, tuning.settings.precision, {}
+    for name, listing in sorted(precision.lists.listings.items()):
+        lists[name] = listing.value
+    return {
+        "model": subject.model.sha256,
+        # another graph of the same model if an earlier mode has chosen one
+        "nodes": len(subject.start.graph.node),
+        "calibration": subject.calibration.digest(),
+        "accuracy": str(precision.constraint),
+        "lists": lists,
+        "streams": subject.streams,
+        "onnxruntime": tuning.machine.versions.get("onnxruntime", ""),
+    }
+
+
+def _stored(tuning: TuneContext, stored: StoredChoice) -> Calibration | None:
+    """Return the choice of an earlier run, None where it cannot be made again."""
+    try:
+        forms = tuple(map(form_from_json, stored.forms))
+    except (TypeError, ValueError, KeyError):
+        return None
+    if stored.chosen is None:
+        tuning.progress.step("float32 stays, as in the bank: no form in integers is faster")
+        return Calibration(forms=forms, chosen=None, is_stored=True)
+    form = forms[stored.chosen]
+    tuning.progress.step(f"writing the model in integers, as in the bank: {form.words}")
+    chosen = _Chooser(tuning).recalled(form)
+    if chosen is None:
+        tuning.progress.warn("the choice in the bank does not hold here: it is made anew")
+        return None
+    return Calibration(forms=forms, chosen=chosen, is_stored=True)
+
+
+def form_to_json(form: CalibratedForm) -> dict[str, Any]:
+    """Return a form as the summary and the bank have it."""
+    return {
+        "reach": form.reach.value,
+        "products": form.products,
+        "inaccurate": list(form.inaccurate),
+        "slow": list(form.slow),
+        "accuracy": form.accuracy if math.isfinite(form.accuracy) else None,
+        "speedup": form.speedup,
+    }
+
+
+def form_from_json(value: Mapping[str, Any]) -> CalibratedForm:
+    """Return the form `form_to_json` has written.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is no such thing.
+    """
+    accuracy = value["accuracy"]
+    return CalibratedForm(
+        reach=QuantizedReach(value["reach"]),
+        products=int(value["products"]),
+        inaccurate=tuple(map(str, value["inaccurate"])),
+        slow=tuple(map(str, value["slow"])),
+        accuracy=math.nan if accuracy is None else float(accuracy),
+        speedup=None if value["speedup"] is None else float(value["speedup"]),
+    )
 
 
 def allowed(quantizer: CalibratedQuantizer, lists: MixLists) -> tuple[str, ...]:
@@ -122,7 +213,7 @@ class _Chooser:
         constraint = tuning.settings.precision.constraint
         assert constraint is not None  # the mode has one
         self._constraint: AccuracyConstraint = constraint
-        self._reference = self._results(self._writer.untuned)
+        self._known: Results | None = None
         machine = tuning.machine.runner
         options = session_options(threads=machine.target.core_num, optimize=True)
         source = self._writer.untuned.model
@@ -134,8 +225,31 @@ class _Chooser:
             reduce_range=machine.target.int8_sums is None,
         )
 
-    def choose(self) -> Calibration:
-        names = allowed(self._quantizer, self._tuning.settings.precision.lists)
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return allowed(self._quantizer, self._tuning.settings.precision.lists)
+
+    @property
+    def _reference(self) -> Results:
+        if self._known is None:
+            self._known = self._results(self._writer.untuned)
+        return self._known
+
+    def recalled(self, form: CalibratedForm) -> ChosenGraph | None:
+        """Return a form as an earlier run has chosen it, None where it is not accurate any more."""
+        names = frozenset(self._names)
+        left = names.difference(form.inaccurate, form.slow)
+        found, is_meant = None, (len(names), len(left)) == (form.products, form.in_integers)
+        if is_meant and self._constraint.holds(self._accuracy(left, form.reach)):
+            found = self._chosen(form, self._quantizer.quantised(left, form.reach))
+        shutil.rmtree(self._writer.directory)
+        return found
+
+    def choose(
+        self, save: Callable[[Sequence[Mapping[str, Any]], int | None], None]
+    ) -> Calibration:
+        """Return the choice; `save` is given it if there was time for all of it."""
+        names = self._names
         forms: list[tuple[CalibratedForm, onnx.ModelProto]] = []
         for reach in QuantizedReach:
             found = self._accurate(names, reach)
@@ -149,18 +263,24 @@ class _Chooser:
         for form, _ in forms:
             self._tuning.progress.step(f"  {form.words}")
         shutil.rmtree(self._writer.directory)
-        if not forms or _speed(max(forms, key=_speed)) <= 1:
+        measured = tuple(form for form, _ in forms)
+        faster_ones = [at for at, one in enumerate(forms) if _speed(one) > 1]
+        fastest = max(faster_ones, key=lambda at: _speed(forms[at]), default=None)
+        if self._left_s() > 0 and all(form.speedup is not None for form in measured):
+            save([*map(form_to_json, measured)], fastest)
+        if fastest is None:
             self._tuning.progress.step("float32 stays: no form in integers is accurate and faster")
-            return Calibration(forms=tuple(form for form, _ in forms), chosen=None)
-        best = max(forms, key=_speed)
+            return Calibration(forms=measured, chosen=None)
+        return Calibration(forms=measured, chosen=self._chosen(*forms[fastest]))
+
+    def _chosen(self, form: CalibratedForm, proto: onnx.ModelProto) -> ChosenGraph:
         before = self._tuning.subject.chosen
-        chosen = ChosenGraph(
-            proto=best[1],
+        return ChosenGraph(
+            proto=proto,
             uses=before.uses if before is not None else (),
             precision=Precision.INT8,
-            speedup=_speed(best),
+            speedup=form.speedup or 0.0,
         )
-        return Calibration(forms=tuple(form for form, _ in forms), chosen=chosen)
 
     def _accurate(
         self, names: Sequence[str], reach: QuantizedReach

@@ -14,6 +14,7 @@ from aoebank.errors import BankPathError, RecordError, UsageError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.registry import format_of, get_format
 from aoebank.formats.text.json_text import dumps
+from aoebank.formats.text.workload import computed_words
 from aoebank.model.json_value import JsonValue
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
@@ -246,7 +247,7 @@ def _write(text: Text, shown: ShownRecord) -> None:
         ("time", cost),
         ("origin", record.origin),
         ("workload", dumps(record.workload)),
-        ("in words", ", ".join(f"{name} {value}" for name, value in _names(record).items())),
+        ("in words", _words(record)),
         ("strategy", dumps(record.strategy)),
         ("not used", ", ".join(f"{name} ({why})" for name, why in _unread(record).items())),
         ("alternatives", str(len(record.alternatives) or "")),
@@ -266,6 +267,9 @@ def write_provenance(text: Text, entry: Provenance) -> None:
         if entry.speedup_low is not None and entry.speedup_high is not None:
             speedup += f" ({entry.speedup_low:.2f}x to {entry.speedup_high:.2f}x)"
     samples = f", {len(entry.tuned_us)} samples" if entry.tuned_us else ""
+    match entry.search.get("one_step_off"):
+        case [int(off), int(of)] if off:  # the engine's count of integers rounded otherwise
+            samples += f", {off:,} of {of:,} values one step off"
     model = f", model {entry.model['name']}" if "name" in entry.model else ""
     if "shape_range" in entry.model:
         model += f" over {entry.model['shape_range']}"
@@ -321,6 +325,12 @@ def _names(record: Record) -> dict[str, str]:
         member: name_of(record.op_type, member, value) for member, value in record.workload.items()
     }
     return {member: name for member, name in names.items() if name}
+
+
+def _words(record: Record) -> str:
+    """Return a workload of the engine in words, of any other one the names of its numbers."""
+    names = ", ".join(f"{name} {value}" for name, value in _names(record).items())
+    return computed_words(record.workload) or names
 
 
 def _unread(record: Record) -> dict[str, str]:

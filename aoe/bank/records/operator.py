@@ -9,6 +9,7 @@ from typing import Any
 
 from aoe.bank.journal import ENGINE
 from aoe.bank.stored import Stored
+from aoe.measurement import RoundingSteps
 from aoe.schedule import Configuration, Schedule, schedule_from_json, schedule_to_json
 from aoe.workload import Workload, workload_from_json
 from aoebank import Record
@@ -29,6 +30,7 @@ class StoredAnswer(Stored):
     # Model and range of shapes it was last used for, `bert over x:1~4,64`; empty where it was used
     # for fixed shapes.
     range_model: str = ""
+    rounding: RoundingSteps | None = None  # Of its last measurement, for results that are integers
     is_of_this_run: bool = False  # True if the run that asks has written it
 
     @property

@@ -24,6 +24,7 @@ from aoe.results.files import (
     RepoOutcome,
     finite_or_none,
     machine_to_json,
+    steps_to_json,
     write_json,
     write_table,
 )
@@ -41,7 +42,7 @@ from aoe.tuner.mode import JobType
 from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings
 from aoe.tuner.task_search import SearchResult
 from aoe.validation.accuracy import HeldAccuracy
-from aoe.validation.calibrated import Calibration
+from aoe.validation.calibrated import Calibration, form_to_json
 from aoe.workload import Precision, shape_text, workload_to_json
 
 _UNSAFE = str.maketrans(dict.fromkeys('/\\:*?"<>| ', "_"))
@@ -114,26 +115,17 @@ class OpatResult(ModelTuning[ChosenKernel]):
             "precision_mode": self.allowed.mode.value,
             "strict_fp32": self.allowed.strict,
             "accuracy": _accuracy(accuracy) if accuracy else None,
-            "calibration": _calibration(self.calibration) if self.calibration else None,
+            "calibration": _forms(self.calibration) if self.calibration else None,
+            "calibration_from_bank": self.calibration is not None and self.calibration.is_stored,
             "left_to_onnxruntime": [
                 {"node": r.node, "op_type": r.op_type, "reason": r.reason} for r in self.refusals
             ],
         }
 
 
-def _calibration(found: Calibration) -> list[dict[str, Any]]:
+def _forms(found: Calibration) -> list[dict[str, Any]]:
     """Return the forms in integers that were measured, as the summary has them."""
-    return [
-        {
-            "reach": form.reach.value,
-            "products": form.products,
-            "inaccurate": list(form.inaccurate),
-            "slow": list(form.slow),
-            "accuracy": finite_or_none(form.accuracy),
-            "speedup": form.speedup,
-        }
-        for form in found.forms
-    ]
+    return [*map(form_to_json, found.forms)]
 
 
 def write_details(result: OpatResult) -> None:
@@ -218,6 +210,7 @@ def _operator_row(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]:
         "operations": [op.op_type for op in operator.workload.operations],
         "share_percent": round(operator.share * 100, 2),
         **task_members(tuned, in_model=operator.key in result.used_keys),
+        "one_step_off": steps_to_json(tuned.rounding),
     }
 
 
@@ -232,6 +225,7 @@ def _operator_detail(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]
         "outcome": tuned.outcome.value,
         "reason": tuned.reason,
         "speedup": rounded(tuned.speedup),
+        "one_step_off": steps_to_json(tuned.rounding),
         "machine": machine_to_json(found) if found is not None else None,
         "strategy": schedule_to_json(tuned.schedule) if tuned.schedule is not None else None,
         "trials": [
@@ -321,6 +315,7 @@ def operator_result(tuned: TunedOperator) -> OperatorResult:
         gains=gains_of(tuned),
         failed=tuned.outcome is RepoOutcome.UNSATISFIED and has_failed(tuned),
         precision=workload.precision,
+        rounding=tuned.rounding,
     )
 
 

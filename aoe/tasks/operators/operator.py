@@ -26,6 +26,7 @@ from aoe.measurement import (
     Measurement,
     MeasurePolicy,
     Outcome,
+    RoundingSteps,
     SpeedupEstimate,
     accepts,
     estimate_speedup,
@@ -83,6 +84,7 @@ class TunedOperator(TunedTask):
     # Time of the default without what it reorders; None where the strategy chooses no layout, or
     # that was not measured.
     formatted_us: float | None = None
+    rounding: RoundingSteps | None = None  # Of the strategy, where it makes integers of 8 bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -583,6 +585,7 @@ def _from_bank(operator: Operator, stored: StoredAnswer | None, reason: str) -> 
         proven_speedup=stored.speedup_low,
         before_us=_times(stored.cost_us, stored.speedup),
         after_us=stored.cost_us,
+        rounding=stored.rounding,
     )
 
 
@@ -650,6 +653,7 @@ def _won(
         before_us=before_us,
         after_us=before_us / result.estimate.median,
         search=result,
+        rounding=result.measurement.rounding,
     )
 
 

@@ -401,3 +401,72 @@ def test_operators_of_onnx_runtime_need_no_compiler(
     (found,) = _measure(measurer, workload, [Schedule((), algorithm=HOST_NARROW_INT8)])
     assert found.outcome is Outcome.CORRECT
     assert bool([*tmp_path.glob("constant_*.bin")]) is (outside_bytes == 64)
+
+
+# ---- integers that are rounded to the other neighbour ----
+
+_LEVELS = plain(64, 64, dtype="uint8")
+_SIGMOID = operation("Sigmoid", "x0", "t0")
+
+
+def _rounded(*operations: Operation) -> Workload:
+    """Return levels of a tensor behind some operators."""
+    return Workload(
+        op_type="elementwise",
+        inputs=(plain(64, 64),),
+        scalars=(0.05, 1e-4, 0.02, 0.08),
+        operations=operations,
+        output=_LEVELS,
+    )
+
+
+def _beside(scalar: str) -> tuple[Operation, ...]:
+    added = operation("Add", f"t0 {scalar}", "t1")
+    return _SIGMOID, added, operation("QuantizeLinear", "t1 s0", "t2")
+
+
+@pytest.mark.parametrize(
+    ("instead", "outcome", "said"),
+    [
+        # of a step of 0.05: as it is, by 0.002 of it, by nearly half of it, and by more than one
+        (None, Outcome.CORRECT, "0 of "),
+        ("s1", Outcome.CORRECT, " values one step off"),
+        ("s2", Outcome.CORRECTNESS, " values one step off; of ONNX Runtime's own forms "),
+        ("s3", Outcome.CORRECTNESS, " instead of "),
+    ],
+)
+def test_integers_one_step_off_are_counted_and_are_few(
+    measurer: CandidateMeasurer,
+    monkeypatch: pytest.MonkeyPatch,
+    instead: str | None,
+    outcome: Outcome,
+    said: str,
+) -> None:
+    workload = _rounded(_SIGMOID, operation("QuantizeLinear", "t0 s0", "t1"))
+    if instead is not None:
+        monkeypatch.setitem(FAMILIES, "elementwise", Substituted(_beside(instead)))
+    found = _measure(measurer, workload, [Schedule()])[0]
+    assert found.outcome is outcome
+    assert said in (str(found.rounding) if found.is_correct else found.detail)
+    if instead == "s1":
+        assert found.rounding is not None and 0 < found.rounding.off < 40
+
+
+def test_more_integers_may_be_off_where_as_many_are_in_onnx_runtimes_own_forms(
+    measurer: CandidateMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of these sums lie in the middle of two steps: the fused Add rounds a part otherwise."""
+    read = [operation("DequantizeLinear", f"x{at} s0", f"t{at}") for at in (0, 1)]
+    added = operation("Add", "t0 t1", "t2")
+    workload = Workload(
+        op_type="elementwise",
+        inputs=(_LEVELS, _LEVELS),
+        scalars=(0.05, 0.1),
+        operations=(*read, added, operation("QuantizeLinear", "t2 s1", "t3")),
+        output=_LEVELS,
+    )
+    fused = operation("QLinearAdd", "x0 s0 - x1 s0 - s1", "t3", domain="com.microsoft")
+    monkeypatch.setitem(FAMILIES, "elementwise", Substituted((fused,)))
+    found = _measure(measurer, workload, [Schedule()])[0]
+    assert found.outcome is Outcome.CORRECT, found.detail
+    assert found.rounding is not None and found.rounding.off > 0.01 * found.rounding.of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from support.engine.models import make_model, save_model
 from support.engine.scripted_runs import ScriptedRuns
 
 import aoe
+import aoebank
 from aoe import TuneResult
 from aoe.execute.messages import ModelPart
 from aoe.om.file import read_manifest
@@ -278,3 +280,110 @@ def test_calibration_works_with_real_measurements(tmp_path: Path) -> None:
     rows = _summary(tmp_path)["calibration"]
     assert rows and all(row["accuracy"] >= 0.999 for row in rows)
     assert all(row["speedup"] is None or row["speedup"] > 0 for row in rows)  # None: no time left
+
+
+# ---- choices of earlier runs ----
+
+
+def _called(runs: ScriptedRuns, task: str) -> int:
+    """Return how often a task was asked for since the last call."""
+    count = sum(len(runner.asked(task)) for runner in runs.runners)
+    runs.runners.clear()
+    return count
+
+
+def _told(root: Path, runs: ScriptedRuns, **options: Any) -> str:
+    """Tune once more, into another folder; return what was told meanwhile."""
+    told: list[str] = []
+    _tune(runs, root, progress=lambda event: told.append(event.text), **options)
+    return "\n".join(told)
+
+
+def test_later_run_takes_the_choice_of_the_bank(
+    runs: ScriptedRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _tune(runs, tmp_path)
+    first, models_run = _summary(tmp_path), _called(runs, "run_model")
+    result = _tune(runs, tmp_path)
+    again = _summary(tmp_path)
+    assert again["calibration"] == first["calibration"]
+    assert (first["calibration_from_bank"], again["calibration_from_bank"]) == (False, True)
+    assert again["precision"] == "int8"
+    # of the untuned model and of the form, to check its accuracy, and those of the whole model
+    assert _called(runs, "run_model") <= models_run - 3
+    capsys.readouterr()
+    emit(TuningReport(modes=tuple(map(report_of, result.modes))), as_json=False)
+    assert "without kernels, figures of the bank:" in " ".join(capsys.readouterr().out.split())
+    found = aoebank.validate(tmp_path / "bank").findings
+    assert {one.code for one in found} == {"AB401"}  # its record has no time, which is a note
+
+
+def test_float32_that_stayed_stays_without_a_run(runs: ScriptedRuns, tmp_path: Path) -> None:
+    _tune(runs, tmp_path, accuracy="max_relative<=0.0001")
+    runs.runners.clear()
+    told = _told(tmp_path, runs, accuracy="max_relative<=0.0001")
+    assert "float32 stays, as in the bank" in told
+    assert _summary(tmp_path)["calibration"] == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"calibration": _feeds(2)},
+        {"accuracy": "max_relative<=0.06"},
+        {"repeat_tune": True},
+    ],
+    ids=["inputs", "accuracy", "REPEAT_TUNE"],
+)
+def test_choice_is_made_anew_for_other_inputs_and_bounds(
+    runs: ScriptedRuns, tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    _tune(runs, tmp_path)
+    _tune(runs, tmp_path, **changed)
+    assert not _summary(tmp_path)["calibration_from_bank"]
+
+
+def test_choice_that_does_not_hold_any_more_is_made_anew(
+    runs: ScriptedRuns, tmp_path: Path
+) -> None:
+    _tune(runs, tmp_path)
+    results = runs.results
+    runs.results = lambda part: (
+        [np.array([1.3, 1.0], np.float32)]
+        if "third" in _in_integers(onnx.load(str(part.model), load_external_data=False))
+        else results(part)
+    )
+    told = _told(tmp_path, runs)
+    assert "the choice in the bank does not hold here" in told
+    assert "third" in _summary(tmp_path)["calibration"][0]["inaccurate"]
+
+
+def test_choice_of_an_earlier_result_is_taken_and_is_in_the_bank_then(
+    runs: ScriptedRuns, tmp_path: Path
+) -> None:
+    _tune(runs, tmp_path / "first")
+    shutil.copytree(tmp_path / "first" / "out", tmp_path / "earlier")
+    for options in ({"base_result": tmp_path / "earlier"}, {}):
+        _tune(runs, tmp_path / "second", **options)
+        assert _summary(tmp_path / "second")["calibration_from_bank"]
+
+
+def test_compiling_takes_the_choice_of_the_bank_and_makes_none(
+    runs: ScriptedRuns, tmp_path: Path
+) -> None:
+    _tune(runs, tmp_path, lookup_only=True)
+    assert _summary(tmp_path)["calibration"] is None
+    _tune(runs, tmp_path)
+    _tune(runs, tmp_path, lookup_only=True)
+    assert _summary(tmp_path)["precision"] == "int8"
+
+
+def test_damaged_choice_counts_as_none(runs: ScriptedRuns, tmp_path: Path) -> None:
+    _tune(runs, tmp_path)
+    (file,) = (tmp_path / "bank").rglob("*_calibration.json")
+    text = file.read_text()
+    for old, new in (("all operators", "some"), ('"chosen": ', '"chosen": 9')):
+        assert old in text
+        file.write_text(text.replace(old, new))
+        _tune(runs, tmp_path)
+        assert not _summary(tmp_path)["calibration_from_bank"]

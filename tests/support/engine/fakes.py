@@ -24,9 +24,11 @@ from aoe.measurement import (
     Measurement,
     MeasurePolicy,
     Outcome,
+    RoundingSteps,
     run_pairs,
 )
 from aoe.measurement.memory import MemoryUse, ModelMemory
+from aoe.operators.element_types import LEVELS
 from aoe.ort.inputs import ModelInputs
 from aoe.schedule import Schedule, schedule_from_json
 from aoe.target import Target
@@ -125,6 +127,8 @@ class ScriptedRunner:
     formats: Callable[[Workload], float | Outcome | RunError] = lambda workload: 1.0
     # What is wrong with a schedule, empty if nothing is, or the error its check dies of.
     schedule_flaw: Callable[[Schedule], str | RunError] = lambda schedule: ""
+    # Of kernels that make integers of 8 bits.
+    rounding: RoundingSteps | None = None
     # Error text for a kernel name, empty if it compiles.
     compile_error: Callable[[str], str] = lambda name: ""
     # What kernels are compiled to; the cache that runs share keeps no empty ones.
@@ -206,7 +210,9 @@ class ScriptedRunner:
         for answer in scripted:
             if isinstance(answer, RunError):
                 raise answer
-        return [self._measured(answer, policy, best_ratio) for answer in scripted]
+        found = [self._measured(answer, policy, best_ratio) for answer in scripted]
+        is_level = workload["output"]["dtype"] in LEVELS
+        return [replace(one, rounding=self.rounding) for one in found] if is_level else found
 
     def _measure_format(
         self, workload: Mapping[str, Any], policy: MeasurePolicy, seed: int, bytes_around: int = 0

@@ -15,7 +15,7 @@ import aoe
 from aoe import TuneResult
 from aoe.device.registry import resolve_target
 from aoe.execute.messages import ModelPart
-from aoe.measurement import CpuUse
+from aoe.measurement import CpuUse, RoundingSteps
 from aoe.ort.profile import ModelProfile
 from aoe.schedule import Schedule
 from aoe.target import Target
@@ -53,6 +53,7 @@ class ScriptedRuns:
     runners: list[ScriptedRunner] = field(default_factory=list)
     target: Callable[[Target], Target] = lambda target: target  # Changes the target of this machine
     object_code: bytes = b""  # What kernels are compiled to, see `ScriptedRunner`
+    rounding: RoundingSteps | None = None  # Of kernels that make integers of 8 bits
     # Other parts of the engine, by the names of `EngineParts`.
     parts: dict[str, Any] = field(default_factory=dict)
 
@@ -94,6 +95,7 @@ class ScriptedRuns:
             model=lambda baseline, tuned: self.model(baseline, tuned),
             results=lambda part: self.results(part),
             object_code=self.object_code,
+            rounding=self.rounding,
         )
         self.runners.append(runner)
         return runner

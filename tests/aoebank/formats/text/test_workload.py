@@ -68,3 +68,17 @@ def test_any_workload_is_one_printable_line(workload: Any, format_: str) -> None
     text = text_of(workload, format_)
     assert text.isascii()
     assert text.isprintable()
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        {"operations": [{"op": "Conv"}], "inputs": [], "output": {}},
+        {"operations": [], "inputs": [{}], "output": {"shape": [1]}},
+        {"operations": "Conv", "inputs": {"shape": 1}, "output": None},
+        {"operations": [{"op": "QLinearConv", "in": ["x0"]}], "inputs": [1], "output": 2},
+    ],
+)
+def test_workload_of_another_engine_is_told_by_its_members(workload: Any) -> None:
+    told = workload_text(Record(key="k", strategy={}, workload=workload))
+    assert told.startswith("operations=")
