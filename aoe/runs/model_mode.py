@@ -222,6 +222,12 @@ def run_model(
             found = tune(tuning, report)
             _tell_overrun(tuning)
             return found
+        except KeyboardInterrupt:
+            if report.value.is_proven:
+                improved = improvement_text(report.value.speedup)
+                progress = tuning.progress
+                progress.warn(f"ended early: {places.om_file} is proven, {improved} faster")
+            raise
         except Exception as error:
             report.update(result=TuningResult.FAILED)
             if (told := _about_the_file(error, tuning)) is not None:

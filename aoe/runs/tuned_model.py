@@ -59,8 +59,22 @@ def write_model(
     Raises:
         OutputError: it cannot be written.
     """
-    kept, chosen = validation.kept, tuning.subject.chosen
     assembly.drop_unused_weights()
+    write_proven_model(tuning, bank, assembly, validation)
+
+
+def write_proven_model(
+    tuning: TuneContext,
+    bank: OperatorBank,
+    assembly: Assembly,
+    validation: ValidationResult[ChosenKernel],
+) -> None:
+    """Write the same of an assembly that others of its models may follow.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    kept, chosen = validation.kept, tuning.subject.chosen
     write_tuned_model(
         tuning,
         assembly.directory,

@@ -18,6 +18,8 @@ class Stopwatch:
     clock: Callable[[], float]  # Monotonic seconds
     start: float  # When the run began
     limit_s: float | None = None  # Searching ends after so many seconds; None for no limit
+    # Seconds of the limit that are kept besides, by what is known now.
+    reserve_s: Callable[[], float] = lambda: 0.0
 
     def elapsed_s(self) -> float:
         """Return the seconds since the start."""
@@ -25,7 +27,9 @@ class Stopwatch:
 
     def left_s(self) -> float:
         """Return the seconds until the limit, infinity without one."""
-        return math.inf if self.limit_s is None else max(0.0, self.limit_s - self.elapsed_s())
+        if self.limit_s is None:
+            return math.inf
+        return max(0.0, self.limit_s - self.reserve_s() - self.elapsed_s())
 
     def is_over(self) -> bool:
         """Return True once the limit is passed."""

@@ -29,7 +29,7 @@ from aoe.measurement.memory import ModelMemory
 from aoe.ort.inputs import ModelInputs
 from aoe.tuner.policies import single_run_policy
 from aoe.validation.candidates import P, VariantWriter
-from aoe.validation.intervals import looks
+from aoe.validation.intervals import EARLY_LOOKS, HURRIED_LOOKS, looks
 from aoe.validation.model_gain import ModelGain, PointMean
 from aoe.validation.time_reserve import (
     HURRIED_PROCESSES,
@@ -82,6 +82,7 @@ class ModelComparer(Generic[P]):
         elsewhere: Further points of a range, of which `inputs` are those that take most. Models
             are loaded once for all points, and gain what they gain in the geometric mean.
         weight: Of `inputs` in that mean.
+        is_early: True for models whose search goes on: always in a hurry, and held to more.
 
     Attributes:
         left_s: As given.
@@ -102,6 +103,7 @@ class ModelComparer(Generic[P]):
         tolerance: float = MODEL_TOLERANCE,
         elsewhere: Sequence[PointInputs] = (),
         weight: float = 1.0,
+        is_early: bool = False,
     ) -> None:
         self._assembly = assembly
         self._runner = runner
@@ -115,7 +117,9 @@ class ModelComparer(Generic[P]):
         self._rounds = rounds
         self._tolerance = tolerance
         self._elsewhere = elsewhere
-        self._mean = PointMean([*(point.weight for point in elsewhere), weight])
+        self._is_early = is_early
+        weights = [*(point.weight for point in elsewhere), weight]
+        self._mean = PointMean(weights, is_early=is_early)
         self._unusual: dict[frozenset[str], Deviation] = {}
 
     @property
@@ -134,7 +138,7 @@ class ModelComparer(Generic[P]):
 
         Beside other load comparisons take longer than is reckoned; the slowest so far tells.
         """
-        return self.left_s() < self._proof_s()
+        return self._is_early or self.left_s() < self._proof_s()
 
     def _proof_s(self) -> float:
         return PROCESSES * self._slowness * self._comparison_s(self._final)
@@ -286,8 +290,9 @@ class ModelComparer(Generic[P]):
         Where the time limit does not allow for all of them, each loads both models once instead
         of twice, every other one the tuned one first: what the order does to the figures is no
         noise then, and is taken out where there are three. Up to four processes are judged with
-        what is known of others, see `ProcessGain`; as many more follow, as far as there is time,
-        where they show a gain they do not prove. One alone proves a large gain, and nothing else.
+        what is known of others, see `ProcessGain`; two more at a time follow, as far as there is
+        time, where they show a gain they do not prove. One alone proves a large gain, and nothing
+        else.
 
         Args:
             kept: Parts the model has.
@@ -312,11 +317,6 @@ class ModelComparer(Generic[P]):
             more = self._one_by_one(held_against, tuned, self._final, terms, surely=PROCESSES)
             found = [*found, *more]
             gain = self._mean.gain(found, in_turns=False)
-        if in_turns and gain.surely <= 1 < gain.estimate.median:
-            terms = _in_turns(len(found), HURRIED_PROCESSES)
-            hurried = self._costs.hurried(self._final)
-            found = [*found, *self._one_by_one(held_against, tuned, hurried, terms)]
-            gain = self._mean.gain(found, in_turns=True)
         if len(found) < LEAST_PROCESSES and gain.surely <= 1:
             raise TimeIsUpError
         return replace(gain, is_open=in_turns and gain.surely <= 1 < gain.estimate.high)
@@ -378,8 +378,13 @@ class ModelComparer(Generic[P]):
         """
         in_turns = self.is_hurried
         if in_turns:
-            orders = _in_turns(0, HURRIED_PROCESSES)
-            found = self._one_by_one(baseline, tuned, self._costs.hurried(self._final), orders)
+            found = self._one_by_one(
+                baseline,
+                tuned,
+                self._costs.hurried(self._final),
+                _in_turns((EARLY_LOOKS if self._is_early else HURRIED_LOOKS)[-1]),
+                is_enough=self._mean.is_decided_in_turns,
+            )
         else:
             terms = _both_orders(PROCESSES)
             is_clear = partial(self._mean.is_clear, known=known, expected_us=expected_us)
@@ -518,6 +523,6 @@ def _both_orders(count: int, begin: int = 0) -> list[ComparisonTerms]:
     return [ComparisonTerms(orders=sequences[n % 2]) for n in range(begin, begin + count)]
 
 
-def _in_turns(begin: int, count: int) -> list[ComparisonTerms]:
-    """Return terms for processes of one round behind `begin` others, in alternating order."""
-    return [ComparisonTerms(orders=(bool(n % 2),)) for n in range(begin, begin + count)]
+def _in_turns(count: int) -> list[ComparisonTerms]:
+    """Return terms for processes of one round, in alternating order."""
+    return [ComparisonTerms(orders=(bool(n % 2),)) for n in range(count)]

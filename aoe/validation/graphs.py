@@ -50,6 +50,8 @@ class TunedGraph:
     tuned: TunedOperators  # Its operators
     assembly: Assembly  # Puts the tuned model together
     costs: ModelCosts  # What things take with this model
+    # The model of an early proof, None if there was none.
+    proven: ValidationResult[ChosenKernel] | None = None
 
 
 def rewrite_bank(tuning: TuneContext) -> SubgraphBank:
@@ -84,7 +86,7 @@ def validate_graphs(
         bank: Knows what earlier runs settled, and is told what this one does.
     """
     validation, verdicts = validate_kernels(
-        made.tuning, bank, made.assembly, made.tuned.operators, made.costs
+        made.tuning, bank, made.assembly, made.tuned.operators, made.costs, proven=made.proven
     )
     if verdicts:  # none where answers are only looked up
         bank.note(verdicts)

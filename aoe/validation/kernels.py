@@ -33,6 +33,7 @@ from aoe.validation.model_validator import (
     OVER_PEAK,
     ModelValidator,
     ValidationResult,
+    better_of,
     decide_candidates,
 )
 from aoe.validation.prior_result import prior_result_of
@@ -87,6 +88,7 @@ def validate_kernels(
     costs: ModelCosts = NO_COSTS,
     *,
     is_proven_anew: bool = False,
+    proven: ValidationResult[ChosenKernel] | None = None,
 ) -> tuple[ValidationResult[ChosenKernel], Verdicts]:
     """Return the kernels that stay in the run's graph; a library of the staying kernels is built.
 
@@ -102,6 +104,7 @@ def validate_kernels(
         tuned: Its operators.
         costs: What things take with this model.
         is_proven_anew: True to measure in full even where all kernels are settled.
+        proven: The model of an early proof, which stays unless this one is better.
 
     Returns:
         The judgement, and what of it is to be kept.
@@ -144,6 +147,8 @@ def validate_kernels(
         lookup_only=lookup_only,
         progress=tuning.progress,
     )
+    if (better := better_of(validation, proven)) is not validation:
+        validation, news = better, _of_proven(tuning, assembly, better, news)
     noted = [
         (one.source.workload, validation.verdict(one, one.op_names, assembly.surroundings(one)))
         for one in news
@@ -159,6 +164,64 @@ def validate_kernels(
     }
     validation = replace(validation, drops={**validation.drops, **lost, **as_before})
     return validation, () if lookup_only else noted
+
+
+def _of_proven(
+    tuning: TuneContext,
+    assembly: Assembly,
+    proven: ValidationResult[ChosenKernel],
+    news: Sequence[ChosenKernel],
+) -> list[ChosenKernel]:
+    """Write the model of an early proof again; return the kernels the bank needs a note on.
+
+    A kernel that was found since in the place of another one is no news: that one stays.
+    """
+    kept = plural(len(proven.kept), "kernel")
+    tuning.progress.step(
+        f"the model proven before stays: {proven.estimate.median:.3f}x with {kept}"
+    )
+    assembly.build(proven.kept)
+    assembly.write_model(proven.kept)
+    keys = {one.key for one in proven.kept}
+    others = [one for one in news if one.key not in keys and proven.is_decided(one)]
+    return [*others, *proven.kept]
+
+
+def prove_early(
+    tuning: TuneContext,
+    bank: OperatorBank,
+    assembly: Assembly,
+    tuned: Sequence[TunedOperator],
+    costs: ModelCosts,
+) -> ValidationResult[ChosenKernel] | str:
+    """Return the model with the kernels found so far if it is proven faster, else why it is not.
+
+    Nothing is settled by that: the search goes on, and `validate_kernels` has the last word.
+
+    Args:
+        tuning: The model, with the time there is for the proof.
+        bank: Knows what earlier runs settled.
+        assembly: Puts the model together.
+        tuned: Operators tuned so far.
+        costs: What things take with this model.
+    """
+    tuning.time.phases.begin(Phase.VALIDATE)
+    candidates = [
+        one
+        for one in kernels_within_memory(tuning, kernels_of(tuned))
+        if earlier_verdict(tuning, bank, one.source.workload) is not Event.DROPPED
+    ]
+    comparer = model_comparer(tuning, assembly, costs, is_early=True)
+    in_library, _ = compiled(tuning, assembly, candidates, comparer)
+    tuning.progress.step(f"trying the whole model with {plural(len(in_library), 'kernel')}")
+    return model_validator(tuning, comparer).prove(in_library)
+
+
+def needs_accuracy(tuning: TuneContext, kernels: Sequence[ChosenKernel]) -> bool:
+    """True if the accuracy of a model with kernels has to be held to a constraint."""
+    precision = tuning.settings.precision
+    is_lower = lowest_precision(kernels, tuning.subject.precision).is_lower
+    return precision.constraint is not None and (precision.accuracy is not None or is_lower)
 
 
 def _dropped_in_base(
@@ -262,13 +325,12 @@ def _accuracy_checker(
 ) -> AccuracyChecker | None:
     """Return the accuracy checker of the model, None where nothing has to be held."""
     precision = tuning.settings.precision
-    asked = precision.accuracy is not None
     is_lower = lowest_precision(kernels, tuning.subject.precision).is_lower
     if precision.mode.lowest.is_lower and not is_lower:
         lower = " or ".join(one.value for one in precision.mode.lowered)
         tuning.progress.warn(f"no kernel in {lower} was proven faster than float32")
     constraint = precision.constraint
-    if constraint is None or not (asked or is_lower):
+    if constraint is None or not needs_accuracy(tuning, kernels):
         return None
     proof = costs.hurried(final_policy(tuning.threads_validated, left_s=left_s()))
     return AccuracyChecker(
@@ -348,7 +410,7 @@ def _still_accurate(
 
 
 def model_comparer(
-    tuning: TuneContext, assembly: Assembly, costs: ModelCosts, **points: Any
+    tuning: TuneContext, assembly: Assembly, costs: ModelCosts, **own: Any
 ) -> ModelComparer[ChosenKernel]:
     """Return the comparer of models with kernels, within the time limit.
 
@@ -356,7 +418,7 @@ def model_comparer(
         tuning: The run.
         assembly: Puts the model together.
         costs: What things take with this model.
-        points: `elsewhere` and `weight` of a `ModelComparer`.
+        own: `elsewhere`, `weight` and `is_early` of a `ModelComparer`.
     """
     threads, settings = tuning.threads_validated, tuning.settings
     left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
@@ -377,7 +439,7 @@ def model_comparer(
         streams=tuning.subject.streams,
         rounds=rounds,
         tolerance=math.inf if rounds and settings.precision.accuracy else MODEL_TOLERANCE,
-        **points,
+        **own,
     )
 
 

@@ -336,6 +336,29 @@ class ModelValidator(Generic[P]):
             return self.undecided(kernels)
         return self._concluded(right, compare, demand_gain=False)
 
+    def prove(self, kernels: Sequence[P]) -> ValidationResult[P] | str:
+        """Return the model with all kernels if a gain is proven, else why not; nothing is dropped.
+
+        Args:
+            kernels: Kernels in the library.
+        """
+        kept = self._within_peak(self._memory_pruned(kernels))
+        try:
+            gain = self._comparer.for_the_record(kept)
+        except TimeIsUpError:
+            return _NO_TIME
+        except RunError as error:
+            return f"{_NOT_RUN}: {error}"
+        if not gain.comparison.deviation.acceptable:
+            return f"{_WRONG}: {gain.comparison.deviation.detail}"
+        excess = excess_bytes(gain.comparison.memory, self._peak_ratio, self._mapped_bytes)
+        if excess > 0:
+            return f"{OVER_PEAK} it may"
+        if not gain.comparison.counts or gain.surely <= 1 or sure_loss(gain.points) is not None:
+            low, high = gain.estimate.low, gain.estimate.high
+            return f"{gain.estimate.median:.2f}x, {low:.2f}x to {high:.2f}x"
+        return self._result(kept, gain)
+
     def take(self, kernels: Sequence[P]) -> ValidationResult[P]:
         """Return the model with all kernels that compute the right result in it, untimed.
 
@@ -416,6 +439,10 @@ class ModelValidator(Generic[P]):
             if len(lighter) == len(kept):  # one process says that it fits, others that it does not
                 lighter = self._without(in_order_of_going(kept, self._kept_bytes)[:1], kept)
             return self._concluded(lighter, compare, demand_gain=demand_gain, is_checked=is_checked)
+        return self._result(kept, gain)
+
+    def _result(self, kept: Sequence[P], gain: ModelGain) -> ValidationResult[P]:
+        """Return the judgement with the kernels that stay, and what was dropped before."""
         return ValidationResult(
             kept=tuple(sorted(kept, key=lambda kernel: kernel.name)),
             drops=self._drops,
@@ -437,6 +464,30 @@ class ModelValidator(Generic[P]):
         right, drops = correct_kernels(self._comparer, kernels, self._step)
         self._drops |= drops
         return right
+
+
+def better_of(
+    found: ValidationResult[P], proven: ValidationResult[P] | None
+) -> ValidationResult[P]:
+    """Return the judgement on all kernels, unless an earlier one on fewer of them is better.
+
+    Args:
+        found: On all kernels.
+        proven: On those found first, None if they were not proven faster.
+    """
+    if proven is None:
+        return found
+    if found.kept and found.estimate.median >= proven.estimate.low:
+        return found
+    kept = {one.name for one in proven.kept}
+    slower = Drop(
+        reason=f"the whole model is slower with all: {found.estimate.median:.3f}x",
+        estimate=found.estimate,
+        is_final=False,
+    )
+    drops = found.drops | dict.fromkeys((one.name for one in found.kept), slower)
+    drops = {name: drop for name, drop in drops.items() if name not in kept}
+    return replace(proven, drops=drops)
 
 
 def sure_loss(points: Sequence[PointComparison]) -> SpeedupEstimate | None:

@@ -132,6 +132,11 @@ class ModelCosts:
             pairs = max(pairs, min(most, 2 * int(_PAIRS_SHARE * begun_s / (4 * self.run_s))))
         return replace(policy, pairs_min=pairs, pairs_max=pairs, warmup=0, tries=1)
 
+    def early_proof_s(self, threads: int, processes: int = HURRIED_PROCESSES) -> float:
+        """Return the seconds of an early proof by so many processes, and of writing its model."""
+        each_s = self.comparison_s(self.hurried(final_policy(threads)))
+        return self.finishing_s + _LINK_S + processes * each_s
+
     def validation_s(
         self, left_s: float, screen: MeasurePolicy, final: MeasurePolicy, finals: int = 1
     ) -> float:

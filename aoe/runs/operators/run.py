@@ -4,6 +4,7 @@ import -> optimise offline -> profile -> cut into regions -> for each workload:
     look it up -> search -> settle -> bank     (closed loop, the bank is written each time;
                                                 where time is short, first guesses of all first)
 -> parts of what was fused and not won, likewise
+   (meanwhile, under a time limit: what is found so far is proven in the whole model and written)
 -> compile what won -> hold its accuracy -> judge the whole model
 -> where an earlier mode chose the graph: the same in the imported one, which of both is faster
 -> write it and the reports
@@ -50,6 +51,7 @@ from aoe.runs.opening import (
     profile_default,
     profile_tuned,
 )
+from aoe.runs.operators.checkpoints import Checkpoints
 from aoe.runs.operators.result import OpatResult, operator_result, write_details
 from aoe.runs.tuned_model import write_model
 from aoe.tasks.operators.chosen_kernel import ChosenKernel, lowest_precision
@@ -125,6 +127,7 @@ def _tune_model(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
             rates=rates,
             on_event=operator_teller(tuning.progress, report),
             on_lookup=partial(reuse.add, bank),
+            report=report,
         )
         graphs = list(tuned_graphs(starts, shared, assemblies))
         tuned, validation = validate_graphs(graphs[0], graphs[1] if graphs[1:] else None, bank)
@@ -265,6 +268,7 @@ class OperatorRun:
     rates: MachineRates | None  # Of the machine, None where nothing is searched
     on_event: Callable[[TunedOperator], None]  # Is told of each operator that is done
     on_lookup: Callable[[Operator, OperatorLookup], None]  # Is told what the banks say of each
+    report: LiveReport[OpatReport]  # Says what is proven early
 
 
 def starts_of(tuning: TuneContext) -> list[StartGraph]:
@@ -308,7 +312,14 @@ def tuned_graphs(
     for number, start in enumerate(starts):
         share = _share_of_others(starts[number:])
         own = searching.keeping(share * searching.left_s()) if share else searching
-        tuned = _tuned(start, shared, own, known)
+        checkpoints = Checkpoints(
+            tuning=start.tuning,
+            bank=shared.bank,
+            assembly=made[number],
+            costs=costs[number],
+            report=shared.report,
+        )
+        tuned = _tuned(start, shared, own, known, checkpoints)
         known |= {one.operator.key: one for one in tuned.operators}
         yield TunedGraph(
             tuning=start.tuning,
@@ -317,6 +328,7 @@ def tuned_graphs(
             tuned=tuned,
             assembly=made[number],
             costs=costs[number],
+            proven=checkpoints.best,
         )
 
 
@@ -333,6 +345,7 @@ def _tuned(
     shared: OperatorRun,
     searching: Stopwatch,
     known: Mapping[str, TunedOperator],
+    checkpoints: Checkpoints,
 ) -> TunedOperators:
     """Return the tuned operators of a graph; operators of `known` are taken over.
 
@@ -341,8 +354,12 @@ def _tuned(
         shared: What with.
         searching: Time for it.
         known: Operators of the other graph, by key.
+        checkpoints: Of the graph.
     """
     tuning, graph, profile = start.tuning, start.graph, start.profile
+    # a graph of an earlier mode is proven against two others, and its model is written already
+    is_early = not (tuning.subject.is_rewritten or known)
+    searching = checkpoints.begin(searching)
     context = operator_context(tuning, shared.bank, graph, searching, shared.compilers)
     is_chosen = context.is_chosen
 
@@ -369,6 +386,7 @@ def _tuned(
         ),
         on_event=on_event,
         measure_pool=shared.measure_pool,
+        checkpoint=checkpoints.look if is_early else lambda done: None,
     )
     operators = tuple(
         replace(known.get(one.operator.key, one), operator=one.operator) for one in tuned.operators

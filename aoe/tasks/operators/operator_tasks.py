@@ -50,6 +50,7 @@ def tune_found(
     on_event: Callable[[TunedOperator], None],
     measure_pool: OperatorPool | None = None,
     later: Sequence[Operator] = (),
+    checkpoint: Callable[[Sequence[TunedOperator]], None] = lambda done: None,
 ) -> TunedOperators:
     """Tune what promises most first; parts of what was fused and is not won join the others.
 
@@ -62,6 +63,7 @@ def tune_found(
         measure_pool: Does the searches; None for this machine, one after another.
         later: Other operators that compute nodes of these; their turn comes when all of these had
             a first guess.
+        checkpoint: Is called with the operators tuned so far, between two searches.
 
     Raises:
         BankFormatError: the bank file is corrupt.
@@ -74,6 +76,7 @@ def tune_found(
         context=context,
         on_event=on_event,
         measure_pool=measure_pool or SerialExecutor(),
+        checkpoint=checkpoint,
     )
     budget.see(operators.untouched())
     operators.look_up()
@@ -100,6 +103,7 @@ class OperatorTasks:
     context: OperatorContext
     on_event: Callable[[TunedOperator], None]
     measure_pool: OperatorPool
+    checkpoint: Callable[[Sequence[TunedOperator]], None]
     done: dict[str, TunedOperator] = field(default_factory=dict)  # What became of each, by key
     # Searches that were screened and may go on.
     open: dict[str, OperatorSearch] = field(default_factory=dict)
@@ -164,6 +168,7 @@ class OperatorTasks:
                 if not search.is_over:
                     self.open[search.operator.key] = search
                 self._take(tuned, self.context.clock() - began_s + preparing_s, is_screening=True)
+                self._pass_checkpoint()
             self._look_for_parts()
 
     def _next_screenings(self, begun: Sequence[OperatorSearch]) -> list[OperatorSearch]:
@@ -251,6 +256,7 @@ class OperatorTasks:
             self.cut[given.task.key] = search
         self._take(tuned, finished.seconds, is_screening=given.is_screening)
         self._look_for_parts()
+        self._pass_checkpoint()
 
     def trials_left(self) -> float:
         """Return the number of candidates the run may still measure."""
@@ -262,9 +268,18 @@ class OperatorTasks:
 
     def result(self) -> TunedOperators:
         """Return the tuned operators; occurrences found since an operator was tuned are added."""
-        tuned = [replace(self.done[one.key], operator=one) for one in self.all()]
+        tuned = self._tuned_so_far()
         tuned.sort(key=lambda item: (-item.operator.share, item.operator.key))
         return TunedOperators(operators=tuple(tuned), refusals=self.left.refusals)
+
+    def _tuned_so_far(self) -> list[TunedOperator]:
+        done = [one for one in self.all() if one.key in self.done]
+        return [replace(self.done[one.key], operator=one) for one in done]
+
+    def _pass_checkpoint(self) -> None:
+        """Call the checkpoint, unless the last comparison is next or another search measures."""
+        if not self.running and self.waiting():
+            self.checkpoint(self._tuned_so_far())
 
     def _begun(self, operator: Operator) -> OperatorSearch | None:
         """Return the search of an operator, None if the bank had its answer."""

@@ -13,11 +13,15 @@ from support.tiers import few_every_day
 from aoe.measurement import Measurement, Outcome, Scatter
 from aoe.validation.intervals import (
     ACCEPTING,
+    CLEAR,
+    EARLY_LOOKS,
+    HURRIED_LOOKS,
     LOOKS,
     PLACING,
     PRINTED,
     ProcessGain,
     ProcessRatio,
+    level_at_the_end,
     looks,
 )
 from aoe.validation.time_reserve import HURRIED_PROCESSES, PROCESSES
@@ -209,6 +213,39 @@ def test_looks_before_the_last_pass_no_more_equal_models_than_it_does() -> None:
             )
         )
     assert passed <= 32  # 20 of 4000 are a two-hundredth
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("last", [HURRIED_PROCESSES, 8, HURRIED_LOOKS[-1]])
+@pytest.mark.parametrize("noise", _NOISES, ids=str)
+def test_early_and_last_looks_pass_less_than_one_equal_model_in_a_hundred(
+    last: int, noise: dict[str, float]
+) -> None:
+    """An early comparison, then the final one, which its time ends after `last` processes."""
+    passed = sum(
+        _is_accepted_in_turns(random.Random(run), EARLY_LOOKS, EARLY_LOOKS[-1], noise)
+        or _is_accepted_in_turns(random.Random(-run), HURRIED_LOOKS, last, noise)
+        for run in range(1, _RUNS + 1)
+    )
+    assert passed < _RARE
+
+
+def _is_accepted_in_turns(
+    rng: random.Random, looked_at: Sequence[int], last: int, noise: dict[str, float]
+) -> bool:
+    """Return whether a comparison of a model with itself that ends at a look proves a gain."""
+    processes: list[ProcessRatio] = []
+    placing, order = noise["placing"], noise.get("order", 0.0)
+    for number in range(last):
+        middle = rng.gauss(0.0, placing) + (-order, order)[number % 2]
+        pairs = range(int(noise.get("pairs", 4)))
+        processes.append(_process([rng.gauss(middle, noise["jitter"]) for _ in pairs]))
+        gain = ProcessGain(processes=tuple(processes), in_turns=True)
+        if number + 1 in looked_at and gain.middle > gain.half_width(CLEAR):
+            return True
+    is_early = looked_at is EARLY_LOOKS
+    level = level_at_the_end(last, in_turns=True, is_early=is_early)
+    return gain.middle > gain.half_width(level)
 
 
 def test_printed_interval_lies_inside_the_deciding_one() -> None:

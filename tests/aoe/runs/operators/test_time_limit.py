@@ -5,12 +5,14 @@ Nothing is measured: a clock that only the phases move on says what each has tak
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import onnx
 import pytest
 from support.engine.environments import run_environment
 from support.engine.fakes import RecordingProgress, ScriptedClock, ScriptedRunner
-from support.engine.models import conv_net, save_model
+from support.engine.models import conv_net, save_model, separate_chains_net
 from support.engine.scripted_runs import ScriptedCpu
 from support.tiers import chosen_every_day, few_every_day
 
@@ -142,6 +144,9 @@ class TimedRun:
     waiting_s: float = 0.0
     turns_before: int = 0
     parts: dict[str, Any] = field(default_factory=dict)
+    # Speed-up of the second of two models.
+    model: Callable[[Any, Any], float] = lambda baseline, tuned: 1.5
+    net: Callable[[], onnx.ModelProto] = conv_net
 
     def _turns(self, *given: Any) -> Turns:
         """Return turns before one of which another run has the cores for a while."""
@@ -152,7 +157,7 @@ class TimedRun:
         bank.mkdir(exist_ok=True)
         context = ModeContext(
             settings=TuneSettings(
-                model=save_model(conv_net(), self.root / "net.onnx"),
+                model=save_model(self.net(), self.root / "net.onnx"),
                 output=self.root / "out",
                 tuning_time_limit_s=limit_s,
                 **settings,
@@ -186,7 +191,7 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iter
             target=target,
             jitter=0.0005,
             drift=0.0,
-            model=lambda baseline, tuned: 1.5,
+            model=lambda baseline, tuned: run.model(baseline, tuned),
             results=lambda part: [np.ones(3, np.float32)],
         )
 
@@ -229,7 +234,7 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iter
 
     monkeypatch.setattr(tuned_model, "write_offline_model", write_offline_model)
     monkeypatch.setattr(WeightStore, "externalize", externalize)
-    yield TimedRun(
+    run = TimedRun(
         root=tmp_path,
         clock=clock,
         progress=RecordingProgress(),
@@ -241,6 +246,7 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iter
             "profile_model": profiled,
         },
     )
+    yield run
     assert profile.profile_runs(10) == 13
 
 
@@ -336,6 +342,89 @@ def test_run_beyond_its_limit_says_what_took_the_time(
     assert bool(told) is is_reported
     if told:
         assert re.match(r"took \d{3} s with a time limit of 90 s: 2\d\d s judge, ", told[0])
+
+
+# ---- early proofs ----
+
+
+@pytest.fixture
+def searched(timed: TimedRun, costs: Costs) -> TimedRun:
+    """Return a run whose search takes longer than its limit."""
+    costs.trial_s, timed.net = 1.0, partial(separate_chains_net, 12)
+    return timed
+
+
+def _moments(timed: TimedRun) -> list[tuple[float, str]]:
+    """Return the steps a run tells, from now on, with the seconds at which it tells them."""
+    moments: list[tuple[float, str]] = []
+    tell = timed.progress.step
+
+    def step(text: str) -> None:
+        moments.append((timed.clock.now_s, text))
+        tell(text)
+
+    timed.progress.step = step
+    return moments
+
+
+@pytest.mark.parametrize("limit_s", [45.0, 90.0])
+def test_proven_model_is_there_from_the_first_third_of_the_limit(
+    searched: TimedRun, limit_s: float
+) -> None:
+    moments = _moments(searched)
+    result = searched.tune(limit_s)
+    written = [at_s for at_s, text in moments if text.startswith("writing")]
+    assert len(written) > 1 and written[0] <= limit_s * (1 / 3 + _SLACK) + 2.0
+    assert result.validation.kept and searched.clock.now_s <= limit_s * (1 + _SLACK)
+
+
+def test_run_that_ends_before_its_last_comparison_leaves_the_model_proven_early(
+    searched: TimedRun,
+) -> None:
+    """As by Ctrl-C or a signal: the file is the last one that was written."""
+
+    def step(text: str) -> None:
+        if "judging" in text:
+            raise KeyboardInterrupt
+
+    searched.progress.step = step
+    with pytest.raises(KeyboardInterrupt):
+        searched.tune(90.0)
+    (om_file,) = (searched.root / "out").glob("*.om")
+    unpack(om_file, searched.root / "unpacked")
+    nodes = onnx.load(str(searched.root / "unpacked" / MODEL), load_external_data=False).graph.node
+    assert any(node.domain == "aoe" for node in nodes)
+    (report,) = (searched.root / "out").glob("aoe_result_opat_*.json")
+    section = json.loads(report.read_text())[1]["OPAT"]
+    assert section["opat_tuning_result"] == "tuning incomplete"
+    improved = section["model_performance_improvement"]
+    assert float(improved.removesuffix("%")) == pytest.approx(50, abs=1)
+    assert any(f"is proven, {improved} faster" in text for text in searched.progress.texts("warn"))
+
+
+@pytest.mark.parametrize("later", [0.8, math.inf])
+def test_last_comparison_that_proves_nothing_leaves_the_model_proven_early(
+    searched: TimedRun, costs: Costs, later: float
+) -> None:
+    is_over = [False]
+    moments = _moments(searched)
+    tell = searched.progress.step
+
+    def step(text: str) -> None:
+        tell(text)
+        if "judging" in text:
+            is_over[0] = True
+            costs.load_s = 100.0 if math.isinf(later) else costs.load_s
+
+    searched.progress.step = step
+    searched.model = lambda *_: later if is_over[0] else 1.5
+    result = searched.tune(90.0)
+    assert result.validation.kept
+    assert result.speedup == pytest.approx(1.5, rel=0.01)
+    assert any("the model proven before stays" in text for _, text in moments)
+    unpack(result.om_file, searched.root / "unpacked")
+    nodes = onnx.load(str(searched.root / "unpacked" / MODEL), load_external_data=False).graph.node
+    assert any(node.domain == "aoe" for node in nodes)
 
 
 # ---- beside another run ----

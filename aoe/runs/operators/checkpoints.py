@@ -1,0 +1,138 @@
+"""Early proofs: the tuned model that is there, whenever a run with a time limit is ended.
+
+While the search goes on, kernels found so far are tried in the whole model. A model that is proven
+faster is written at once, and better ones take its place: a run that is cut or killed leaves the
+best one, and what the last comparison leaves undecided costs no more than was found since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from aoe.bank.operators import OperatorBank
+from aoe.results.opat import OpatReport
+from aoe.runs.model_mode import whole_model_ms
+from aoe.runs.tuned_model import write_proven_model
+from aoe.tasks.operators.chosen_kernel import ChosenKernel, kernels_of, lowest_precision
+from aoe.tasks.operators.operator import TunedOperator
+from aoe.tuner.live_report import LiveReport, Phase, Stopwatch
+from aoe.tuner.tune_context import TuneContext
+from aoe.validation.kernel_assembly import Assembly
+from aoe.validation.kernels import needs_accuracy, prove_early
+from aoe.validation.model_validator import ValidationResult
+from aoe.validation.time_reserve import HURRIED_PROCESSES, LEAST_PROCESSES, ModelCosts
+from aoebank import plural
+
+_FIRST, _SECOND = 1 / 3, 2 / 3
+"""Parts of a time limit by which the first proof should be there, and by which a second one."""
+_LEAST_SEARCH = 0.2
+"""Part of the time to search that goes before any proof."""
+_MOST_SHARE = 0.25
+"""Most of a time limit that one proof may take."""
+_LEAST_PROMISE = 0.06
+"""Saving kernels promise together, as a share of the model's time, from which on a few processes
+may prove something: they take 8 % at the least."""
+_MORE_PROMISE = 1.3
+"""Factor by which kernels have to promise more than in the last try."""
+_MOST_TRIES = 3
+_MOST_KEPT = 0.5
+"""Most of the time left that is kept for the last comparison by what an early one took."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Checkpoints:
+    """Proves and writes the model with the kernels found so far, in the middle of a search."""
+
+    tuning: TuneContext  # The run
+    bank: OperatorBank  # Knows what earlier runs settled
+    assembly: Assembly  # Puts the model together
+    costs: ModelCosts  # What things take with this model
+    report: LiveReport[OpatReport]  # Says what is proven
+    best: ValidationResult[ChosenKernel] | None = None  # The best model proven so far
+    # Time to search, without what is kept for the last comparison.
+    searching: Stopwatch = field(init=False)
+    _began_s: float = field(init=False)
+    _reserve_s: float = 0.0
+    _promised: float = 0.0
+    _tries: int = 0
+
+    def begin(self, searching: Stopwatch) -> Stopwatch:
+        """Return the time to search, of which a proof may find that less of it is left."""
+        self._began_s = searching.elapsed_s()
+        self.searching = replace(searching, reserve_s=lambda: self._reserve_s)
+        return self.searching
+
+    def look(self, tuned: Sequence[TunedOperator]) -> None:
+        """Try the model with what is tuned so far, if a proof is due and there is time for it.
+
+        Raises:
+            OutputError: the model cannot be written.
+        """
+        promise = sum(map(_saved_share, tuned))
+        if not self._is_due(promise) or needs_accuracy(self.tuning, kernels_of(tuned)):
+            return
+        self._promised, self._tries = promise, self._tries + 1
+        stopwatch, began_s = self.tuning.time.stopwatch, self.searching.elapsed_s()
+        assert stopwatch.limit_s is not None
+        most_s = min(_MOST_SHARE * stopwatch.limit_s, self.searching.left_s())
+        limited = replace(stopwatch, limit_s=began_s + most_s)
+        within = replace(self.tuning, time=replace(self.tuning.time, stopwatch=limited))
+        found = prove_early(within, self.bank, self.assembly, tuned, self.costs)
+        took_s = stopwatch.elapsed_s() - began_s
+        if isinstance(found, str):
+            self.tuning.progress.step(f"not proven faster yet: {found}")
+            self._learn(took_s)
+        else:
+            self._keep(found)
+            self._learn(took_s * max(1.0, HURRIED_PROCESSES / found.processes))
+        self.tuning.time.phases.begin(Phase.SEARCH)
+
+    def _is_due(self, promise: float) -> bool:
+        limit_s, passed_s = self.searching.limit_s, self.searching.elapsed_s()
+        whole_s = self.tuning.time.stopwatch.limit_s
+        if limit_s is None or whole_s is None or self._tries >= _MOST_TRIES:
+            return False
+        if promise < max(_LEAST_PROMISE, _MORE_PROMISE * self._promised):
+            return False
+        threads = self.tuning.machine.runner.target.core_num
+        least_s = self.costs.early_proof_s(threads, LEAST_PROCESSES)
+        if least_s > _MOST_SHARE * whole_s or least_s >= self.searching.left_s():
+            return False
+        by_s = (_FIRST if self.best is None else _SECOND) * whole_s
+        from_s = self._began_s + _LEAST_SEARCH * (limit_s - self._began_s)
+        return passed_s >= max(from_s, by_s - self.costs.early_proof_s(threads))
+
+    def _learn(self, seconds: float) -> None:
+        """Keep as much for the last comparison as this one shows that it takes.
+
+        Args:
+            seconds: A comparison by as many processes would have taken.
+        """
+        stopwatch = self.tuning.time.stopwatch
+        assert self.searching.limit_s is not None and stopwatch.limit_s is not None
+        kept_s = stopwatch.limit_s - self.searching.limit_s
+        wanted_s = min(seconds, _MOST_KEPT * stopwatch.left_s())
+        self._reserve_s = max(self._reserve_s, wanted_s - kept_s)
+
+    def _keep(self, found: ValidationResult[ChosenKernel]) -> None:
+        if self.best is not None and found.estimate.median < self.best.estimate.low:
+            return
+        self.best = found
+        tuning, kernels = self.tuning, plural(len(found.kept), "kernel")
+        tuning.progress.step(f"proven so far: {found.estimate.median:.2f}x with {kernels}")
+        write_proven_model(tuning, self.bank, self.assembly, found)
+        self.report.update(
+            baseline_ms=whole_model_ms(found, tuning.subject.streams),
+            speedup=found.estimate.median,
+            precision=lowest_precision(found.kept, tuning.subject.precision),
+            memory=found.memory,
+            is_proven=True,
+        )
+
+
+def _saved_share(tuned: TunedOperator) -> float:
+    """Return the part of the model's time a kernel saves by what it has proven alone."""
+    if tuned.schedule is None or not tuned.speedup:
+        return 0.0
+    return tuned.operator.share * max(0.0, 1 - 1 / tuned.speedup)
