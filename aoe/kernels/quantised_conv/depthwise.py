@@ -237,7 +237,9 @@ def _interleaved(buffers: Buffers, patches: Patches, unit: Unit) -> hl.Func:
     w = patches.across.pixel(v.x, across) - shape.before[0]
     h = patches.down.pixel(v.y, down) - shape.before[1]
     interleaved = hl.Func(PATCHES)
-    interleaved[v.part, v.i, v.g, v.x, v.y, v.n] = hl.cast(unit.level_type, levels[w, h, v.i, v.g, v.n])
+    interleaved[v.part, v.i, v.g, v.x, v.y, v.n] = hl.cast(
+        unit.level_type, levels[w, h, v.i, v.g, v.n]
+    )
     interleaved.bound(v.part, 0, unit.size).compute_root()
     return interleaved
 
@@ -303,6 +305,9 @@ class Depthwise(TiledAlgorithm[QuantisedPlan]):
         copied = high * across * groups / prod(shape.result)
         held = panel * LANES * self.unit.size * (2 if self.unit.size == 2 else 1) * high * across
         far = 1.0 if held < 0.7 * target.l1_bytes else 1.5 if held < 0.5 * target.l2_bytes else 3.0
+        image = prod(shape.image) * shape.lanes
+        if panel < blocks and image > 0.5 * target.l2_bytes:
+            far *= 1.5  # parts of pixels are far from each other in memory
         panels = -(-blocks // panel)
         tasks = (groups if values[SCOPE] == GROUP else panels) * shape.batch
         wasted = panels * panel / blocks if panel < blocks else 1.0
