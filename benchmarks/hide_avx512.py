@@ -4,8 +4,9 @@
 
 Libraries ask CPUID what a CPU has, and XGETBV whether the operating system keeps the registers of
 AVX-512 and AMX. The command finds copies of ONNX Runtime and OpenVINO, made once in the folder of
-`--work`, whose XGETBV says that it keeps those of AVX and no others; and its `/proc/cpuinfo`, which
-the engine reads, names no extension beyond AVX2. Clock, caches and memory remain those of the
+`--work`, whose XGETBV says that it keeps those of AVX and no others, and whose CPUID of the leaf
+that holds AVX-VNNI names none; and its `/proc/cpuinfo`, which the engine reads, names no extension
+beyond AVX2. Clock, caches and memory remain those of the
 machine, so a figure is that of AVX2 code on this CPU, and is to be called so. Other libraries
 (NumPy, torch) are as they are.
 
@@ -22,6 +23,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -30,6 +32,11 @@ _XGETBV = b"\x0f\x01\xd0"
 _AVX_STATE = b"\xb0\x07\x90"
 """`mov al, 7; nop`: x87, SSE and AVX state are kept; bits 5 to 7 (AVX-512) of the answer are 0.
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, section 13.3."""
+_CPUID = b"\x0f\xa2"
+_NONE = b"\x31\xc0"
+"""`xor eax, eax`: none of the extensions of leaf 7, subleaf 1, of which AVX-VNNI is one that needs
+no state of its own."""
+_ASKS_SUBLEAF = {"mov $0x7,%eax", "mov $0x1,%ecx"}
 _BEYOND_AVX2 = re.compile(r" (avx512\w*|avx_\w+|avx10\w*|amx\w*|gfni|vaes|vpclmulqdq)\b")
 _LOADED = 1
 """`PT_LOAD` of an ELF program header."""
@@ -92,25 +99,34 @@ def make_copies(work: Path, packages: Sequence[str] = PACKAGES) -> Path:
 
 
 def _patch(library: Path) -> int:
-    """Let a library's XGETBV say that the system keeps no state but AVX's; return how often."""
+    """Hide what is beyond AVX2 from a library; return at how many places it asked for state."""
     data = bytearray(library.read_bytes())
-    places = [file_offset(data, address) for address in _xgetbv_addresses(library)]
-    for place in places:
-        if data[place : place + 3] != _XGETBV:
-            sys.exit(f"{library}: no XGETBV at offset {place:#x}, where objdump has one")
-        data[place : place + 3] = _AVX_STATE
-    if places:
+    states = 0
+    for address, asked, answer in _questions(library):
+        place = file_offset(data, address)
+        if data[place : place + len(asked)] != asked:
+            sys.exit(f"{library}: no {asked.hex()} at offset {place:#x}, where objdump has one")
+        data[place : place + len(asked)] = answer
+        states += asked == _XGETBV
+    if states:
         library.write_bytes(data)
-    return len(places)
+    return states
 
 
-def _xgetbv_addresses(library: Path) -> Iterator[int]:
+def _questions(library: Path) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield addresses of instructions that ask what a CPU has, and what takes their place."""
     words = ["objdump", "--disassemble", "--no-show-raw-insn", str(library)]
+    before: deque[str] = deque(maxlen=len(_ASKS_SUBLEAF))
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if "xgetbv" in line:
-                yield int(line.split(":", 1)[0], 16)
+            where, _, instruction = line.partition(":")
+            instruction = " ".join(instruction.split())
+            if instruction == "xgetbv":
+                yield int(where, 16), _XGETBV, _AVX_STATE
+            elif instruction == "cpuid" and set(before) == _ASKS_SUBLEAF:
+                yield int(where, 16), _CPUID, _NONE
+            before.append(instruction)
     if process.returncode:
         sys.exit(f"{library}: objdump cannot read it")
 

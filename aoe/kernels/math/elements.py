@@ -21,6 +21,7 @@ _MANTISSA_OF_HALF = 0xFFFFE000
 """Bits of a float32 that a float16 has: sign, exponent, first 10 bits of the mantissa."""
 _ROUNDER = 1.5 * 2.0**23
 """Between 2^23 and 2^24 float32 numbers are integers: what is added to it is rounded to one."""
+_BITS_OF_ROUNDER = 0x4B400000
 _RANGES = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
 
 
@@ -74,9 +75,16 @@ def round_small(value: hl.Expr) -> hl.Expr:
 
 
 def nearest_level(value: hl.Expr, zero: hl.Expr, dtype: str) -> hl.Expr:
-    """Return the level of a number below 2^22, counted in levels from a zero point.
+    """Return the level of a number counted in levels from a zero point: nearest, ties to even.
 
-    The mantissa of the rounded sum ends in the integer, of which a byte is kept.
+    The mantissa of the rounded sum ends in the integer. Sums of larger numbers have larger bits, so
+    that the narrowing to a byte cuts them off: no limit from above is needed in front of it.
     """
-    bits = hl.reinterpret(hl.Int(32), strict(value + constant(_ROUNDER)))
-    return hl.cast(element_type(dtype), bits + zero)
+    signed = dtype == "int8"
+    lowest = (-zero - 128) if signed else -zero
+    # a NaN goes on, and becomes the largest level
+    at_least = hl.select(value < hl.f32(lowest), hl.f32(lowest), value)
+    bits = hl.reinterpret(hl.UInt(32), strict(at_least + constant(_ROUNDER)))
+    counted = bits - hl.reinterpret(hl.UInt(32), hl.i32(_BITS_OF_ROUNDER) + lowest)
+    level = hl.cast(hl.UInt(8), hl.min(counted, hl.u32(255)))
+    return hl.reinterpret(hl.Int(8), level ^ hl.u8(128)) if signed else level

@@ -3,7 +3,6 @@
 A vector holds channels. With VNNI one instruction multiplies four unsigned levels of a pixel by
 four signed weights of each of 16 channels and adds them to 32-bit sums (`vpdpbusd`); without it,
 pairs of 16 bits do the same (`vpmaddwd`). `vpmaddubsw`, which saturates in 16 bits, is never used.
-A depthwise convolution multiplies level by weight in 32-bit lanes.
 """
 
 from __future__ import annotations
@@ -26,12 +25,14 @@ from aoe.kernels.quantised_conv.shape import (
     Buffers,
     QuantisedPlan,
     QuantisedShape,
+    Unit,
     finished,
     raw_weights,
     read_buffers,
     requantised,
     weight_at,
     weight_sums,
+    with_zeros,
 )
 from aoe.kernels.tiled_products import (
     GROUP,
@@ -60,26 +61,6 @@ in 1x28x1, 357 in 4x5x1; pointwise ones of 256 channels of 56x56 583 in 4x6x1, 6
 2x14x1, 787 in 1x28x1 (one thread of a Xeon with VNNI and AMX, medians, 2026-11-29).
 """
 _COPY_LANES = 64
-_WRITTEN_OUT_MAX = 300
-"""Products of a depthwise register tile up to which all rows of the filter are written out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
-    """Products that one instruction sums up in each lane of 32 bits."""
-
-    size: int  # Products
-    image: hl.Type  # Type of the levels
-    weights: str  # Type of the packed weights, NumPy spelling
-
-    @property
-    def weight_type(self) -> hl.Type:
-        return hl.Int(8) if self.weights == "int8" else hl.Int(16)
-
-
-FOURS = Unit(size=4, image=hl.UInt(8), weights="int8")
-PAIRS = Unit(size=2, image=hl.Int(16), weights="int16")
-SINGLE = Unit(size=1, image=hl.UInt(8), weights="int8")
 
 
 def direct_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
@@ -89,11 +70,11 @@ def direct_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
     buffers = read_buffers(plan, weights, unit.weight_type)
     weight_sum = hl.ImageParam(hl.Int(32), 3, "weight_sum")
     padded = _padded(buffers, shape, unit) if needs_copy(plan, unit) else None
-    sums, reduced = _sums(buffers, padded, unit)
     offset, factor = requantised(plan, buffers, weight_sum)
+    sums, reduced = _sums(buffers, padded, offset, unit)
     result, place = hl.Func(RESULT), shape.place(v.o, v.g, v.w, v.h, v.n)
     channel = v.o % LANES, v.o // LANES, v.g
-    total = sums[(*channel, v.w, v.h, v.n)] + offset[channel]
+    total = sums[(*channel, v.w, v.h, v.n)]
     result[place] = finished(plan, buffers, total, factor[channel], place)
     extents = shape.extents(shape.result, shape.channels_out)
     outer = (("g", 0), ("w", 0), ("h", 0), ("n", 0))
@@ -112,7 +93,7 @@ def direct_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
         output=result,
         stages=stages,
         arguments=(*buffers.arguments, weight_sum),
-        argument_extents=(*buffers.extents, (LANES, shape.blocks, shape.vector_groups)),
+        argument_extents=(*buffers.extents, (LANES, shape.blocks, shape.groups)),
         output_extents=extents,
         loops=loops,
         packings={
@@ -129,83 +110,59 @@ def _units(shape: QuantisedShape, unit: Unit) -> int:
 
 def _weight_extents(shape: QuantisedShape, unit: Unit) -> tuple[int, ...]:
     """Return the extents of the packed weights, innermost first (see `_packed_weights`)."""
-    outer = (*shape.kernel, shape.blocks, shape.vector_groups)
-    if shape.is_depthwise:
-        return LANES, *outer
+    outer = (*shape.kernel, shape.blocks, shape.groups)
     return unit.size, LANES, _units(shape, unit), *outer
 
 
 def _packed_weights(plan: QuantisedPlan, unit: Unit) -> PackedInput:
     """Return packed weights over (unit, lanes, units, column, row, blocks, groups)."""
     raw, extents = raw_weights(plan, "weights")
-    where = (v.lane, v.block, v.g)
-    packed, kind = hl.Func("packed"), unit.weight_type
-    place: tuple[hl.Var, ...]
-    if plan.shape.is_depthwise:
-        place = (v.lane, v.x, v.y, v.block, v.g)
-        packed[place] = hl.cast(kind, weight_at(plan, raw, (v.x, v.y), hl.Expr(0), where))
-    else:
-        place = (v.part, v.lane, v.unit, v.x, v.y, v.block, v.g)
-        i = v.unit * unit.size + v.part
-        packed[place] = hl.cast(kind, weight_at(plan, raw, (v.x, v.y), i, where))
+    packed, i = hl.Func("packed"), v.unit * unit.size + v.part
+    weight = weight_at(plan, raw, (v.x, v.y), i, (v.lane, v.block, v.g))
+    packed[v.part, v.lane, v.unit, v.x, v.y, v.block, v.g] = hl.cast(unit.weight_type, weight)
     return PackedInput(output=packed, argument=raw, argument_extents=extents, dtype=unit.weights)
 
 
 def needs_copy(plan: QuantisedPlan, unit: Unit) -> bool:
     """Return True if levels are not read from the image itself."""
     shape = plan.shape
-    is_whole = shape.lanes_out % LANES == 0 if shape.is_depthwise else True
-    is_whole &= shape.channels_in % unit.size == 0
-    is_as_given = shape.channels_last and not plan.is_signed and unit.image == hl.UInt(8)
+    is_whole = shape.channels_in % unit.size == 0
+    is_as_given = shape.channels_last and not plan.is_signed and unit.levels == "uint8"
     return shape.has_padding or not is_whole or not is_as_given
 
 
 def _padded(buffers: Buffers, shape: QuantisedShape, unit: Unit) -> hl.Func:
     """Return the image with its zeros, channels innermost, over (channel, group, w, h, n)."""
-    levels, padded = hl.Func("levels"), hl.Func(PADDED)
-    # channels behind the last one meet weights of zero, or make results nobody reads
-    channels = shape.lanes_out if shape.is_depthwise else shape.channels_in
-    i = hl.min(v.i, channels - 1)
-    levels[v.w, v.h, v.i, v.g, v.n] = buffers.level(i, v.g, v.w, v.h, v.n)
+    levels, padded = with_zeros(buffers, is_padded=shape.has_padding), hl.Func(PADDED)
     w, h = v.w - shape.before[0], v.h - shape.before[1]
-    if shape.has_padding:
-        zero = hl.cast(hl.UInt(8), buffers.image_zero())
-        bounds = [(0, extent) for extent in shape.image]
-        levels = hl.BoundaryConditions.constant_exterior(levels, zero, bounds)
-    padded[v.i, v.g, v.w, v.h, v.n] = hl.cast(unit.image, levels[w, h, v.i, v.g, v.n])
+    padded[v.i, v.g, v.w, v.h, v.n] = hl.cast(unit.level_type, levels[w, h, v.i, v.g, v.n])
     padded.compute_root()
     return padded
 
 
 def _sums(
-    buffers: Buffers, padded: hl.Func | None, unit: Unit
+    buffers: Buffers, padded: hl.Func | None, offset: hl.Func, unit: Unit
 ) -> tuple[hl.Func, tuple[tuple[str, int], ...]]:
     """Return sums over (lane, block, group, w, h, n), and the loops that sum up."""
     shape = buffers.plan.shape
     sums, place = hl.Func(SUMS), (v.lane, v.block, v.g, v.w, v.h, v.n)
-    extents: tuple[int, ...] = shape.kernel
-    if not shape.is_depthwise:
-        extents = (unit.size, _units(shape, unit), *extents)
+    extents = (unit.size, _units(shape, unit), *shape.kernel)
     r = hl.RDom([(0, extent) for extent in extents], "r")
-    x, y = (r.x, r.y) if shape.is_depthwise else (r.z, r.w)
     w, h = (
         axis * stride + tap * dilation
         for axis, stride, tap, dilation in zip(
-            (v.w, v.h), shape.strides, (x, y), shape.dilations, strict=True
+            (v.w, v.h), shape.strides, (r.z, r.w), shape.dilations, strict=True
         )
     )
     block = hl.min(v.block, shape.blocks - 1)  # tiles may go past the last one
-    i = block * LANES + v.lane if shape.is_depthwise else unit.size * r.y + r.x
+    i = unit.size * r.y + r.x
     level = buffers.level(i, v.g, w, h, v.n) if padded is None else padded[i, v.g, w, h, v.n]
-    of_unit = (v.lane,) if shape.is_depthwise else (r.x, v.lane, r.y)
-    weight = buffers.at(WEIGHTS)[(*of_unit, x, y, block, v.g)]
-    sums[place] = hl.i32(0)
+    weight = buffers.at(WEIGHTS)[r.x, v.lane, r.y, r.z, r.w, block, v.g]
+    sums[place] = offset[v.lane, block, v.g]
     sums[place] += hl.i32(level) * hl.i32(weight)
     sums.bound_extent(v.lane, LANES).compute_root()
-    return sums, tuple(
-        (loop.name(), extent)
-        for loop, extent in zip((r.x, r.y, r.z, r.w)[: len(extents)], extents, strict=True)
-    )
+    loops = zip((r.x, r.y, r.z, r.w), extents, strict=True)
+    return sums, tuple((loop.name(), extent) for loop, extent in loops)
 
 
 # ---- schedules ----
@@ -241,7 +198,7 @@ class Direct(TiledAlgorithm[QuantisedPlan]):
         in_tiles = _tile_cost(tile, shape, _vectors(target))
         high = int(values[TILE_ROWS]) * tile[2]
         groups = -(-shape.result[1] // high)
-        panels = -(-shape.blocks // tile[0]) * shape.vector_groups
+        panels = -(-shape.blocks // tile[0]) * shape.groups
         weights = shape.depth * shape.groups * shape.channels_out * self.unit.size // 4
         image = prod(shape.image) * shape.channels_in * shape.groups
         # what is walked again inside a task comes from the second-level cache, or from behind it
@@ -261,7 +218,7 @@ class Direct(TiledAlgorithm[QuantisedPlan]):
         if needs_copy(plan, self.unit):
             yield from copy_steps(values, PADDED, "h")
             yield sch.Vectorize(PADDED, "i", _copy_lanes(plan.shape, self.unit))
-        yield from _sum_steps(values, plan.shape, self.unit)
+        yield from _sum_steps(values, self.unit)
 
 
 def _vectors(target: KernelTarget) -> int:
@@ -290,11 +247,7 @@ def _tile_cost(tile: Tile, shape: QuantisedShape, vectors: int) -> float:
     pixels = wide * high
     computed = _whole(shape.result[0], wide) * _whole(shape.result[1], high)
     repeated = computed * _whole(shape.blocks, blocks) / shape.blocks / prod(shape.result)
-    if shape.is_depthwise:
-        read = ((wide - 1) * shape.strides[0] + shape.kernel[0]) / shape.kernel[0]
-        loads = (blocks + blocks * read * high) / (blocks * pixels)
-    else:
-        loads = (blocks * vectors + pixels) / (blocks * vectors * pixels)
+    loads = (blocks * vectors + pixels) / (blocks * vectors * pixels)
     sums = blocks * vectors * pixels
     waiting = max(1.0, _LEAST_SUMS / sums) + _WAIT / sums
     return repeated * (waiting + _LOAD * loads)
@@ -325,29 +278,21 @@ def _result_steps(values: Values, shape: QuantisedShape) -> Iterator[Step]:
 
 def _copy_lanes(shape: QuantisedShape, unit: Unit) -> int:
     """Return levels copied at once: the largest power of two that whole units are made of."""
-    channels = shape.blocks * LANES if shape.is_depthwise else _units(shape, unit) * unit.size
+    channels = _units(shape, unit) * unit.size
     return min(_COPY_LANES, channels & -channels)
 
 
-def _sum_steps(values: Values, shape: QuantisedShape, unit: Unit) -> Iterator[Step]:
+def _sum_steps(values: Values, unit: Unit) -> Iterator[Step]:
     blocks, wide, high = tile_of(values)
     yield sch.ComputeAt(SUMS, RESULT, "w")
     for stage in (SUMS, SUMMED):
         # sums behind the last block are made, and never read: no guard in the hot loop
         yield sch.Split(stage, "block", "block", "in_block", blocks, sch.Tail.ROUND_UP)
         if stage == SUMMED:
-            outer = ("block", "g", "n")
-            if shape.is_depthwise:
-                yield sch.Reorder(stage, ("lane", "w", "h", "in_block", "r$x", "r$y", *outer))
-            else:
-                inner = ("r$x", "lane", "in_block", "w", "h")
-                yield sch.Reorder(stage, (*inner, "r$y", "r$z", "r$w", *outer))
-                # without it Halide sees a race in the sum of a unit
-                yield sch.Atomic(stage)
-                yield sch.Vectorize(stage, "r$x", unit.size)
+            inner = ("r$x", "lane", "in_block", "w", "h")
+            yield sch.Reorder(stage, (*inner, "r$y", "r$z", "r$w", "block", "g", "n"))
+            # without it Halide sees a race in the sum of a unit
+            yield sch.Atomic(stage)
+            yield sch.Vectorize(stage, "r$x", unit.size)
         tile = {"in_block": blocks, "w": wide, "h": high}
         yield from register_steps((stage,), ("lane", LANES), tile)
-    if shape.is_depthwise:
-        yield sch.Unroll(SUMMED, "r$x", shape.kernel[0])
-        if blocks * wide * high * prod(shape.kernel) <= _WRITTEN_OUT_MAX:
-            yield sch.Unroll(SUMMED, "r$y", shape.kernel[1])

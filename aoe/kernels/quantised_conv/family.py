@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from aoe.kernels.algorithms import known_algorithm
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
-from aoe.kernels.quantised_conv.direct import FOURS, PAIRS, SINGLE, Direct
-from aoe.kernels.quantised_conv.shape import QuantisedPlan, read_quantised
+from aoe.kernels.quantised_conv.depthwise import Depthwise
+from aoe.kernels.quantised_conv.direct import Direct
+from aoe.kernels.quantised_conv.shape import FOURS, PAIRS, QuantisedPlan, read_quantised
 from aoe.kernels.tiled_products import SCOPE, tile_of, tiled_schedule, tiled_space
 from aoe.operators.quantised import QUANTISED_CONVOLUTIONS
 from aoe.schedule import Choice, Schedule, Space, Values
@@ -18,11 +19,11 @@ WIDENED, DEPTHWISE = "direct_widened", "depthwise_widened"
 IN_FOURS, DEPTHWISE_IN_FOURS = f"direct_{VNNI}", f"depthwise_{VNNI}"
 _GUESSES = 5
 
-ALGORITHMS: Mapping[str, Direct] = {
+ALGORITHMS: Mapping[str, Direct | Depthwise] = {
     IN_FOURS: Direct(guesses=_GUESSES, unit=FOURS, needs_vnni=True),
     WIDENED: Direct(guesses=_GUESSES, unit=PAIRS),
-    DEPTHWISE_IN_FOURS: Direct(guesses=_GUESSES, unit=SINGLE, needs_vnni=True),
-    DEPTHWISE: Direct(guesses=_GUESSES, unit=SINGLE),
+    DEPTHWISE_IN_FOURS: Depthwise(guesses=_GUESSES, unit=FOURS, needs_vnni=True),
+    DEPTHWISE: Depthwise(guesses=_GUESSES, unit=PAIRS),
 }
 """By the name a schedule has. The results of all of them are the same integers; the name tells
 records of CPUs with VNNI from others."""

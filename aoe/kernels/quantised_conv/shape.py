@@ -48,6 +48,27 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """Products that one instruction sums up in each lane of 32 bits."""
+
+    size: int  # Products
+    levels: str  # Type of the levels of an image, NumPy spelling
+    weights: str  # The same of the packed weights
+
+    @property
+    def level_type(self) -> hl.Type:
+        return element_type(self.levels)
+
+    @property
+    def weight_type(self) -> hl.Type:
+        return element_type(self.weights)
+
+
+FOURS = Unit(size=4, levels="uint8", weights="int8")
+PAIRS = Unit(size=2, levels="int16", weights="int16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuantisedShape:
     """Extents of a quantised convolution; pairs are (along a row, down the rows)."""
 
@@ -69,19 +90,19 @@ class QuantisedShape:
         return self.groups > 1 and self.channels_in == self.channels_out == 1
 
     @property
+    def lanes(self) -> int:
+        """Channels of a block: a vector of them, or all of a depthwise convolution."""
+        return max(LANES, self.groups) if self.is_depthwise else LANES
+
+    @property
     def blocks(self) -> int:
-        """Blocks of channels of one group; of all channels in a depthwise convolution."""
-        return -(-self.lanes_out // LANES)
+        """Blocks of channels of one group."""
+        return -(-self.lanes_out // self.lanes)
 
     @property
     def lanes_out(self) -> int:
         """Channels that vectors are filled with: of a group, or of all where each is one."""
         return self.groups if self.is_depthwise else self.channels_out
-
-    @property
-    def vector_groups(self) -> int:
-        """Groups whose channels do not share a vector."""
-        return 1 if self.is_depthwise else self.groups
 
     @property
     def depth(self) -> int:
@@ -317,6 +338,26 @@ def read_buffers(plan: QuantisedPlan, weights: tuple[int, ...], kind: hl.Type) -
     return Buffers(plan=plan, extents=tuple(extents), arguments=tuple(arguments))
 
 
+def with_zeros(buffers: Buffers, *, is_padded: bool) -> hl.Func:
+    """Return the levels over (w, h, channel, group, n), around the image its zero point.
+
+    Args:
+        buffers: What is read.
+        is_padded: True if pixels outside the image are read.
+    """
+    shape, levels = buffers.plan.shape, hl.Func("levels")
+    # channels behind the last one meet weights of zero, or make results nobody reads
+    channels = shape.lanes_out if shape.is_depthwise else shape.channels_in
+    is_whole = shape.is_depthwise and shape.lanes == channels
+    i = v.i if is_whole else hl.min(v.i, channels - 1)
+    levels[v.w, v.h, v.i, v.g, v.n] = buffers.level(i, v.g, v.w, v.h, v.n)
+    if not is_padded:
+        return levels
+    zero = hl.cast(hl.UInt(8), buffers.image_zero())
+    bounds = [(0, extent) for extent in shape.image]
+    return hl.BoundaryConditions.constant_exterior(levels, zero, bounds)
+
+
 # ---- weights ----
 
 
@@ -346,7 +387,7 @@ def weight_at(
     """
     shape = plan.shape
     lane, block, group = place
-    o = block * LANES + lane
+    o = block * shape.lanes + lane
     channel = group * shape.lanes_out + hl.min(o, shape.lanes_out - 1)
     value = raw[tap[0], tap[1], hl.min(i, shape.channels_in - 1), channel]
     inside = (i < shape.channels_in) & (o < shape.lanes_out)
@@ -354,7 +395,7 @@ def weight_at(
 
 
 def weight_sums(plan: QuantisedPlan) -> PackedInput:
-    """Return the sums of the weights of channels: int32, (LANES, blocks, groups)."""
+    """Return the sums of the weights of channels: int32, (lanes, blocks, groups)."""
     raw, extents = raw_weights(plan, "weights_of_sums")
     shape, place = plan.shape, (v.lane, v.block, v.g)
     taps = hl.RDom([(0, extent) for extent in (*shape.kernel, shape.channels_in)], "t")
@@ -381,8 +422,10 @@ def requantised(
     Both are made in every call, of a few numbers for each channel: scales are inputs.
     """
     shape, place = plan.shape, (v.lane, v.block, v.g)
-    inside = hl.min(v.block * LANES + v.lane, shape.lanes_out - 1)
-    channel = v.g * shape.lanes_out + inside
+    o = v.block * shape.lanes + v.lane
+    if shape.lanes_out % shape.lanes:
+        o = hl.min(o, shape.lanes_out - 1)
+    channel = v.g * shape.lanes_out + o
     offset, factor = hl.Func("offset"), hl.Func("factor")
     bias = buffers.at(BIAS)[channel] if BIAS in plan.inputs else hl.i32(0)
     offset[place] = bias - buffers.image_zero() * weight_sum[place]
@@ -391,7 +434,8 @@ def requantised(
     product = strict(buffers.at(X_SCALE)[()] * scale)
     factor[place] = strict(product / buffers.at(Y_SCALE)[()])
     for made in (offset, factor):
-        made.bound(v.lane, 0, LANES).compute_root().vectorize(v.lane, LANES)
+        made.bound(v.lane, 0, shape.lanes).compute_root()
+        made.vectorize(v.lane, LANES, hl.TailStrategy.ShiftInwards)
     return offset, factor
 
 
@@ -414,12 +458,12 @@ def finished(
     types = element_types(plan.workload)
     made = types[plan.operation.output]
     zero = buffers.zero(Y_ZERO)
-    low, high = (-128, 127) if made == "int8" else (0, 255)
     # limits and rounding in front of the zero point. Source: MlasRequantizeOutput
     scaled = strict(hl.f32(total) * factor)
-    limited = hl.max(hl.min(scaled, hl.f32(high - zero)), hl.f32(low - zero))
     if not plan.chain:
-        return nearest_level(limited, zero, made)
+        return nearest_level(scaled, zero, made)
+    low, high = (-128, 127) if made == "int8" else (0, 255)
+    limited = hl.max(hl.min(scaled, hl.f32(high - zero)), hl.f32(low - zero))
     level = strict(round_small(limited) + hl.f32(zero))
     return _chained(plan, buffers, level, place, types)
 
