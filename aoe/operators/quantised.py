@@ -38,6 +38,9 @@ DYNAMIC_PRODUCT: OperatorKey = (MICROSOFT_DOMAIN, "DynamicQuantizeMatMul")
 """(float32 matrix, weights, their scale, their zero point, float32 bias)."""
 SCALED_PRODUCT: OperatorKey = (MICROSOFT_DOMAIN, "MatMulIntegerToFloat")
 """(matrix, weights, both scales, both zero points, float32 bias)."""
+BLOCKWISE_PRODUCT: OperatorKey = (MICROSOFT_DOMAIN, "MatMulNBits")
+"""(float32 matrix, weights of `bits` bits, scales and zero points of their blocks, indices of the
+depth, float32 bias)."""
 QUANTISED_CONVOLUTIONS: frozenset[OperatorKey] = frozenset(
     {("", "QLinearConv"), (MICROSOFT_DOMAIN, "QLinearConv")}
 )
@@ -93,6 +96,12 @@ def _depth(operation: Operation, shape: Shape) -> int:
     return shape[-2] if operation.attributes.get("transA", 0) and len(shape) > 1 else shape[-1]
 
 
+def _by_columns(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    """Return (..., N) of a product by weights whose extents are attributes."""
+    depth, columns = (int(number(operation.attributes, name, 0)) for name in ("K", "N"))
+    return (*shapes[0][:-1], columns) if shapes[0][-1:] == (depth,) and columns else None
+
+
 def _pair_shape(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
     return broadcast([shapes[0], shapes[_WEIGHTS]])
 
@@ -138,6 +147,10 @@ QUANTISED_PRODUCTS: dict[OperatorKey, OperatorFacts] = {
         quantised=QuantisedInputs(operands=((0, 1, 2), (3, 4, 5)), result=(7, 8), bias=6),
     ),
     (MICROSOFT_DOMAIN, "QLinearConv"): _CONVOLUTION,
+    # rounded to 8 bits, ONNX Runtime makes a number of a NaN or an infinity
+    BLOCKWISE_PRODUCT: replace(
+        _TO_FLOAT, inputs=(3, 6), shape=_by_columns, specials=Specials.MODERATE
+    ),
     DYNAMIC_PRODUCT: _TO_FLOAT,
     SCALED_PRODUCT: replace(
         _TO_FLOAT,

@@ -9,6 +9,14 @@ from aoe import schedule as sch
 from aoe.kernels.algorithms import KNOB, known_algorithm
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.tiling import TASK
+from aoe.kernels.matmul.blockwise import (
+    BLOCKWISE_ALGORITHMS,
+    BlockwiseProduct,
+    blockwise_pipeline,
+    blockwise_space,
+    blockwise_steps,
+    read_blockwise,
+)
 from aoe.kernels.matmul.integers import (
     EXTREMES,
     EXTREMES_UPDATE,
@@ -36,11 +44,15 @@ from aoe.kernels.matmul.tiles import (
     result_steps,
     sum_steps,
 )
+from aoe.operators import op_key
+from aoe.operators.quantised import BLOCKWISE_PRODUCT
 from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Workload
 
+Product = IntegerProduct | BlockwiseProduct
 
-class IntegerMatMul(PlannedFamily[IntegerProduct]):
+
+class IntegerMatMul(PlannedFamily[Product]):
     """y = chain(a * b) of integers, b constant; float32 rows are quantised on the way in.
 
     ONNX Runtime computes the same sums near the roof where both have VNNI. What gains is the
@@ -48,19 +60,26 @@ class IntegerMatMul(PlannedFamily[IntegerProduct]):
     """
 
     name = "quantised_matmul"
-    anchors = INTEGER_PRODUCTS
+    anchors = INTEGER_PRODUCTS | {BLOCKWISE_PRODUCT}
 
-    def plan(self, workload: Workload) -> IntegerProduct | Support:
+    def plan(self, workload: Workload) -> Product | Support:
         """Plan one product of integers and a chain, or tell why not."""
+        if any(op_key(item) == BLOCKWISE_PRODUCT for item in workload.operations):
+            return read_blockwise(workload)
         return read_integer_product(workload)
 
-    def pipeline_of(self, plan: IntegerProduct, algorithm: str) -> Pipeline:
+    def pipeline_of(self, plan: Product, algorithm: str) -> Pipeline:
         """Return an algorithm; the result of each is the same."""
+        if isinstance(plan, BlockwiseProduct):
+            name = algorithm or plan.algorithms(KernelTarget(vector_lanes=LANES, threads=1))[0]
+            return blockwise_pipeline(plan, known_algorithm(self.name, name, BLOCKWISE_ALGORITHMS))
         name = known_algorithm(self.name, algorithm or PANELS_WIDENED, GROUPS)
         return integer_pipeline(plan, name)
 
-    def space_of(self, plan: IntegerProduct, target: KernelTarget) -> Space:
+    def space_of(self, plan: Product, target: KernelTarget) -> Space:
         """Return the register tile and what a task is, by the instructions of the CPU."""
+        if isinstance(plan, BlockwiseProduct):
+            return blockwise_space(plan, target)
         name = PANELS_VNNI if target.int8_dot else PANELS_WIDENED
         space = product_space(plan.product, target)
 
@@ -76,8 +95,10 @@ class IntegerMatMul(PlannedFamily[IntegerProduct]):
             first_guesses=tuple({**guess, KNOB: name} for guess in space.first_guesses),
         )
 
-    def schedule_of(self, plan: IntegerProduct, values: Values, target: KernelTarget) -> Schedule:
+    def schedule_of(self, plan: Product, values: Values, target: KernelTarget) -> Schedule:
         algorithm = str(values[KNOB])
+        if isinstance(plan, BlockwiseProduct):
+            return Schedule(tuple(blockwise_steps(values, plan, target)), algorithm=algorithm)
         steps = (
             *result_steps(values, plan.product, target),
             *sum_steps(values, plan.product, GROUPS[algorithm]),

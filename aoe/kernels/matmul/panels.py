@@ -78,7 +78,10 @@ def panel_arguments(product: MatrixProduct, kept: hl.Type = _FLOAT32) -> Product
 
 
 def panel_sums(
-    product: MatrixProduct, arguments: ProductArguments, left: Callable[[hl.Expr], hl.Expr]
+    product: MatrixProduct,
+    arguments: ProductArguments,
+    left: Callable[[hl.Expr], hl.Expr],
+    right: Callable[[tuple[hl.Expr, ...]], hl.Expr] | None = None,
 ) -> hl.Func:
     """Return the sums of products over (PANEL columns, panels, rows...), not scheduled.
 
@@ -86,6 +89,8 @@ def panel_sums(
         product: What is computed.
         arguments: From `panel_arguments`.
         left: Element of the left matrix, by its place in the depth.
+        right: Element of the right one over (PANEL columns, depth, panels); None for that of the
+            panels which are read.
     """
     lane, block = hl.Var(LANE), hl.Var(BLOCK)
     depth, _ = right_sizes(product, arguments.packing.argument)
@@ -93,7 +98,8 @@ def panel_sums(
     sums, place = hl.Func(SUMS), (lane, block, *arguments.rows)
     sums[place] = constant(0.0)
     panel = last_panel_at_most(product, block, arguments.packing.argument)
-    weight = packed_element(product, arguments, (lane, r.x, panel))
+    here = (lane, r.x, panel)
+    weight = packed_element(product, arguments, here) if right is None else right(here)
     sums[place] += left(hl.Expr(r.x)) * hl.cast(hl.Float(32), weight)
     return sums.bound_extent(lane, PANEL).compute_root()  # steps place it closer
 

@@ -36,7 +36,13 @@ SUMMED = f"{SUMS}{UPDATE}"
 LANE, BLOCK = "l", "b"
 PANEL = 16
 """Columns of a panel: a vector with AVX-512, two with AVX2, four with NEON."""
-_ELEMENTS = {"float32": hl.Float(32), "bfloat16": hl.BFloat(16), "int8": hl.Int(8)}
+_ELEMENTS = {
+    "float32": hl.Float(32),
+    "bfloat16": hl.BFloat(16),
+    "int8": hl.Int(8),
+    "uint8": hl.UInt(8),
+    "int32": hl.Int(32),
+}
 Finish = Callable[[hl.Expr, Sequence[hl.Expr]], hl.Expr]
 """Makes a number of a sum, given where it is: (column of its panel, panel, rows...)."""
 

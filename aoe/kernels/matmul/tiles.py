@@ -288,7 +288,7 @@ def sum_steps(values: Values, product: MatrixProduct, group: int) -> Iterator[St
             inner = (*((_GROUP,) if group > 1 else ()), LANE, "in_block", *names[:1])
             depth = _GROUPED_DEPTH if group > 1 else _DEPTH
             walked: tuple[str, ...] = (depth,)
-            if _is_long(product) and product.depth // group > _DEPTH_PART:
+            if _walks_in_parts(product, group):
                 yield sch.Split(stage, depth, depth, _IN_DEPTH, _DEPTH_PART, sch.Tail.GUARD)
                 walked = (_IN_DEPTH, depth)
             yield sch.Reorder(stage, (*inner, *walked, BLOCK, *names[1:]))
@@ -298,6 +298,15 @@ def sum_steps(values: Values, product: MatrixProduct, group: int) -> Iterator[St
                 yield sch.Vectorize(stage, _GROUP, group)
         tile = {"in_block": blocks, **dict.fromkeys(names[:1], rows)}
         yield from register_steps((stage,), (LANE, PANEL), tile)
+
+
+def _walks_in_parts(product: MatrixProduct, group: int) -> bool:
+    return _is_long(product) and product.depth // group > _DEPTH_PART
+
+
+def depth_loop(product: MatrixProduct) -> str:
+    """Return the innermost loop over the depth of single sums (see `sum_steps`)."""
+    return _IN_DEPTH if _walks_in_parts(product, 1) else _DEPTH
 
 
 def _part_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
