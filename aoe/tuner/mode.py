@@ -220,6 +220,7 @@ class OneOfMany:
     # Folder of one of several shapes in the directory of the model's results; empty for a model
     # that is tuned for one.
     case: str = ""
+    is_last: bool = True  # False if other models or shapes follow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -227,6 +227,7 @@ def _groups(
 
     def on_event(tuned: TunedSubgraph) -> None:
         report.update(tasks=(*report.value.tasks, subgraph_result(tuned)))
+        log_subgraph(tuning, tuned)
 
     return tune_fusion_groups(tuning, bank, on_event, on_lookup=partial(reuse.add, bank))
 
@@ -388,11 +389,13 @@ def _tuned(
     """Return the tuned subgraphs in the order of the model; the largest are tuned first."""
     tuning.time.phases.begin(Phase.SEARCH)
     tuning.progress.plan(len(found.subgraphs))
+    tuning.log.plan([one.line for one in sorted(found.subgraphs, key=work_of, reverse=True)])
     done: list[TunedSubgraph] = []
 
     def on_event(tuned: TunedSubgraph) -> None:
         done.append(tuned)
         report.update(tasks=(*report.value.tasks, subgraph_result(tuned)))
+        log_subgraph(tuning, tuned)
         name = f"{tuned.subgraph.op_name} (x{len(tuned.subgraph.occurrences)})"
         tuning.progress.operator(name, tuned.words)
 
@@ -412,6 +415,11 @@ def _tuned(
         )
         tune_tasks(tasks, context, pool)
     return sorted(done, key=lambda tuned: found.subgraphs.index(tuned.subgraph))
+
+
+def log_subgraph(tuning: TuneContext, tuned: TunedSubgraph) -> None:
+    """Note a subgraph that is done in the log of its run."""
+    tuning.log.task(tuned.subgraph.key, **tuned.log_members(len(tuned.trials)))
 
 
 # ---- the whole model ----
