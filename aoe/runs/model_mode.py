@@ -43,6 +43,7 @@ from aoe.tuner.mode import JobType, ModeContext, ModeResult, TargetMetric
 from aoe.tuner.progress import LoggedProgress
 from aoe.tuner.reuse.kinds import ReuseKind, ReuseSummary, reuse_to_json
 from aoe.tuner.search.registry import SEARCHES
+from aoe.tuner.study import StudyWriter
 from aoe.tuner.tune_context import ResultPlaces, TuneContext, open_tune_context
 from aoe.validation.candidates import ValidatedPart
 from aoe.validation.model_validator import ValidationResult
@@ -215,6 +216,8 @@ def run_model(
         if places.reports_stay:
             many = context.one_of_many
             _open_log(tuning, job, is_last=job == jobs[-1] and (many is None or many.is_last))
+        if context.settings.study is not None and not context.settings.lookup_only:
+            tuning = replace(tuning, study=_open_study(tuning, context.settings.study, context.cwd))
         report = LiveReport(
             report_type(
                 tuning_name=places.tuning_name,
@@ -256,6 +259,20 @@ def _open_log(tuning: TuneContext, job: JobType, *, is_last: bool) -> None:
     tuning.log.open(file, facts, tuning.progress.warn)
     with suppress(OSError):  # on a full disk it is found by its folder alone
         (tuning.scratch / POINTER).write_text(str(file.resolve()))
+
+
+def _open_study(tuning: TuneContext, place: str, cwd: Path) -> StudyWriter:
+    """Return the writer of studies, and tell how to look at them."""
+    name, target = tuning.places.tuning_name, tuning.machine.runner.target
+    study = StudyWriter(
+        place,
+        cwd,
+        run=name,
+        facts={"run": name, "model": tuning.subject.model.name, "soc_version": target.soc_version},
+        warn=tuning.progress.warn,
+    )
+    tuning.progress.step(f"optuna-dashboard {study.source} shows the searches")
+    return study
 
 
 def _log_figures(found: object) -> dict[str, float | None]:

@@ -181,6 +181,7 @@ class TuneSettings:
     run_loop: int | None = None
     work_path: Path | None = None
     """Where results go that have no other place; None for the working directory."""
+    study: str | None = None
     lookup_only: bool = False
     cache_mode: CacheMode = CacheMode.ENABLE
     cache_dir: Path | None = None

@@ -44,6 +44,7 @@ from aoe.tuner.policies import final_policy
 from aoe.tuner.precision.constraint import DEFAULT
 from aoe.tuner.progress import Progress
 from aoe.tuner.reuse.earlier import EarlierResult, open_earlier
+from aoe.tuner.study import StudyWriter
 from aoe.workload import Precision
 from aoebank import Bank, BankWithSpare, SpareBank, plural, present_facts
 
@@ -159,6 +160,7 @@ class TuneContext:
     scratch: Path  # Empty directory that goes with the run
     progress: Progress  # Is told what happens
     engine: EngineParts = REAL_ENGINE  # What of the engine the run may replace
+    study: StudyWriter | None = None  # Takes its searches for Optuna, None where none are wanted
     log: ProgressLog = field(default_factory=ProgressLog)  # Follows its tasks, for `aoe watch`
 
     @property

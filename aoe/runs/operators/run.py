@@ -179,10 +179,18 @@ def operator_teller(
 
 
 def log_operator(tuning: TuneContext, tuned: TunedOperator) -> None:
-    """Note an operator that is done in the log of its run."""
-    trials = len(tuned.search.trials) if tuned.search is not None else 0
-    tuning.log.plan([tuned.operator.line])
-    tuning.log.task(tuned.operator.key, **tuned.log_members(trials, tuned.estimate))
+    """Note an operator that is done in the log of its run, and its search in the study."""
+    trials = tuned.search.trials if tuned.search is not None else ()
+    line = tuned.operator.line
+    tuning.log.plan([line])
+    tuning.log.task(line.key, **tuned.log_members(len(trials), tuned.estimate))
+    if tuning.study is not None and tuned.search is not None:
+        tuning.study.write(
+            line,
+            [(trial.configuration, trial.measurement) for trial in trials],
+            tuned.search.knobs,
+            tuned.words,
+        )
 
 
 def _both_figures(

@@ -50,6 +50,7 @@ from aoe.runs.subgraphs.result import (
     write_subgraph_details,
 )
 from aoe.runs.tuned_model import write_tuned_model
+from aoe.schedule import Knob
 from aoe.tasks.rewrites.earlier import SubgraphReuseBook, subgraph_reuse
 from aoe.tasks.rewrites.experience import Experience
 from aoe.tasks.rewrites.lookup import TunedSubgraph
@@ -418,8 +419,13 @@ def _tuned(
 
 
 def log_subgraph(tuning: TuneContext, tuned: TunedSubgraph) -> None:
-    """Note a subgraph that is done in the log of its run."""
+    """Note a subgraph that is done in the log of its run, and its search in the study."""
     tuning.log.task(tuned.subgraph.key, **tuned.log_members(len(tuned.trials)))
+    if tuning.study is not None and tuned.trials:
+        trials = [({"strategy": str(one.strategy)}, one.measurement) for one in tuned.trials]
+        strategies = tuple(dict.fromkeys(values["strategy"] for values, _ in trials))
+        knob = Knob("strategy", strategies)
+        tuning.study.write(tuned.subgraph.line, trials, [knob], tuned.words)
 
 
 # ---- the whole model ----
