@@ -117,7 +117,9 @@ class StudyWriter:
         with self._told():
             study = self._studies.get(key) or self._created(task)
             self._studies[key] = study
-            domains = {one.name: self._domain(one) for one in knobs if len(one.choices) > 1}
+            # a number that nobody can choose is a row for nothing; a word says what was done
+            open_knobs = [one for one in knobs if len(one.choices) > 1 or not one.is_ordinal]
+            domains = {one.name: self._domain(one) for one in open_knobs}
             study.add_trials([self._trial(*one, domains) for one in new])
             self._written[key] = len(trials)
             study.set_user_attr("result", result)

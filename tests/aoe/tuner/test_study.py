@@ -11,9 +11,11 @@ import pytest
 from support.commands import aoe_exit_code
 from support.engine.models import save_model
 from support.engine.scripted_runs import ScriptedRuns, blocks_net
+from support.engine.subgraph_runs import Run
 
 from aoe.measurement import Outcome
 from aoe.schedule import Schedule
+from aoe.tuner.mode import JobType
 
 optuna = pytest.importorskip("optuna")
 from optuna.storages import JournalStorage  # noqa: E402
@@ -111,6 +113,30 @@ def test_search_in_slices_is_one_study(place: Path) -> None:
     assert len(studies) == 3
     for study in studies:
         assert len(study.trials) == len({(*trial.params.items(),) for trial in study.trials})
+
+
+def test_subgraphs_and_operators_of_a_run_are_studied_and_watched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(tmp_path)
+    jobs = (JobType.SGAT, JobType.OPAT)
+    run.candidate = lambda schedule: 1.3
+    tuned = run.tune(job_types=jobs, study=str(tmp_path / "s.log"), trials=3)
+    studies = _journal(tmp_path / "s.log")
+    of_rewrites = [one for one in studies if "strategy" in one.trials[0].params]
+    searched = [one for one in tuned.subgraphs if one.trials]
+    assert {one.user_attrs["workload_key"] for one in of_rewrites} == {
+        one.subgraph.key for one in searched
+    }
+    assert len(studies) > len(of_rewrites) > 0
+    assert aoe_exit_code(["watch", str(tmp_path / "out"), "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)["runs"]
+    assert [(mode["mode"], mode["state"]) for mode in shown["modes"]] == [
+        (job, "successful") for job in jobs
+    ]
+    assert all(task["state"] == "done" for mode in shown["modes"] for task in mode["tasks"])
+    first, second = (sum(one["done"] for one in mode["tasks"]) for mode in shown["modes"])
+    assert first == sum(len(one.trials) for one in searched) and second > 0
 
 
 @pytest.mark.parametrize("text", ["a log of something else\n", '{"event": "start"}\n', "[]\nx\n"])
