@@ -136,7 +136,72 @@ _ADVICE: Mapping[str, object] = {
     "of_untuned": "flag",
     "worth_tuning": ["text"],
 }
+_SPEEDUP = dict.fromkeys(("speedup", "speedup_low", "speedup_high"), "number?")
+LINES: Mapping[str, Mapping[str, object]] = {
+    "aoe.progress/1": {
+        "event": "text",
+        "at_s?": "number",
+        "started?": "text",
+        "pid?": "count",
+        "tuning_name?": "text",
+        "mode?": "text",
+        "is_last?": "flag",
+        "limit_s?": "number?",
+        "max_trials?": "count?",
+        "tasks?": [{"key": "text", "name": "text", "computes": "text", "share": "number?"}],
+        "key?": "text",
+        "trials?": "count",
+        "done?": "count",
+        "outcome?": "text",
+        "reason?": "text",
+        "text?": "text",
+        "result?": "text",
+        "baseline_ms?": "number?",
+        "tuned_ms?": "number?",
+        **{f"{name}?": shape for name, shape in _SPEEDUP.items()},
+    }
+}
+"""Lines of the files a run writes; the first one of a log has its schema."""
 DOCUMENTS: Mapping[str, Mapping[str, object]] = {
+    "aoe.watch/1": {
+        "runs": [
+            {
+                "folder": "text",
+                "state": "text",
+                "modes": [
+                    {
+                        "tuning_name": "text",
+                        "mode": "text",
+                        "state": "text",
+                        "started": "text",
+                        "seconds": "number",
+                        "limit_s": "number?",
+                        "max_trials": "count?",
+                        "trials": "count",
+                        "step": "text",
+                        "warnings": ["text"],
+                        "baseline_ms": "number?",
+                        "tuned_ms": "number?",
+                        **_SPEEDUP,
+                        "tasks": [
+                            {
+                                "key": "text",
+                                "name": "text",
+                                "computes": "text",
+                                "share": "number?",
+                                "state": "text",
+                                "done": "count",
+                                "trials": "count",
+                                **_SPEEDUP,
+                                "outcome": "text",
+                                "reason": "text",
+                            }
+                        ],
+                    }
+                ],
+            }
+        ]
+    },
     "aoe.doctor/1": {
         "ready": "flag",
         "settings": [

@@ -31,7 +31,8 @@ def schemas() -> Mapping[Path, str]:
     """Return the text of each schema by file."""
     documents = {**DOCUMENTS, **engine_document_shapes.DOCUMENTS}
     found = {name: _document(name, members) for name, members in documents.items()}
-    found |= {name: _line(name, members) for name, members in LINES.items()}
+    lines = {**LINES, **engine_document_shapes.LINES}
+    found |= {name: _line(name, members) for name, members in lines.items()}
     return {
         FOLDER / f"{name.replace('/', '-')}.json": json.dumps(schema, indent=2) + "\n"
         for name, schema in found.items()
@@ -71,7 +72,7 @@ def _document(name: str, members: Mapping[str, object]) -> dict[str, object]:
 
 def _line(name: str, members: Mapping[str, object]) -> dict[str, object]:
     line = _shape(members)
-    line["properties"]["schema"] = {"const": f"aoebank.{name}"}
+    line["properties"]["schema"] = {"const": _full(name)}
     line["additionalProperties"] = True  # of newer programs
     return {**_head(name), **line}
 

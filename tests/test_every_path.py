@@ -59,6 +59,10 @@ PATHS = {
         "doctor",
         f"{AOE}/cli/test_doctor.py::test_tables_name_every_setting_and_end_with_the_answer",
     ),
+    "aoe watch": (
+        "watch",
+        f"{AOE}/cli/test_watch.py::test_terminal_shows_a_run_until_it_is_killed",
+    ),
     "aoe demo": ("demo", f"{HERE}::test_demo_ends_with_what_to_do_next"),
     "aoe run": ("run", f"{AOE}/test_end_to_end.py::test_run_computes_random_inputs"),
     "aoe benchmark": (

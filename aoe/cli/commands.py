@@ -60,6 +60,17 @@ COMMANDS: Mapping[str, Command] = {
         examples=("aoe demo",),
         writes_bank=True,
     ),
+    "watch": Command(
+        summary="Show runs while they work: operators, trials, best so far, what is left.",
+        details="On a terminal until the run ends, else as it is now. The exit code is 0 while a "
+        "run goes on\nand if it ends well, 1 if it fails or was killed, or if no run goes on.",
+        function="watch:watch",
+        examples=(
+            "aoe watch out          # the run that writes there, or did last",
+            "aoe watch --all",
+            "aoe watch out --json",
+        ),
+    ),
     "compile": Command(
         summary="Convert a model with what a bank has for it; nothing is tried or measured.",
         function="compile:compile_model",

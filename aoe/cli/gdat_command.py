@@ -35,6 +35,7 @@ _WORLD = 2
 _OF_INFERENCE = (
     *("om", "base_result", "input_files", "input_sets", "shapes_from", "dynamic_batch_size"),
     *("dynamic_image_size", "dynamic_dims", "out_nodes", "custom_ops_library", "tune_ops_file"),
+    "study",
 )
 """Options of models that are run."""
 _STDOUT, _STDERR = 1, 2

@@ -77,6 +77,12 @@ class FolderHold:
         weakref.finalize(self, folder.remove)
 
 
+def own_scratch(purpose: str) -> tuple[Path, ...]:
+    """Return the scratch folders of this user below `TMPDIR` that were made for a purpose."""
+    prefix = f"{PREFIX}{purpose}_"
+    return tuple(path for path in _own_folders() if path.name.startswith(prefix))
+
+
 def sweep_scratch() -> tuple[Path, ...]:
     """Remove the scratch folders below `TMPDIR` whose owners were killed; return them.
 

@@ -69,7 +69,7 @@ def _columns(result: OpatResult) -> list[Column[TunedOperator]]:
     )
     return [
         ("operator", "n", lambda one: one.operator.op_name),
-        ("computes", "-", _computes),
+        ("computes", "-", lambda one: one.operator.computes),
         *([] if is_plain else [precision]),
         ("places", "r", lambda one: str(len(one.operator.regions))),
         ("share", "r", lambda one: f"{one.operator.share:.1%}"),
@@ -77,11 +77,6 @@ def _columns(result: OpatResult) -> list[Column[TunedOperator]]:
         ("bank", "n", lambda one: one.outcome.value),
         ("in model", "n", lambda one: "yes" if one.operator.key in result.used_keys else "no"),
     ]
-
-
-def _computes(tuned: TunedOperator) -> str:
-    chain = (operation.op_type for operation in tuned.operator.workload.operations)
-    return " + ".join(name for name in chain if not name.startswith("Reorder"))
 
 
 def _width(columns: Sequence[Column[TunedOperator]], operators: Sequence[TunedOperator]) -> int:

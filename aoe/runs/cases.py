@@ -57,7 +57,9 @@ class SplitRun:
             tuning_time_limit_s=None if limit_s is None else max(0.0, limit_s - spent_s) * share,
         )
         among = OneOfMany(
-            report=f"report_{timestamp_of(self.run.now)}_{number + 1}", case=f"case_{number + 1}"
+            report=f"report_{timestamp_of(self.run.now)}_{number + 1}",
+            case=f"case_{number + 1}",
+            is_last=number + 1 == len(self.inputs),
         )
         return replace(self.run, settings=own, one_of_many=among)
 

@@ -81,7 +81,11 @@ def tune_folder(
     start = engine.clock()
     with PoolOnDemand(engine.open_remote_pool) as remote_pools:
         for number, model in enumerate(models):
-            among = OneOfMany(report=f"report_{stamp}_{number + 1}", folder=folders[number])
+            among = OneOfMany(
+                report=f"report_{stamp}_{number + 1}",
+                folder=folders[number],
+                is_last=number + 1 == len(models),
+            )
             begun = engine.clock()
             own = replace(
                 limits_of_part(settings, spent_s=begun - start, number=number, parts=len(models)),

@@ -8,7 +8,8 @@ modes, and `modes` has a row for each mode.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -26,10 +27,12 @@ from aoe.results.files import (
     machine_to_json,
     memory_to_json,
     metric_members,
+    rounded,
     runs_per_s,
     write_json,
     write_report,
 )
+from aoe.results.progress_log import POINTER, ProgressLog, progress_name
 from aoe.runs.written_form import with_faster_form
 from aoe.settings import LARGEST_SEED
 from aoe.target import Target
@@ -37,8 +40,10 @@ from aoe.tasks.tuned_task import TunedTask
 from aoe.tuner.chosen_graph import WrittenForm
 from aoe.tuner.live_report import LiveReport
 from aoe.tuner.mode import JobType, ModeContext, ModeResult, TargetMetric
+from aoe.tuner.progress import LoggedProgress
 from aoe.tuner.reuse.kinds import ReuseKind, ReuseSummary, reuse_to_json
 from aoe.tuner.search.registry import SEARCHES
+from aoe.tuner.study import StudyWriter
 from aoe.tuner.tune_context import ResultPlaces, TuneContext, open_tune_context
 from aoe.validation.candidates import ValidatedPart
 from aoe.validation.model_validator import ValidationResult
@@ -204,8 +209,15 @@ def run_model(
     Raises:
         AoeError: the model cannot be run at all, or a result cannot be written.
     """
-    with open_tune_context(context, job) as tuning:
-        places = tuning.places
+    log, jobs = ProgressLog(), context.settings.job_types
+    progress = LoggedProgress(context.progress, log)
+    with open_tune_context(replace(context, progress=progress), job) as tuning:
+        places, tuning = tuning.places, replace(tuning, log=log)
+        if places.reports_stay:
+            many = context.one_of_many
+            _open_log(tuning, job, is_last=job == jobs[-1] and (many is None or many.is_last))
+        if context.settings.study is not None and not context.settings.lookup_only:
+            tuning = replace(tuning, study=_open_study(tuning, context.settings.study, context.cwd))
         report = LiveReport(
             report_type(
                 tuning_name=places.tuning_name,
@@ -221,6 +233,7 @@ def run_model(
                 tuning = with_faster_form(tuning, context.earlier)
             found = tune(tuning, report)
             _tell_overrun(tuning)
+            log.end(TuningResult.SUCCESSFUL.value, **_log_figures(found))
             return found
         except KeyboardInterrupt:
             if report.value.is_proven:
@@ -229,10 +242,52 @@ def run_model(
                 progress.warn(f"ended early: {places.om_file} is proven, {improved} faster")
             raise
         except Exception as error:
+            log.end(TuningResult.FAILED.value)
             report.update(result=TuningResult.FAILED)
             if (told := _about_the_file(error, tuning)) is not None:
                 raise told from error
             raise
+        finally:
+            log.end(TuningResult.INCOMPLETE.value)  # of a mode that has ended, nothing happens
+
+
+def _open_log(tuning: TuneContext, job: JobType, *, is_last: bool) -> None:
+    """Begin the log of a mode beside its reports, and tell others on this machine where it is."""
+    places, settings = tuning.places, tuning.settings
+    file = places.results / progress_name(places.result_file.name)
+    facts = {
+        "tuning_name": places.tuning_name,
+        "mode": job,
+        "is_last": is_last,
+        "limit_s": tuning.time.stopwatch.limit_s,
+        "max_trials": settings.max_tuning_count,
+    }
+    tuning.log.open(file, facts, tuning.progress.warn)
+    with suppress(OSError):  # on a full disk it is found by its folder alone
+        (tuning.scratch / POINTER).write_text(str(file.resolve()))
+
+
+def _open_study(tuning: TuneContext, place: str, cwd: Path) -> StudyWriter:
+    """Return the writer of studies, and tell how to look at them."""
+    name, target = tuning.places.tuning_name, tuning.machine.runner.target
+    study = StudyWriter(
+        place,
+        cwd,
+        run=name,
+        facts={"run": name, "model": tuning.subject.model.name, "soc_version": target.soc_version},
+        warn=tuning.progress.warn,
+    )
+    tuning.progress.step(f"optuna-dashboard {study.source} shows the searches")
+    return study
+
+
+def _log_figures(found: object) -> dict[str, float | None]:
+    """Return the figures of the whole model that the log of a mode ends with."""
+    if not isinstance(found, ModelTuning):
+        return {}
+    names = ("baseline_ms", "tuned_ms", "speedup", "speedup_low", "speedup_high")
+    figures = speed_members(found)
+    return {name: figures[name] for name in names if name in figures}
 
 
 def _about_the_file(error: Exception, tuning: TuneContext) -> RunError | None:
@@ -373,11 +428,6 @@ def trial_members(measurement: Measurement) -> dict[str, Any]:
         "speedup": rounded(measurement.speedup if measurement.is_correct else None),
         "detail": measurement.detail,
     }
-
-
-def rounded(value: float | None) -> float | None:
-    """Return a figure as reports have it."""
-    return round(value, 4) if value is not None else None
 
 
 _FILE = "summary.json"

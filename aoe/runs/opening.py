@@ -79,6 +79,7 @@ def shared_context(tuning: TuneContext, searching: Stopwatch) -> dict[str, Any]:
         "settings": tuning.settings,
         "runner": tuning.machine.runner,
         "progress": tuning.progress,
+        "log": tuning.log,
         "left_s": searching.left_s,
         "clock": tuning.time.stopwatch.clock,
     }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from aoe.results.files import RepoOutcome
+from aoe.measurement import SpeedupEstimate
+from aoe.results.files import RepoOutcome, rounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,23 @@ class TunedTask:
         """Speed-up, outcome and reason, for the line that reports the task."""
         speedup = f"{self.speedup:.2f}x, " if self.speedup else ""
         return f"{speedup}{self.outcome.value}: {self.reason}"
+
+    def log_members(self, trials: int, estimate: SpeedupEstimate | None = None) -> dict[str, Any]:
+        """Return what the log of a run says of the task.
+
+        Args:
+            trials: Candidates that were tried.
+            estimate: Speed-up measured in this run, None where there is none.
+        """
+        low, high = (estimate.low, estimate.high) if estimate else (self.proven_speedup, None)
+        return {
+            "outcome": self.outcome.value,
+            "reason": self.reason,
+            "done": trials,
+            "speedup": rounded(self.speedup),
+            "speedup_low": rounded(low),
+            "speedup_high": rounded(high),
+        }
 
     @property
     def saved_us(self) -> float:

@@ -181,6 +181,7 @@ class TuneSettings:
     run_loop: int | None = None
     work_path: Path | None = None
     """Where results go that have no other place; None for the working directory."""
+    study: str | None = None
     lookup_only: bool = False
     cache_mode: CacheMode = CacheMode.ENABLE
     cache_dir: Path | None = None
@@ -220,6 +221,7 @@ class OneOfMany:
     # Folder of one of several shapes in the directory of the model's results; empty for a model
     # that is tuned for one.
     case: str = ""
+    is_last: bool = True  # False if other models or shapes follow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aoe.errors import OptionError
 from aoebank import plural
+
+if TYPE_CHECKING:
+    from aoe.results.progress_log import ProgressLog
 
 
 class Progress(Protocol):
@@ -99,6 +102,34 @@ class ContinuedProgress:
     def warn(self, text: str) -> None:
         """Pass it on."""
         self.inner.warn(text)
+
+
+class LoggedProgress(ContinuedProgress):
+    """Tells the progress of a run, and the log of the mode, which `aoe watch` reads.
+
+    Args:
+        inner: What is told.
+        log: Of the mode.
+    """
+
+    def __init__(self, inner: Progress, log: ProgressLog) -> None:
+        super().__init__(inner)
+        self._log = log
+
+    def step(self, text: str) -> None:
+        """Note it, and pass it on."""
+        self._log.step(text)
+        super().step(text)
+
+    def trial(self, op_name: str, done: int, budget: int, best: float | None) -> None:
+        """Note it, and pass it on."""
+        self._log.trial(op_name, done, budget, best)
+        super().trial(op_name, done, budget, best)
+
+    def warn(self, text: str) -> None:
+        """Note it, and pass it on."""
+        self._log.warn(text)
+        super().warn(text)
 
 
 def continued(progress: Progress) -> ContinuedProgress:

@@ -21,6 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
 from aoe.execute.workers.measure_pool import MeasurePool
+from aoe.results.progress_log import ProgressLog
 from aoe.tuner.mode import TuneSettings
 from aoe.tuner.progress import Progress
 
@@ -49,6 +50,7 @@ class TaskContext(Generic[BankT]):
     builder: KernelCompilers | None = None  # Compiles candidates; None where the runner does
     bank: BankT  # Where answers are looked up and recorded
     progress: Progress  # Callbacks of the run
+    log: ProgressLog = field(default_factory=ProgressLog)  # Follows the tasks, for `aoe watch`
     # Budget of time: seconds until searching has to end.
     left_s: Callable[[], float] = lambda: math.inf
     clock: Callable[[], float] = time.monotonic  # Monotonic seconds
@@ -164,6 +166,7 @@ class _TaskScheduler(Generic[TaskT, ResultT]):
             return FinishedSlice(slice=given, result=result, seconds=self.context.clock() - began_s)
 
         self._running[given.task.key] = given.trials
+        self.context.log.begin(given.task.key, given.trials)
         self.pool.begin(job, self.context.runner, self.context.progress.warn)
 
     def _finish(self, finished: FinishedSlice[TaskT, ResultT] | None) -> None:

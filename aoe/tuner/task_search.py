@@ -20,7 +20,7 @@ from aoe.measurement import (
     SpeedupEstimate,
     estimate_speedup,
 )
-from aoe.schedule import Configuration, Space
+from aoe.schedule import Configuration, Knob, Space
 from aoe.tuner.search.book import opening
 from aoe.tuner.search.protocol import Trial
 from aoe.tuner.search.registry import make_search
@@ -72,6 +72,7 @@ class SearchResult(Generic[AnswerT]):
     measurement: Measurement | None = None
     estimate: SpeedupEstimate | None = None  # What they prove
     trials: tuple[TrialRecord, ...] = ()  # Everything measured on the way
+    knobs: tuple[Knob, ...] = ()  # What there was to choose
     # Why there are no such pairs of the best candidate, None if there are.
     failure: Measurement | None = None
 
@@ -168,6 +169,7 @@ class TaskSearch(Generic[AnswerT]):
         )
         if space is not None and settings.only is not None and space.is_legal(settings.only):
             self._asked.append(settings.only)
+        self._knobs = space.knobs if space is not None else ()
         self._is_exhausted = space is None
         self._opening = len(opening(space, settings.warm_starts)) if space is not None else 0
         self._spent_s = 0.0  # on its trials, of a limited time
@@ -233,7 +235,7 @@ class TaskSearch(Generic[AnswerT]):
     def screened(self) -> SearchResult[AnswerT]:
         """Return the first candidate with the pairs it was seen with: none was chosen by them."""
         if len(self.trials) != 1 or not self.trials[0].measurement.is_correct:
-            return SearchResult(trials=tuple(self.trials))
+            return SearchResult(trials=tuple(self.trials), knobs=self._knobs)
         return self._found(self.trials[0], self.trials[0].measurement)
 
     def concluded(self, final: MeasurePolicy, *, in_time: bool = True) -> SearchResult[AnswerT]:
@@ -246,12 +248,12 @@ class TaskSearch(Generic[AnswerT]):
         """
         good = [trial for trial in self.trials if trial.measurement.is_correct]
         if not good:
-            return SearchResult(trials=tuple(self.trials))
+            return SearchResult(trials=tuple(self.trials), knobs=self._knobs)
         best = self.task.chosen(good)
         if best.measurement.speedup <= 1 and not self.task.settings.confirms_losers:
             return self._found(best, best.measurement)
         if best.measurement.speedup <= 1 and not in_time:
-            return SearchResult(trials=tuple(self.trials))
+            return SearchResult(trials=tuple(self.trials), knobs=self._knobs)
         answer = self.task.answer(best.configuration)
         return self._found(best, self.task.measure([answer], final, None)[0])
 
@@ -263,6 +265,7 @@ class TaskSearch(Generic[AnswerT]):
             measurement=measurement if is_correct else None,
             estimate=estimate_speedup(measurement) if is_correct else None,
             trials=tuple(self.trials),
+            knobs=self._knobs,
             failure=None if is_correct else measurement,
         )
 

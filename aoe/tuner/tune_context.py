@@ -32,6 +32,7 @@ from aoe.om.file import OperatorLibrary, digest_of
 from aoe.ort.custom_operators import try_operators
 from aoe.ort.inputs import ModelInputs
 from aoe.results.files import BANK_FOLDER, result_name, timestamp_of
+from aoe.results.progress_log import ProgressLog
 from aoe.settings import cache_limit, cache_path, lock_path, work_path
 from aoe.target import Target, unmet_cores
 from aoe.tuner.chosen_graph import ChosenGraph, WrittenForm, chosen_before
@@ -43,6 +44,7 @@ from aoe.tuner.policies import final_policy
 from aoe.tuner.precision.constraint import DEFAULT
 from aoe.tuner.progress import Progress
 from aoe.tuner.reuse.earlier import EarlierResult, open_earlier
+from aoe.tuner.study import StudyWriter
 from aoe.workload import Precision
 from aoebank import Bank, BankWithSpare, SpareBank, plural, present_facts
 
@@ -158,6 +160,8 @@ class TuneContext:
     scratch: Path  # Empty directory that goes with the run
     progress: Progress  # Is told what happens
     engine: EngineParts = REAL_ENGINE  # What of the engine the run may replace
+    study: StudyWriter | None = None  # Takes its searches for Optuna, None where none are wanted
+    log: ProgressLog = field(default_factory=ProgressLog)  # Follows its tasks, for `aoe watch`
 
     @property
     def threads_validated(self) -> int:

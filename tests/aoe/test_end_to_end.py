@@ -18,8 +18,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import optuna
 import pytest
 from onnx import helper
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from support.engine.cpu import CPU, open_session
 from support.engine.environments import run_environment
 from support.engine.fakes import RecordingProgress
@@ -124,7 +127,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tuned]:
             if (report := json.loads(file.read_text())) not in published:
                 published.append(report)
 
-    result = place.tune("first", progress=progress_of(look))
+    result = place.tune("first", progress=progress_of(look), study="first.log")
     look()
     yield Tuned(place, result, published)
 
@@ -194,6 +197,25 @@ def test_files_are_named_as_aoe_names_them(first: Tuned) -> None:
     } <= found
     assert [name for name in found if name.startswith("op_tuning/")]
     assert str("bank" / _bank_file(first)) in found
+
+
+def test_optuna_finds_the_trials_of_every_search_in_the_study(first: Tuned) -> None:
+    storage = JournalStorage(JournalFileBackend(str(first.place.root / "first.log")))
+    found = {
+        one.user_attrs["workload_key"]: optuna.load_study(
+            study_name=one.study_name, storage=storage
+        )
+        for one in optuna.get_all_study_summaries(storage)
+    }
+    assert found.keys() == {one.operator.key for one in first.result.operators if one.search}
+    for operator in first.result.operators:
+        trials = operator.search.trials if operator.search is not None else ()
+        for trial, told in zip(trials, found[operator.operator.key].trials, strict=True):
+            assert told.params.items() <= trial.configuration.items()
+            assert told.state.is_finished() and told.user_attrs
+            if trial.measurement.is_correct:
+                assert told.value == trial.measurement.speedup
+                assert max(told.intermediate_values) == len(trial.measurement.ratios)
 
 
 def test_bank_beside_the_model_has_what_the_model_uses(first: Tuned) -> None:

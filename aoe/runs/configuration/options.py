@@ -36,6 +36,7 @@ from aoe.runs.configuration.parsing import (
     search_name,
     size,
     stages,
+    study,
     switch,
     whole,
     words,
@@ -488,6 +489,15 @@ class TuneOptions(TypedDict, total=False):
             parse=path,
             metavar="DIR|FILE.om",
             help="Where the tuned model, the reports and the records it uses go.",
+        ),
+    ]
+    study: Annotated[
+        str | None,
+        _results(
+            parse=study,
+            metavar="FILE",
+            help="Write each search as a study of Optuna, too, for optuna-dashboard: FILE.log (a "
+            "journal, fast) or FILE.db (SQLite).",
         ),
     ]
     anonymous: Annotated[

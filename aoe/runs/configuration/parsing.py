@@ -106,6 +106,13 @@ def path(_: str, value: Any) -> Path:
     return Path(value)
 
 
+def study(where: str, value: Any) -> str:
+    """Return the place of studies of Optuna."""
+    from aoe.tuner.study import parse_study
+
+    return parse_study(words(where, value))
+
+
 def cache_mode(where: str, value: Any) -> CacheMode:
     """Return the mode of the cache a text names."""
     return parse_cache_mode(value, where)

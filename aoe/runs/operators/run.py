@@ -68,7 +68,6 @@ from aoe.tasks.operators.operators import (
 from aoe.tuner.live_report import LiveReport, Stopwatch
 from aoe.tuner.mode import JobType, ModeContext, TuneSettings
 from aoe.tuner.precision.plan import PrecisionPlan
-from aoe.tuner.progress import Progress
 from aoe.tuner.reuse.book import ReuseBook
 from aoe.tuner.reuse.covering_records import covering_ranges, range_lines
 from aoe.tuner.tune_context import TuneContext, model_path
@@ -125,7 +124,7 @@ def _tune_model(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
             compilers=compilers,
             measure_pool=measure_pool,
             rates=rates,
-            on_event=operator_teller(tuning.progress, report),
+            on_event=operator_teller(tuning, report),
             on_lookup=partial(reuse.add, bank),
             report=report,
         )
@@ -164,7 +163,7 @@ def _first_ms(tuning: TuneContext, profile: ModelProfile) -> float | None:
 
 
 def operator_teller(
-    progress: Progress, report: LiveReport[OpatReport]
+    tuning: TuneContext, report: LiveReport[OpatReport]
 ) -> Callable[[TunedOperator], None]:
     """Return a callback that writes a finished operator to the result file and the screen."""
     results: dict[str, OperatorResult] = {}
@@ -172,13 +171,29 @@ def operator_teller(
     def on_event(tuned: TunedOperator) -> None:
         name = tuned.operator.op_name
         if tuned.operator.key in results:
-            progress.detail(f"{name}: {tuned.words}, after more trials")
+            tuning.progress.detail(f"{name}: {tuned.words}, after more trials")
         else:
-            progress.operator(name, tuned.words)
+            tuning.progress.operator(name, tuned.words)
+        log_operator(tuning, tuned)
         results[tuned.operator.key] = operator_result(tuned)
         report.update(tasks=tuple(results.values()))
 
     return on_event
+
+
+def log_operator(tuning: TuneContext, tuned: TunedOperator) -> None:
+    """Note an operator that is done in the log of its run, and its search in the study."""
+    trials = tuned.search.trials if tuned.search is not None else ()
+    line = tuned.operator.line
+    tuning.log.plan([line])
+    tuning.log.task(line.key, **tuned.log_members(len(trials), tuned.estimate))
+    if tuning.study is not None and tuned.search is not None:
+        tuning.study.write(
+            line,
+            [(trial.configuration, trial.measurement) for trial in trials],
+            tuned.search.knobs,
+            tuned.words,
+        )
 
 
 def _both_figures(

@@ -257,7 +257,7 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         measuring = deciding.keeping(min(there.blocks_s(points), _BLOCKS_SHARE * deciding.left_s()))
         searching = measuring.keeping(min(there.points_s, _POINTS_SHARE * measuring.left_s()))
         context = operator_context(tuning, bank, opened.graph, searching, compilers)
-        on_event = operator_teller(tuning.progress, report)
+        on_event = operator_teller(tuning, report)
 
         def tune(blocks: Sequence[Operator]) -> TunedOperators:
             return tune_found(

@@ -40,6 +40,7 @@ from aoe.runs.opening import (
     profile_default,
     shared_context,
 )
+from aoe.runs.operators.run import log_operator
 from aoe.runs.tuned_model import write_model
 from aoe.tasks.fusion_groups.choosing import parts_of, with_parts, without_overlap
 from aoe.tasks.fusion_groups.finding import find_fusion_groups
@@ -124,7 +125,7 @@ def tune_fusion_groups(
                     later=later,
                     budget=make_budget(tuning, profile, alone, measure_pool, measure_rates(tuning)),
                     context=operator_context(tuning, operators, graph, alone, compilers),
-                    on_event=kernel_teller(tuning.progress),
+                    on_event=_kernel_event(tuning),
                     measure_pool=measure_pool,
                 )
             won = WonKernels({one.operator.key: one for one in kernels.operators})
@@ -141,6 +142,7 @@ def tune_fusion_groups(
                 on_event=on_event,
                 detail=tuning.progress.detail,
             )
+            tuning.log.plan([one.line for one in tasks.left])
             tune_tasks(tasks, context, SerialExecutor())
             tuned = tuple(sorted(tasks.done, key=lambda one: found.subgraphs.index(one.subgraph)))
             validation = validate_model(tuning, operators, assembly, won.used(graph, tuned), costs)
@@ -158,6 +160,16 @@ def tune_fusion_groups(
         used_ids=frozenset(use.graph_id for _, use in used),
         won_alone=sum(one.schedule is not None for one in kernels.operators),
     )
+
+
+def _kernel_event(tuning: TuneContext) -> Callable[[TunedOperator], None]:
+    tell = kernel_teller(tuning.progress)
+
+    def on_event(tuned: TunedOperator) -> None:
+        tell(tuned)
+        log_operator(tuning, tuned)
+
+    return on_event
 
 
 def kernel_teller(progress: Progress) -> Callable[[TunedOperator], None]:

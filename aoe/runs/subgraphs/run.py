@@ -50,6 +50,7 @@ from aoe.runs.subgraphs.result import (
     write_subgraph_details,
 )
 from aoe.runs.tuned_model import write_tuned_model
+from aoe.schedule import Knob
 from aoe.tasks.rewrites.earlier import SubgraphReuseBook, subgraph_reuse
 from aoe.tasks.rewrites.experience import Experience
 from aoe.tasks.rewrites.lookup import TunedSubgraph
@@ -227,6 +228,7 @@ def _groups(
 
     def on_event(tuned: TunedSubgraph) -> None:
         report.update(tasks=(*report.value.tasks, subgraph_result(tuned)))
+        log_subgraph(tuning, tuned)
 
     return tune_fusion_groups(tuning, bank, on_event, on_lookup=partial(reuse.add, bank))
 
@@ -388,11 +390,13 @@ def _tuned(
     """Return the tuned subgraphs in the order of the model; the largest are tuned first."""
     tuning.time.phases.begin(Phase.SEARCH)
     tuning.progress.plan(len(found.subgraphs))
+    tuning.log.plan([one.line for one in sorted(found.subgraphs, key=work_of, reverse=True)])
     done: list[TunedSubgraph] = []
 
     def on_event(tuned: TunedSubgraph) -> None:
         done.append(tuned)
         report.update(tasks=(*report.value.tasks, subgraph_result(tuned)))
+        log_subgraph(tuning, tuned)
         name = f"{tuned.subgraph.op_name} (x{len(tuned.subgraph.occurrences)})"
         tuning.progress.operator(name, tuned.words)
 
@@ -412,6 +416,16 @@ def _tuned(
         )
         tune_tasks(tasks, context, pool)
     return sorted(done, key=lambda tuned: found.subgraphs.index(tuned.subgraph))
+
+
+def log_subgraph(tuning: TuneContext, tuned: TunedSubgraph) -> None:
+    """Note a subgraph that is done in the log of its run, and its search in the study."""
+    tuning.log.task(tuned.subgraph.key, **tuned.log_members(len(tuned.trials)))
+    if tuning.study is not None and tuned.trials:
+        trials = [({"strategy": str(one.strategy)}, one.measurement) for one in tuned.trials]
+        strategies = tuple(dict.fromkeys(values["strategy"] for values, _ in trials))
+        knob = Knob("strategy", strategies)
+        tuning.study.write(tuned.subgraph.line, trials, [knob], tuned.words)
 
 
 # ---- the whole model ----

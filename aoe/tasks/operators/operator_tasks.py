@@ -164,6 +164,7 @@ class OperatorTasks:
             preparing_s = (self.context.clock() - began_s) / max(1, len(searches))
             for search in searches:
                 began_s = self.context.clock()
+                self.context.log.begin(search.operator.key, 1)
                 tuned = search.screen(self._context())
                 if not search.is_over:
                     self.open[search.operator.key] = search
@@ -326,6 +327,7 @@ class OperatorTasks:
         if self.planned != len(self.done) + len(waiting):
             self.planned = len(self.done) + len(waiting)
             self.context.progress.plan(self.planned)
+            self.context.log.plan([one.line for one in self.all()])
 
     def _context(self) -> OperatorContext:
         return replace(self.context, trials_left=self.trials_left())

@@ -15,6 +15,7 @@ from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.kernels.roofline import touched_elements
 from aoe.operators.model_types import main_type
 from aoe.ort.profile import ModelProfile
+from aoe.results.progress_log import TaskLine
 from aoe.tuner.operator_choice import OperatorChoice
 from aoe.tuner.precision.plan import PrecisionPlan
 from aoe.workload import Workload
@@ -71,6 +72,24 @@ class Operator:
         main = main_type(self.workload.operations)
         named = [node for node in self.model_nodes if node.op_type == main]
         return (named or self.model_nodes)[-1].name
+
+    @property
+    def computes(self) -> str:
+        """Its chain of operations in words, without changes of layout."""
+        chain = (operation.op_type for operation in self.workload.operations)
+        return " + ".join(name for name in chain if not name.startswith("Reorder"))
+
+    @property
+    def line(self) -> TaskLine:
+        """How the log of a run names it."""
+        precision = self.workload.precision
+        lower = f" in {precision.value}" if precision.is_lower else ""
+        return TaskLine(
+            key=self.key,
+            name=self.op_name,
+            computes=f"{self.computes}{lower}",
+            share=round(self.share, 5),
+        )
 
     @property
     def model_op_names(self) -> tuple[str, ...]:

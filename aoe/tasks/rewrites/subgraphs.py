@@ -21,6 +21,7 @@ from aoe.graph.subgraphs.rewrite_candidates import find_rewrites
 from aoe.graph.subgraphs.segment import Segment, cut_out
 from aoe.ort.transformers_optimizer import OFFLINE_RULE
 from aoe.profiling.work import graph_work
+from aoe.results.progress_log import TaskLine
 from aoe.tuner.mode import OptimizationLevel
 from aoe.tuner.parts import EngineParts
 
@@ -96,6 +97,12 @@ class Subgraph:
     def occurrence_names(self) -> tuple[str, ...]:
         """The node at the end of each occurrence, for messages and reports."""
         return self.model_names or tuple(segment.op_names[-1] for segment in self.occurrences)
+
+    @property
+    def line(self) -> TaskLine:
+        """How the log of a run names it."""
+        types = dict.fromkeys(node.op_type for node in self.segment.graph.nodes)
+        return TaskLine(key=self.key, name=self.op_name, computes=" + ".join(types))
 
     @property
     def has_options(self) -> bool:
