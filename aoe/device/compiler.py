@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from functools import partial
 from importlib import resources
+from importlib.metadata import version
 from math import prod
 from pathlib import Path
 from typing import Self
@@ -376,13 +377,27 @@ def _glue_parts(features: Collection[str]) -> tuple[str, ...]:
 
 
 def _compile_glue(folder: Path, part: str, toolchain: Toolchain, directory: Path) -> Path:
-    file = directory / f"aoe_{part}.o"
-    if not file.exists():
+    """Return the object of a C file of the glue, compiled now unless it is kept."""
+    file, kept = directory / f"aoe_{part}.o", toolchain.kept
+    if file.exists():
+        return file
+    name = f"{_glue_key(folder, part, toolchain)}.glue" if kept is not None else ""
+    if kept is None or not kept.take(name, directory):
         toolchain.run(
             [*_C_FLAGS, "-c", *_include_flags(folder), "-o", str(file), str(folder / f"{part}.c")],
             what="compiling the glue",
         )
+        if kept is not None and file.exists():
+            kept.put(name, [file])
     return file
+
+
+def _glue_key(folder: Path, part: str, toolchain: Toolchain) -> str:
+    """Return a digest of all that decides the bytes of a C file's object."""
+    digest = hashlib.sha256(f"{toolchain.identity()} {_C_FLAGS} {version('halide')}".encode())
+    for file in (folder / f"{part}.c", *sorted(folder.glob("*.h"))):
+        digest.update(f"{file.name}\n".encode() + file.read_bytes())
+    return digest.hexdigest()
 
 
 def kernel_table(sources: Sequence[KernelSource], target: Target) -> str:

@@ -2,18 +2,17 @@
 
 One file for each kernel, named after the digest of all it depends on: what it computes, its
 schedule, the CPU features it is compiled for, Halide's version and the sources of its family: a
-change of one family leaves the kernels of the others.
-A file holds the objects and their digests, is written whole or not at all, and is believed only
-when it is still what was written. What has not been used for the longest time goes first.
+change of one family leaves the kernels of the others. The digests of sources are kept, too:
+reading them takes as long as everything else of a run that finds all in the bank.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 from importlib.metadata import version
@@ -21,24 +20,21 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import IO
 
-from aoe.bank.sources import kernel_files
+from aoe.bank.sources import kernel_files, kernel_source
 from aoe.device.compiler import BUILD_FEATURES, KernelSource, halide_features
+from aoe.device.kept_objects import KeptObjects
 from aoe.folders.disk_cache import DiskCache
 from aoe.schedule import schedule_to_json
 from aoe.target import Target
 from aoe.workload import workload_to_json
 
-_SCHEMA = "aoe.compiled_kernel/1"
-_MANIFEST = "manifest.json"
-_SUFFIX = ".kernel"
-_EPOCH = (1980, 1, 1, 0, 0, 0)
+_SUFFIX, _SOURCES = ".kernel", ".sources"
+_KERNELS = "kernels"
 _SHARED_SOURCES = (
     *("kernels/family.py", "kernels/halide", "operators", "schedule"),
     *("device/compiler.py", "target.py", "workload.py"),
 )
 """Sources inside the package that every kernel depends on, besides the files its family imports."""
-
-_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
 class ObjectCache:
@@ -50,6 +46,10 @@ class ObjectCache:
         limit_bytes: What it may hold.
         renew: True to compile everything anew and keep that.
         build_features: Halide's features the objects are compiled with.
+
+    Attributes:
+        hits: Kernels taken so far.
+        kept: The folder.
     """
 
     def __init__(
@@ -62,44 +62,86 @@ class ObjectCache:
         build_features: Sequence[str] = BUILD_FEATURES,
     ) -> None:
         self.hits = 0
-        self._files = DiskCache(root, limit_bytes)
+        self.kept = KeptObjects(files=DiskCache(root, limit_bytes), renew=renew)
         self._build_features = tuple(build_features)
         self._target = target
-        self._renew = renew
+        self._sources: dict[str, _FamilySources] = {}
 
     @property
     def root(self) -> Path:
         """Real path of the folder."""
-        return self._files.root
+        return self.kept.files.root
+
+    def has(self, source: KernelSource) -> bool:
+        """True if a kernel was compiled before: its schedule fits what it computes."""
+        return bool(self._family(source).files) and self.kept.has(self._name_of(source))
+
+    def kernel_source(self, op_type: str) -> str | None:
+        """Return the digest of a family's sources, as `aoe.bank.sources.kernel_source` does."""
+        return self._sources_of(op_type).code
 
     def take(self, source: KernelSource, directory: Path) -> bool:
         """Write the objects of a kernel into a folder; return False if they are not known."""
-        if self._renew or not _has_sources(source):
-            return False
-        name = self._name_of(source)
-        file = self._files.take(name)
-        if file is None:
-            return False
-        try:
-            for part, content in _read(file).items():
-                (directory / part).write_bytes(content)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, *_UNREADABLE):
-            self._files.drop(name)  # torn or changed: compiled again
+        if not self._family(source).files or not self.kept.take(self._name_of(source), directory):
             return False
         self.hits += 1
         return True
 
     def put(self, source: KernelSource, objects: Sequence[Path]) -> None:
         """Keep the objects of a kernel, if the folder can be written to; none that is empty."""
-        if _has_sources(source) and all(file.stat().st_size for file in objects):
-            self._files.put(self._name_of(source), lambda sink: _write(sink, objects))
+        if self._family(source).files:
+            self.kept.put(self._name_of(source), objects)
 
     def prune(self) -> None:
         """Remove what has not been used for the longest time, where there is too much."""
-        self._files.prune()
+        self.kept.files.prune()
 
     def _name_of(self, source: KernelSource) -> str:
-        return f"{object_key(source, self._target, self._build_features)}{_SUFFIX}"
+        key = object_key(
+            source, self._target, self._build_features, sources=lambda _: self._family(source).all
+        )
+        return f"{key}{_SUFFIX}"
+
+    def _family(self, source: KernelSource) -> _FamilySources:
+        return self._sources_of(source.workload.op_type)
+
+    def _sources_of(self, op_type: str) -> _FamilySources:
+        """Return what is known of the sources of a family, read anew where they have changed."""
+        if op_type in self._sources:
+            return self._sources[op_type]
+        files, name = self.kept.files, f"{_all_kernels()}-{op_type}{_SOURCES}"
+        found = None
+        if not self.kept.renew and (file := files.take(name)) is not None:
+            with suppress(OSError, ValueError, TypeError):
+                found = _FamilySources(**json.loads(file.read_text()))
+        if found is None:
+            found = _FamilySources.read(op_type)
+            _put_text(files, name, json.dumps(asdict(found)))
+        return self._sources.setdefault(op_type, found)
+
+
+def _put_text(files: DiskCache, name: str, text: str) -> None:
+    def write(sink: IO[bytes]) -> None:
+        sink.write(text.encode())
+
+    files.put(name, write)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FamilySources:
+    """Sources of a kernel family, by their digests."""
+
+    files: int  # How many there are; none of a family made at run time
+    code: str | None  # Of their code, see `kernel_source`; None if there are none
+    all: str  # Of all that decides the bytes of its kernels, see `sources_digest`
+
+    @classmethod
+    def read(cls, op_type: str) -> _FamilySources:
+        return cls(
+            files=len(kernel_files(op_type)),
+            code=kernel_source(op_type),
+            all=sources_digest(op_type),
+        )
 
 
 def object_key(
@@ -130,11 +172,6 @@ def object_key(
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-def _has_sources(source: KernelSource) -> bool:
-    """Tell whether a kernel's family has source files; a family made at run time has none."""
-    return bool(kernel_files(source.workload.op_type))
-
-
 @cache
 def sources_digest(op_type: str) -> str:
     """Return a digest of the sources that make the kernels of a family."""
@@ -148,6 +185,17 @@ def sources_digest(op_type: str) -> str:
     return digest.hexdigest()
 
 
+@cache
+def _all_kernels() -> str:
+    """Return a digest of all sources any family may be made of."""
+    package = resources.files("aoe")
+    digest = hashlib.sha256()
+    for name in (_KERNELS, *_SHARED_SOURCES):
+        for path, place in sorted(_files(package / name, name), key=lambda one: one[0]):
+            digest.update(f"{path}\n".encode() + place.read_bytes())
+    return digest.hexdigest()[:32]
+
+
 def _files(place: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
     if place.is_file():
         if path.endswith(".py"):
@@ -155,33 +203,3 @@ def _files(place: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
         return
     for entry in place.iterdir():
         yield from _files(entry, f"{path}/{entry.name}")
-
-
-def _write(sink: IO[bytes], objects: Sequence[Path]) -> None:
-    contents = {file.name: file.read_bytes() for file in objects}
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
-    manifest = json.dumps({"schema": _SCHEMA, "objects": digests})
-    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for name, data in {_MANIFEST: manifest.encode(), **contents}.items():
-            archive.writestr(zipfile.ZipInfo(name, date_time=_EPOCH), data, zipfile.ZIP_DEFLATED)
-
-
-def _read(file: Path) -> dict[str, bytes]:
-    """Return the objects in a file by name.
-
-    Raises:
-        ValueError: they are not what was written.
-    """
-    with zipfile.ZipFile(file) as archive:
-        manifest = json.loads(archive.read(_MANIFEST))
-        if manifest["schema"] != _SCHEMA:
-            raise ValueError("unknown schema")
-        found = {}
-        for name, digest in manifest["objects"].items():
-            data = archive.read(name)
-            if Path(name).name != name or hashlib.sha256(data).hexdigest() != digest:
-                raise ValueError("not what was written")
-            if not data:
-                raise ValueError("an empty object")
-            found[name] = data
-    return found

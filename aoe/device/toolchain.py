@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from aoe.child_python import module_command
+from aoe.device.kept_objects import KeptObjects
 from aoe.errors import BuildError, BuildTimeoutError, CompilerNotFoundError
 from aoe.settings import environment
 
@@ -56,9 +57,20 @@ class Toolchain:
     # Whether each compiler leads a process group of its own, so that what it has started ends with
     # it. Not in a worker, whose group ends as a whole.
     own_group: bool = True
+    # Keeps objects it has compiled for later runs, None for none.
+    kept: KeptObjects | None = None
     _running: _RunningCompilers = field(
         default_factory=_RunningCompilers, init=False, repr=False, compare=False
     )
+
+    def identity(self) -> tuple[str, ...]:
+        """Return its words, and what changes with an update of the programs among them."""
+        facts = []
+        for word in self.command:
+            with suppress(OSError):
+                status = Path(shutil.which(word) or word).stat()
+                facts.append(f"{status.st_size} {status.st_mtime_ns}")
+        return (*self.command, *facts)
 
     def run(self, arguments: Sequence[str], *, what: str) -> None:
         """Run the compiler.

@@ -155,6 +155,10 @@ class KernelCompilers:
             name: error for name, error in errors.items() if error not in ("", NO_TIME)
         }
 
+    def is_known(self, source: KernelSource) -> bool:
+        """True if an earlier run has compiled a kernel: nothing is wrong with its schedule."""
+        return self._cache is not None and self._cache.has(source)
+
     def keep_only(self, winner: str | None) -> None:
         """Remove candidates that have had their turn but for one; None for all of them."""
         if winner is not None:

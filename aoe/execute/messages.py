@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from aoe.device.kept_objects import KeptObjects
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import AoeError, RunError, RunTimeoutError, WorkerDiedError
@@ -24,6 +25,7 @@ class WorkerSetup:
     device: Device  # What it measures on
     target: Target  # Threads and CPU features
     compiler: tuple[str, ...]  # Command line of the C compiler
+    kept: KeptObjects | None = None  # Objects the compiler has made, None where none are kept
     directory: Path  # The worker's own scratch directory
     cores: frozenset[int] = frozenset()  # What it keeps to; none for whatever the system gives it
     pool: ThreadPool = ThreadPool.SHARED  # Threads that sessions compute with

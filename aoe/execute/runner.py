@@ -306,7 +306,7 @@ class Runner:
     def apart(self) -> SeparateCompiler | None:
         """Keep to cores for what is measured; return a compiler on others, None if there are none.
 
-        A worker that runs is ended: the next call starts one on these cores.
+        A worker that runs is ended; one on these cores is started for the next call.
         """
         split = self.device.apart(self.target.core_num)
         if not split.spare:
@@ -315,6 +315,7 @@ class Runner:
         self._end_ahead()
         self._end_twin()
         self._cores = split.measured
+        self.start()  # it loads beside what comes before the first measurement
         compiler = self._like(cores=split.spare)
         return SeparateCompiler(
             runner=compiler,
@@ -409,6 +410,7 @@ class Runner:
             device=self.device,
             target=self.target,
             compiler=self.toolchain.command,
+            kept=self.toolchain.kept,
             directory=directory,
             cores=self._cores,
             pool=self._pool,

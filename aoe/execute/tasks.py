@@ -152,7 +152,7 @@ def make_tasks(setup: WorkerSetup, others: OtherRuns) -> Mapping[str, Callable[.
     measurer = CandidateMeasurer(
         device=setup.device,
         target=setup.target,
-        toolchain=Toolchain(command=setup.compiler, own_group=False),
+        toolchain=Toolchain(command=setup.compiler, own_group=False, kept=setup.kept),
         directory=setup.directory,
         pairs=pairs,
         pool=setup.pool,

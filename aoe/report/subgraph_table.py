@@ -53,13 +53,15 @@ class SubgraphTuningReport(ModelTuningReport):
 
     def reason_for_nothing(self) -> str:
         from aoe.results.files import ONLY_LOOKED_UP
+        from aoe.tasks.rewrites.lookup import rewrite_summary
 
         subgraphs = self.result.subgraphs
         if not subgraphs:
             return "no rule matches anything in this model"
+        if not self.result.validation.undecided and any(one.untried for one in subgraphs):
+            return rewrite_summary(subgraphs, kept=0)
         left = self.result.validation.undecided or first_reason(
             subgraphs,
-            ("a limit left {} subgraphs untried", lambda one: one.is_untried),
             (
                 f"{{}} subgraphs are not in the bank, and were {ONLY_LOOKED_UP}",
                 lambda one: ONLY_LOOKED_UP in one.reason,

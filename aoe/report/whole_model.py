@@ -370,9 +370,9 @@ def whole_model_figure(result: ModelTuning[Any], speedup: float = 1.0) -> str:
     from aoe.runs.model_mode import whole_model_ms
     from aoe.tuner.mode import TargetMetric
 
-    if result.metric is TargetMetric.LATENCY:
-        return f"{result.baseline_ms / speedup:.3f} ms"
     before_ms = whole_model_ms(result.validation, result.streams)
+    if result.metric is TargetMetric.LATENCY:
+        return "not measured" if before_ms is None else f"{before_ms / speedup:.3f} ms"
     if before_ms is None:
         return "throughput not measured"
     return f"{runs_per_s(before_ms / speedup):.3f} runs/s"

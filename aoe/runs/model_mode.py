@@ -46,6 +46,7 @@ from aoe.tuner.search.registry import SEARCHES
 from aoe.tuner.study import StudyWriter
 from aoe.tuner.tune_context import ResultPlaces, TuneContext, open_tune_context
 from aoe.validation.candidates import ValidatedPart
+from aoe.validation.comparing import NOT_TIMED_US
 from aoe.validation.model_validator import ValidationResult
 from aoe.workload import Precision
 from aoebank import AoebankError
@@ -345,14 +346,15 @@ def run_facts(tuning: TuneContext) -> dict[str, Any]:
 
 
 def whole_model_ms(validation: ValidationResult[Any], streams: int) -> float | None:
-    """Return the time of the untuned model as result files have it, in ms.
+    """Return the time of the untuned model as result files have it, in ms; None if not measured.
 
-    Of several streams it is the time from one run to the next, and None where they were not
-    measured: what one stream takes alone is another figure.
+    Of several streams it is the time from one run to the next: what one stream takes alone is
+    another figure.
     """
     if streams > 1 and not validation.is_measured:
         return None
-    return validation.comparison.measurement.baseline_latency_us / 1e3
+    found_us = validation.comparison.measurement.baseline_latency_us
+    return found_us / 1e3 if found_us > NOT_TIMED_US else None
 
 
 def _whole_model_members(result: ModelTuning[Any]) -> dict[str, float | None]:

@@ -17,6 +17,7 @@ import onnx
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
+from aoe.bank.sources import kernel_source
 from aoe.device.protocol import Device
 from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
@@ -56,8 +57,10 @@ _RATES_TIMEOUT_S = 60.0
 
 def open_bank(tuning: TuneContext, base: EarlierResult | None) -> OperatorBank:
     """Return the bank of a run, with the built-in bank and the earlier result behind it."""
+    objects = tuning.machine.objects
     return OperatorBank(
         tuning.banks.journal,
+        source_of=objects.kernel_source if objects is not None else kernel_source,
         core_num=tuning.machine.runner.target.core_num,
         built_in=tuning.banks.built_in,
         base=base.bank if base is not None else None,

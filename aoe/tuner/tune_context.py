@@ -215,7 +215,9 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
     settings.precision.check(target)
     root = bank_root(env, cwd, writes=not settings.lookup_only)
     built_in = built_in_bank(env, cwd)
+    objects = object_cache(settings, env, cwd, target, progress.warn)
     toolchain = find_toolchain(env)
+    toolchain = replace(toolchain, kept=objects.kept if objects is not None else None)
     # a compiler is run, which takes as long as loading
     with ThreadPoolExecutor(1) as beside, toolchain.ended_by_interrupt():
         checked = beside.submit(engine.check_toolchain, toolchain, target)
@@ -248,7 +250,7 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
             machine=MeasuringMachine(
                 runner=runner,
                 remote_pool=remote_pool,
-                objects=object_cache(settings, env, cwd, target, progress.warn),
+                objects=objects,
                 versions=versions,
             ),
             banks=_banks(context, journal, built_in, _earlier(settings, cwd, earlier)),

@@ -47,6 +47,8 @@ _LARGE_TIMEOUT_S = 6 * _TIMEOUT_S
 _UNUSUAL_S = 20.0
 _UNUSUAL_SHARE = 0.05
 """Seconds that runs on unusual inputs may take of each model, and of a time limit that is left."""
+NOT_TIMED_US = 1e-9
+"""Stands for the time of a model that was never run: a measurement has no time of zero."""
 _ONCE = replace(single_run_policy(1), least_quiet=0.0)
 """At a point where only results are compared: its times need not count."""
 
@@ -195,7 +197,7 @@ class ModelComparer(Generic[P]):
     def unmeasured(self, kept: Sequence[P]) -> ModelGain:
         """Write the model with `kept` and return its comparison without measuring."""
         self._assembly.write_model(kept)
-        alone = (self._costs.run_s * 1e6,)
+        alone = (max(NOT_TIMED_US, self._costs.run_s * 1e6),)
         return ModelGain(
             comparison=ModelComparison(
                 measurement=Measurement(outcome=Outcome.CORRECT, baseline_us=alone, tuned_us=alone),

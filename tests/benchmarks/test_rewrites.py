@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 
 import pytest
 import rewrites
 from rewrite_blocks import BLOCKS
 
-from aoe.graph.rewrites.registry import ONLY_AT_O1
+from aoe.graph.rewrites.registry import GAIN_ON_KERNELS, ONLY_AT_O1
 from aoe.tasks.rewrites.subgraphs import RULES
 
 _RULE = "mean-to-global-pool"
@@ -43,6 +44,14 @@ def test_rule_is_kept_out_of_the_default_by_figures_only(rule: str) -> None:
     alone, on_kernels = _lows(rewrites.RESULTS, rule), _lows(rewrites.ON_KERNELS, rule)
     assert alone
     assert max(alone) < 1.05 or (on_kernels and max(on_kernels) < 1.01)
+
+
+def test_search_expects_of_a_rule_what_was_measured_with_kernels() -> None:
+    rows = json.loads(rewrites.ON_KERNELS.read_text())["figures"]
+    for rule, gain in GAIN_ON_KERNELS.items():
+        speedups = [row["speedup"] for row in rows if row["rule"] == rule]
+        assert gain == pytest.approx(statistics.geometric_mean(speedups), abs=1e-3), rule
+    assert GAIN_ON_KERNELS.keys() == {row["rule"] for row in rows} - ONLY_AT_O1
 
 
 def test_tuned_figures_are_told_from_untuned_ones() -> None:

@@ -104,3 +104,27 @@ ONLY_AT_O1: frozenset[str] = frozenset(
 """Rules no search tries unless `--tune_optimization_level O1` asks for all of them: what they make
 is no faster than what they find, by ONNX Runtime or with kernels for both. Records that name them
 are used at any level. Source: benchmarks/results/rewrites.json and rewrites-on-kernels.json."""
+
+GAIN_ON_KERNELS: Mapping[str, float] = MappingProxyType(
+    {
+        "channels-to-whole-blocks": 2.278,
+        "concat-convolution-sum": 1.080,
+        "convolution-1d-as-2d": 0.995,
+        "convolution-split": 1.045,
+        "dft-as-product": 2.295,
+        "dft-in-stages": 3.497,
+        "gate-into-weights": 0.939,
+        "gelu": 1.096,
+        "resize-to-blocked-form": 1.353,
+        "shuffle-into-weights": 1.117,
+        "silu": 1.101,
+        "stft-as-convolution": 10.997,
+        "stft-in-stages": 19.070,
+        "transformers-optimizer": 1.031,
+        "wave-convolution-in-stages": 3.454,
+        "wave-synthesis-in-stages": 4.105,
+    }
+)
+"""Speed-up of the other rules on their blocks where kernels are tuned for both, the geometric mean:
+what a search expects of a rule before its bank knows better. Source:
+benchmarks/results/rewrites-on-kernels.json."""

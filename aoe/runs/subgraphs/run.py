@@ -13,6 +13,7 @@ the kernels, in the graph this leaves.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -32,7 +33,7 @@ from aoe.om.file import SubgraphUse
 from aoe.ort.calibration import is_quantised
 from aoe.ort.static_shapes import infer_tensors
 from aoe.ort.transformers_optimizer import TransformersOptimizer
-from aoe.results.files import TuningResult
+from aoe.results.files import OUT_OF_TIME, TuningResult
 from aoe.results.sgat import SgatReport, sgat_report_to_json
 from aoe.runs.model_mode import (
     check_search,
@@ -53,7 +54,7 @@ from aoe.runs.tuned_model import write_tuned_model
 from aoe.schedule import Knob
 from aoe.tasks.rewrites.earlier import SubgraphReuseBook, subgraph_reuse
 from aoe.tasks.rewrites.experience import Experience
-from aoe.tasks.rewrites.lookup import TunedSubgraph
+from aoe.tasks.rewrites.lookup import TunedSubgraph, rewrite_summary
 from aoe.tasks.rewrites.measuring import RewriteMeasurer
 from aoe.tasks.rewrites.rewrite_tasks import RewriteBudget, RewriteTasks
 from aoe.tasks.rewrites.subgraph_task import SubgraphContext
@@ -147,19 +148,25 @@ def _tune_model(tuning: TuneContext, report: LiveReport[SgatReport]) -> SgatResu
     find_left_out(tuning)
     graph = imported_graph(tuning)
     found = found_subgraphs(tuning, graph)
+    rival = rival_per_s(whole.time.stopwatch, whole.settings)
     with closing(_assembly(tuning, graph)) as assembly:
-        costs = _costs(tuning, assembly)
+        costs = NO_COSTS
+        if _may_change(tuning, bank, found, rival):
+            costs = _costs(tuning, assembly)
+            report.update(baseline_ms=costs.run_s * 1e3 / tuning.subject.streams)
         comparer = _comparer(tuning, assembly, costs)
-        report.update(baseline_ms=costs.run_s * 1e3 / tuning.subject.streams)
         searching = searching_time(
             tuning.time.stopwatch, costs, tuning.machine.runner.target.core_num
         )
         context = replace(
-            _context(tuning, bank, graph, searching), on_lookup=partial(reuse.add, bank)
+            _context(tuning, bank, graph, searching),
+            on_lookup=partial(reuse.add, bank),
+            out_of_time=_out_of_time(whole, stopwatch),
         )
-        rival = rival_per_s(whole.time.stopwatch, whole.settings)
         tuned = tuple(_tuned(tuning, report, found, context, rival))
         validation = _judged(tuning, bank, assembly, comparer, tuned)
+        if tuned:
+            tuning.progress.step(rewrite_summary(tuned, len(validation.kept)))
         chosen = _chosen_graph(bank, assembly, validation)
         if tuning.subject.is_rewritten and not has_kernels(tuning):
             validation = _with_figures(tuning, assembly, comparer, validation)
@@ -199,6 +206,30 @@ def time_for_rewrites(stopwatch: Stopwatch, settings: TuneSettings) -> Stopwatch
         return stopwatch
     share = _FORMS_SHARE if _is_alone(settings) else _FORMS_SHARE_BESIDE
     return replace(stopwatch, limit_s=share * stopwatch.limit_s)
+
+
+def _out_of_time(whole: TuneContext, rewrites: Stopwatch) -> str:
+    """Return the words for the end of the time for rewrites."""
+    limit_s = whole.time.stopwatch.limit_s
+    if limit_s is None or limit_s == rewrites.limit_s:
+        return OUT_OF_TIME
+    return f"the {rewrites.limit_s:.3g} s for rewrites, of {limit_s:g} s, were over"
+
+
+def _may_change(
+    tuning: TuneContext, bank: SubgraphBank, found: FoundSubgraphs, rival: float
+) -> bool:
+    """True unless operator tuning follows and there is no rewrite to judge or to try.
+
+    Then nothing is measured here.
+    """
+    if _is_alone(tuning.settings) or tuning.settings.lookup_only:
+        return True
+    budget = _budget(tuning.time.stopwatch.left_s, found, Experience.of(bank.measured()), rival)
+    return any(
+        bank.find(one.graph_id) is not None or not budget.why_untried(one)
+        for one in found.subgraphs
+    )
 
 
 def rival_per_s(stopwatch: Stopwatch, settings: TuneSettings) -> float:
@@ -401,12 +432,7 @@ def _tuned(
         tuning.progress.operator(name, tuned.words)
 
     with open_measure_pool(tuning) as pool:
-        budget = RewriteBudget(
-            left_s=lambda: context.left_s() * pool.slots(),
-            work=found.work,
-            rival_per_s=rival,
-            experience=context.experience,
-        )
+        budget = _budget(lambda: context.left_s() * pool.slots(), found, context.experience, rival)
         tasks = RewriteTasks(
             left=sorted(found.subgraphs, key=work_of, reverse=True),
             context=context,
@@ -426,6 +452,12 @@ def log_subgraph(tuning: TuneContext, tuned: TunedSubgraph) -> None:
         strategies = tuple(dict.fromkeys(values["strategy"] for values, _ in trials))
         knob = Knob("strategy", strategies)
         tuning.study.write(tuned.subgraph.line, trials, [knob], tuned.words)
+
+
+def _budget(
+    left_s: Callable[[], float], found: FoundSubgraphs, experience: Experience, rival: float
+) -> RewriteBudget:
+    return RewriteBudget(left_s=left_s, work=found.work, rival_per_s=rival, experience=experience)
 
 
 # ---- the whole model ----

@@ -135,5 +135,5 @@ def _not_measured(
         outcome=RepoOutcome.UNSATISFIED,
         reason=f"{lookup.reason}; {OUT_OF_TIME}, its kernels have won alone",
         strategy=choices.strategy(choices.space.first_guesses[0]),
-        is_untried=True,
+        untried=OUT_OF_TIME,
     )

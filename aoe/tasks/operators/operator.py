@@ -401,7 +401,7 @@ def look_up_operator(
         operator.workload,
         repeat_tune=settings.repeat_tune and is_chosen and not settings.lookup_only,
         trials=settings.trials,
-        invalid_reason_of=partial(invalid_reason_of, context.runner, operator.workload),
+        invalid_reason_of=partial(_invalid_reason_of, operator.workload, context),
         share=operator.share,
         covering=context.covering(operator.workload),
     )
@@ -447,6 +447,15 @@ def begin_search(
         undecided=lookup.undecided,
         promise=None if lookup.has_record else _promise_of(nearest),
     )
+
+
+def _invalid_reason_of(workload: Workload, context: OperatorContext, schedule: Schedule) -> str:
+    """Return why a bank's schedule is invalid; nothing is, if it was compiled before."""
+    if context.builder is not None and context.builder.is_known(
+        KernelSource.of(workload, schedule)
+    ):
+        return ""
+    return invalid_reason_of(context.runner, workload, schedule)
 
 
 def invalid_reason_of(runner: TaskRunner, workload: Workload, schedule: Schedule) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +16,7 @@ from aoe.measurement import Measurement
 from aoe.results.files import DEFAULT_WAS_BEST, RepoOutcome
 from aoe.tasks.rewrites.subgraphs import Subgraph
 from aoe.tasks.tuned_task import TunedTask
+from aoebank import plural
 
 ACCEPT_SPEEDUP = 1.01
 """Lower bound of the speed-up a subgraph needs: it is larger than an operator, and what changes is
@@ -38,9 +40,22 @@ class TunedSubgraph(TunedTask):
     subgraph: Subgraph  # The subgraph
     strategy: SubgraphStrategy | None = None  # What is done with it, None for the default
     trials: tuple[StrategyTrial, ...] = ()  # Everything measured on the way
-    is_untried: bool = False  # True if a limit has left it as it is, without a trial
+    untried: str = ""  # Why it stays as it is without a trial; empty where there was one
     # True if what measures has failed, or a busy machine has: a later run decides.
     is_undecided: bool = False
+
+
+def rewrite_summary(subgraphs: Sequence[TunedSubgraph], kept: int) -> str:
+    """Return in one line how many subgraphs were tried, how many are kept, and why not the rest.
+
+    Args:
+        subgraphs: Of one graph.
+        kept: Subgraphs whose rewrites stay in the model.
+    """
+    tried = sum(bool(one.trials) for one in subgraphs)
+    untried = Counter(one.untried for one in subgraphs if one.untried)
+    head = f"rewrites of {tried} of {plural(len(subgraphs), 'subgraph')} tried, {kept} kept"
+    return "; ".join([head, *(f"{count} untried, {why}" for why, count in untried.most_common())])
 
 
 SubgraphLookup = Lookup[StoredSubgraph]

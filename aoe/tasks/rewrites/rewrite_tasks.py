@@ -8,17 +8,28 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from aoe.execute.messages import TaskRunner
+from aoe.graph.rewrites.registry import GAIN_ON_KERNELS
 from aoe.tasks.rewrites.experience import PLAIN_LAYOUT, Experience, kinds_in, kinds_of
 from aoe.tasks.rewrites.lookup import TunedSubgraph, known_subgraph
 from aoe.tasks.rewrites.space import StrategySpace, strategy_space
-from aoe.tasks.rewrites.subgraph_task import SubgraphContext, looked_up, search_subgraph
+from aoe.tasks.rewrites.subgraph_task import (
+    SubgraphContext,
+    left_untried,
+    looked_up,
+    search_subgraph,
+)
 from aoe.tasks.rewrites.subgraphs import Subgraph, structure_of, work_of
 from aoe.tuner.task_scheduler import BudgetSlice, FinishedSlice
 
 _HOPED, _HOPED_PLAIN = 0.03, 0.0
-"""Share of its time a subgraph is expected to save by what was not tried in another: by rules and
-pieces, and by a plain layout. Source: rewrites that won in the networks of docs/subgraphs.md, most
-1.02x to 1.06x; a plain layout lost in 36 of 38 blocks there."""
+"""Share of its time a subgraph is expected to save by what was not tried in another: by rules that
+nobody measured and pieces, and by a plain layout. Source: rewrites that won in the networks of
+docs/subgraphs.md, most 1.02x to 1.06x; a plain layout lost in 36 of 38 blocks there."""
+_OF_BLOCK = 0.5
+"""Part of a subgraph that the block of a rule makes up, in which its gain was measured."""
+_NEVER_WON = "what can be done with it has not won on CPUs like this one"
+_PROMISES_LESS = "operator tuning promises more for the time"
+"""Why a subgraph is left untried under a time limit."""
 _DOUBTED = 0.001
 """The same where it has lost everywhere: it comes last."""
 _LOST_OFTEN = 3
@@ -53,8 +64,7 @@ class RewriteBudget:
         """Return the subgraph to tune next, and most rewrites to try, None for any number.
 
         Without a time limit that is the first, and there is no reason to stop early. With one,
-        nothing is tried where all there is to do has lost again and again in others, or where what
-        follows makes more of the time.
+        nothing is tried where there is a reason, see `why_untried`.
         """
         left_s = self.left_s()
         if math.isinf(left_s):
@@ -62,12 +72,28 @@ class RewriteBudget:
         hopes = [work_of(one) * self._expected(one) for one in waiting]
         at = max(range(len(hopes)), key=hopes.__getitem__)
         share = hopes[at] / sum(hopes) if hopes[at] > 0 else 1 / len(hopes)
-        trial_s = self._seconds / self._trials
-        affordable = left_s * share / trial_s
-        promised_per_s = hopes[at] / self.work / (_TRIALS_OF_ONE * trial_s)
-        if self._is_hopeless(waiting[at]) or promised_per_s < self.rival_per_s:
+        if self.why_untried(waiting[at]):
             return waiting[at], 0
+        affordable = left_s * share / self._trial_s
         return waiting[at], max(1, int(affordable) - 1)  # fresh pairs of the best are one more
+
+    def why_untried(self, subgraph: Subgraph) -> str:
+        """Return why no rewrite of a subgraph is tried; empty where some are, or without a limit.
+
+        All there is to do has lost in other subgraphs, in models of the bank or where the rules
+        were measured; or what follows makes more of the time.
+        """
+        if math.isinf(self.left_s()):
+            return ""
+        if all(self._has_lost(kind) for kind in kinds_in(subgraph)):
+            return _NEVER_WON
+        promised = work_of(subgraph) * self._expected(subgraph) / self.work
+        is_less = promised / (_TRIALS_OF_ONE * self._trial_s) < self.rival_per_s
+        return _PROMISES_LESS if is_less else ""
+
+    @property
+    def _trial_s(self) -> float:
+        return self._seconds / self._trials
 
     def space(self, subgraph: Subgraph) -> StrategySpace:
         """Return the space of strategies; a plain layout is tried once for nodes of one kind."""
@@ -92,11 +118,8 @@ class RewriteBudget:
         """Return the share of its time that the best of what can be done should save."""
         return max([_DOUBTED, *(self._mean(kind) for kind in kinds_in(subgraph))])
 
-    def _is_hopeless(self, subgraph: Subgraph) -> bool:
-        return all(self._has_lost(kind) for kind in kinds_in(subgraph))
-
     def _has_lost(self, kind: str) -> bool:
-        is_doubted = kind == PLAIN_LAYOUT or len(self._saved[kind]) >= _LOST_OFTEN
+        is_doubted = self._hoped(kind) <= 0 or len(self._saved[kind]) >= _LOST_OFTEN
         return is_doubted and self._mean(kind) <= 0
 
     def _mean(self, kind: str) -> float:
@@ -108,6 +131,9 @@ class RewriteBudget:
         effect = self.experience.effects.get(kind)
         if effect is not None:
             return 1 - math.exp(-effect)
+        measured = GAIN_ON_KERNELS.get(kind.partition("@")[0])
+        if measured is not None:
+            return _OF_BLOCK * (1 - 1 / measured)
         return _HOPED_PLAIN if kind == PLAIN_LAYOUT else _HOPED
 
 
@@ -142,6 +168,10 @@ class RewriteTasks:
         lookup = looked_up(subgraph, self.context)
         if not lookup.tune:
             self.on_event(known_subgraph(subgraph, lookup))
+            return None
+        if self._affordable == 0:
+            why = self.budget.why_untried(subgraph)
+            self.on_event(left_untried(subgraph, lookup, why))
             return None
         context = replace(
             self.context,

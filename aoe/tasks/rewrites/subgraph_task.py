@@ -43,7 +43,7 @@ from aoe.tuner.task_scheduler import TaskContext
 from aoe.tuner.task_search import SearchResult, SearchSettings, TaskSearch, TrialRecord
 from aoebank import AoebankError, Event, plural
 
-HOPELESS_HERE = "the time limit is for what promises more"
+OUT_OF_TRIALS = "max_tuning_count was reached"
 """Why no rewrite of a subgraph was tried."""
 SEEDED_SHARE = 0.5
 """Of the trials, where the answer for the same operators of another shape is known."""
@@ -78,6 +78,7 @@ class SubgraphContext(TaskContext[SubgraphBank]):
     budget: int  # Most trials for one subgraph
     # Most trials there is time for, None for any number; what they leave is open.
     affordable: int | None = None
+    out_of_time: str = OUT_OF_TIME  # Which budget of time ends the search
     # False if the first strategy should be the best: it is measured in full at once.
     screens: bool = True
     space: Callable[[Subgraph], StrategySpace] = strategy_space  # Says what there is to choose
@@ -115,6 +116,18 @@ def looked_up(subgraph: Subgraph, context: SubgraphContext) -> SubgraphLookup:
     if not lookup.tune:
         return lookup
     return replace(lookup, tune=False, reason=f"{lookup.reason}, and {ONLY_LOOKED_UP}")
+
+
+def left_untried(subgraph: Subgraph, lookup: SubgraphLookup, why: str) -> TunedSubgraph:
+    """Return a subgraph of which no rewrite is tried; a record that serves is used."""
+    if lookup.stored is not None:
+        return from_bank(subgraph, lookup.stored)
+    return TunedSubgraph(
+        subgraph=subgraph,
+        outcome=RepoOutcome.UNSATISFIED,
+        reason=f"{lookup.reason}; {why}",
+        untried=why,
+    )
 
 
 def search_subgraph(
@@ -274,13 +287,8 @@ def _settled(
     if usable is not None and outcome is RepoOutcome.RESERVED:
         return replace(from_bank(subgraph, usable), trials=found.trials)
     if found.is_cut and not found.trials:
-        limit = OUT_OF_TIME if context.left_s() <= 0 else "max_tuning_count was reached"
-        limit = HOPELESS_HERE if context.affordable == 0 else limit
-        return TunedSubgraph(
-            subgraph=subgraph,
-            outcome=RepoOutcome.UNSATISFIED,
-            reason=f"{why}; {limit}",
-            is_untried=True,
+        return left_untried(
+            subgraph, lookup, context.out_of_time if context.left_s() <= 0 else OUT_OF_TRIALS
         )
     tuned = TunedSubgraph(
         subgraph=subgraph,

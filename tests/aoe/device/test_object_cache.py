@@ -13,6 +13,7 @@ import pytest
 from support.engine.fakes import make_target
 from support.engine.families import chain_workload, schedules_of
 
+from aoe.bank.sources import family_files, kernel_source
 from aoe.device.compiler import KernelSource
 from aoe.device.object_cache import ObjectCache, object_key, sources_digest
 from aoe.kernels.registry import FAMILIES
@@ -192,3 +193,19 @@ for turn in range(60):
         for n in range(3)
     ]
     assert [process.wait(120) for process in processes] == [0, 0, 0]
+
+
+def test_digests_of_sources_are_those_that_are_read_and_known_to_the_next_run(
+    cache: ObjectCache, tmp_path: Path
+) -> None:
+    family = next(iter(family_files()))
+    assert cache.kernel_source(family) == kernel_source(family)
+    assert cache.kernel_source("no_such_family") is None
+    (kept,) = cache.root.glob(f"*-{family}.sources")
+    kept.write_text(kept.read_text().replace(str(kernel_source(family)), "of the file"))
+    again = ObjectCache(cache.root, _TARGET, limit_bytes=1 << 20)
+    assert again.kernel_source(family) == "of the file"
+    kept.write_text("torn")
+    assert ObjectCache(cache.root, _TARGET, limit_bytes=1 << 20).kernel_source(
+        family
+    ) == kernel_source(family)

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from aoe.device.compiler import check_toolchain
+from aoe.device.kept_objects import KeptObjects
 from aoe.device.toolchain import Toolchain, find_toolchain, halide_include
 from aoe.errors import BuildError, BuildTimeoutError, CompilerNotFoundError
+from aoe.folders.disk_cache import DiskCache
 from aoe.target import Target
 
 
@@ -97,6 +99,37 @@ def test_compiler_that_hangs_is_ended(tmp_path: Path) -> None:
 
 def test_this_machine_s_compiler_passes_the_check(toolchain: Toolchain, target: Target) -> None:
     check_toolchain(toolchain, target)
+
+
+_COUNTING = """#!/bin/sh
+case " $* " in *" -c "*) echo >> "$0.compiled";; *) echo >> "$0.linked";; esac
+exec cc "$@"
+"""
+
+
+def _counted(compiler: Path) -> tuple[int, int]:
+    """Return the number of C files that were compiled, and of libraries linked."""
+    files = (compiler.with_name(f"cc.{what}") for what in ("compiled", "linked"))
+    counts = [len(file.read_text().splitlines()) if file.exists() else 0 for file in files]
+    return counts[0], counts[1]
+
+
+def test_glue_is_compiled_once_for_all_runs_with_a_compiler(tmp_path: Path, target: Target) -> None:
+    compiler = _program(tmp_path, "cc", _COUNTING)
+    kept = KeptObjects(files=DiskCache(tmp_path / "kept", 1 << 20))
+    toolchain = Toolchain(command=(str(compiler),), kept=kept)
+    check_toolchain(toolchain, target)
+    compiled, linked = _counted(compiler)
+    assert compiled >= 6 and linked == 1
+    check_toolchain(toolchain, target)
+    assert _counted(compiler) == (compiled, 2)  # it has to link all the same
+    for file in (tmp_path / "kept").iterdir():
+        file.write_bytes(file.read_bytes()[:-9])  # torn
+    check_toolchain(toolchain, target)
+    assert _counted(compiler) == (2 * compiled, 3)
+    compiler.write_text(_COUNTING + "# updated")
+    check_toolchain(toolchain, target)
+    assert _counted(compiler) == (3 * compiled, 4)
 
 
 @pytest.mark.parametrize(

@@ -389,14 +389,45 @@ def test_without_a_form_there_is_nothing_to_judge(run: Run) -> None:
 
 def test_screen_says_what_a_limit_has_left(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     result = run.tune(tuning_time_limit_s=0.0)
-    assert all(tuned.is_untried for tuned in result.subgraphs)
+    assert {tuned.untried for tuned in result.subgraphs} == {"the time limit was reached"}
     assert all("the time limit was reached" in tuned.reason for tuned in result.subgraphs)
     emit(report_of(result), as_json=False, no_color=True)
     count = len(result.subgraphs)
-    assert f"a limit left {count} of {count} subgraphs untried" in capsys.readouterr().out
+    said = f"rewrites of 0 of {count} subgraphs tried, 0 kept; {count} untried, the time limit"
+    assert said in capsys.readouterr().out
     counted = run.tune(max_tuning_count=0)
     assert {tuned.reason for tuned in counted.subgraphs} == {
         "not in the bank; max_tuning_count was reached"
+    }
+
+
+def test_rewrites_that_never_win_cost_no_measurement_in_front_of_operators(tmp_path: Path) -> None:
+    rules = {name: RULES[name] for name in ("gate-into-weights",)}
+    run = Run(tmp_path, rules=rules, plain_layouts=True)
+    net = NetworkBuilder()
+    x = net.silu(net.conv("x", 4, 16))
+    onnx.save(net.model("x", 4, 8, [net.mean(net.c2f(x, 16))]), run.place / "net.onnx")
+    both: dict[str, Any] = {"job_types": (JobType.SGAT, JobType.OPAT), "trials": 1}
+    limited = run.tune(tuning_time_limit_s=600.0, **both)
+    assert run.runners[0].asked("compare_models") == []
+    never = "what can be done with it has not won on CPUs like this one"
+    assert {tuned.untried for tuned in limited.subgraphs} == {never}
+    count = len(limited.subgraphs)
+    (said,) = (one for one in run.progress.texts("step") if one.startswith("rewrites of "))
+    assert said.startswith(f"rewrites of 0 of {count} subgraph")
+    assert said.endswith(f"tried, 0 kept; {count} untried, {never}")
+    run.tune(**both)  # without a limit all is tried
+    assert run.runners[2].asked("compare_models")
+
+
+def test_words_name_the_share_of_the_limit_that_was_used_up(run: Run) -> None:
+    def clock() -> float:
+        return 25.0 if run.runners and run.comparisons else 0.0
+
+    run.runs.parts["clock"] = clock
+    result = run.tune(tuning_time_limit_s=60.0, trials=1)
+    assert {tuned.untried for tuned in result.subgraphs} == {
+        "the 24 s for rewrites, of 60 s, were over"
     }
 
 

@@ -177,6 +177,19 @@ def test_what_other_models_say_of_a_rule_is_hoped_for(waiting: tuple[Subgraph, .
         assert expected in _rules(scheduler.next(rest)[0])
 
 
+def test_reason_is_told_where_no_rewrite_is_tried(waiting: tuple[Subgraph, ...]) -> None:
+    whole = sum(map(work_of, waiting))
+    taught = Experience(effects={"convolution-split@1": -0.1, "mean-to-global-pool@1": -0.1})
+    for scheduler, expected in (
+        (RewriteBudget(work=whole, rival_per_s=1.0, experience=taught), ""),  # no limit
+        (RewriteBudget(left_s=lambda: 20.0, work=whole), ""),
+        (RewriteBudget(left_s=lambda: 20.0, work=whole, rival_per_s=1.0), "promises more"),
+        (RewriteBudget(left_s=lambda: 20.0, work=whole, experience=taught), "has not won"),
+    ):
+        reasons = [scheduler.why_untried(one) for one in waiting]
+        assert all(expected in one for one in reasons) and all(map(bool, reasons)) == bool(expected)
+
+
 def test_plain_layout_that_has_lost_is_not_tried_for_the_same_nodes_of_another_size() -> None:
     first, alike = _convolution(16), _convolution(64)
     scheduler = RewriteBudget()
