@@ -239,8 +239,8 @@ def run_model(
         except KeyboardInterrupt:
             if report.value.is_proven:
                 improved = improvement_text(report.value.speedup)
-                progress = tuning.progress
-                progress.warn(f"ended early: {places.om_file} is proven, {improved} faster")
+                told = f"ended early: {places.om_file} is proven, {improved} faster"
+                context.progress.warn(told)
             raise
         except Exception as error:
             log.end(TuningResult.FAILED.value)
