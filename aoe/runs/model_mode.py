@@ -239,8 +239,8 @@ def run_model(
         except KeyboardInterrupt:
             if report.value.is_proven:
                 improved = improvement_text(report.value.speedup)
-                told = f"ended early: {places.om_file} is proven, {improved} faster"
-                context.progress.warn(told)
+                what = f"ended early: {places.om_file} is proven, {improved} faster"
+                context.progress.warn(what)
             raise
         except Exception as error:
             log.end(TuningResult.FAILED.value)
