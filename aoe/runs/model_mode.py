@@ -268,7 +268,7 @@ def _open_study(tuning: TuneContext, place: str, cwd: Path) -> StudyWriter:
         place,
         cwd,
         run=name,
-        facts={"run": name, "model": tuning.subject.model.name, "soc_version": target.soc_version},
+        facts={"model": tuning.subject.model.name, "soc_version": target.soc_version},
         warn=tuning.progress.warn,
     )
     tuning.progress.step(f"optuna-dashboard {study.source} shows the searches")
