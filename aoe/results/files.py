@@ -260,11 +260,6 @@ def finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def rounded(value: float | None) -> float | None:
-    """Return a figure as reports have it."""
-    return round(value, 4) if value is not None else None
-
-
 def write_json(file: Path, value: Any) -> None:
     """Write a JSON file whole or not at all.
 

@@ -27,7 +27,6 @@ from aoe.results.files import (
     machine_to_json,
     memory_to_json,
     metric_members,
-    rounded,
     runs_per_s,
     write_json,
     write_report,
@@ -422,6 +421,11 @@ def trial_members(measurement: Measurement) -> dict[str, Any]:
         "speedup": rounded(measurement.speedup if measurement.is_correct else None),
         "detail": measurement.detail,
     }
+
+
+def rounded(value: float | None) -> float | None:
+    """Return a figure as reports have it."""
+    return round(value, 4) if value is not None else None
 
 
 _FILE = "summary.json"

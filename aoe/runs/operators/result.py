@@ -24,13 +24,13 @@ from aoe.results.files import (
     RepoOutcome,
     finite_or_none,
     machine_to_json,
-    rounded,
     write_json,
     write_table,
 )
 from aoe.results.opat import OpatReport, OperatorResult
 from aoe.runs.model_mode import (
     ModelTuning,
+    rounded,
     task_members,
     trial_members,
 )
