@@ -270,11 +270,6 @@ def steps_to_json(steps: RoundingSteps | None) -> dict[str, int] | None:
     return None if steps is None else {"count": steps.off, "of": steps.of}
 
 
-def rounded(value: float | None) -> float | None:
-    """Return a figure as reports have it."""
-    return round(value, 4) if value is not None else None
-
-
 def write_json(file: Path, value: Any) -> None:
     """Write a JSON file whole or not at all.
 

@@ -75,7 +75,7 @@ class ProgressLog:
     def __init__(self, wall: Callable[[], float] = time.time) -> None:
         self._wall = wall
         self._began_s = wall()
-        self._early: list[dict[str, Any]] = []
+        self._early: list[dict[str, Any]] | None = []  # None once the log is open, or over
         self._descriptor: int | None = None
         self._lock: FileLock | None = None
         self._planned: dict[str, str] = {}
@@ -94,14 +94,14 @@ class ProgressLog:
         head = {"schema": PROGRESS_SCHEMA, "started": started, "pid": os.getpid(), **facts}
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = take_lock(file, wait_s=_LOCK_WAIT_S)
+            with suppress(OSError):  # a file system without locks: killed runs look like running
+                self._lock = take_lock(file, wait_s=_LOCK_WAIT_S)
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(file, flags, 0o644)
         except OSError as error:
             warn(f"the run cannot be watched: {file}: {error.strerror or error}")
-            return
         with self._turn:
-            early, self._early = self._early, []
+            early, self._early = self._early or [], None
             self._write({"event": ProgressEventKind.START.value, **head})
             for event in early:
                 self._write(event)
@@ -147,13 +147,13 @@ class ProgressLog:
         """Note the end of the mode, with the figures of the whole model, and let the file go."""
         self._add(ProgressEventKind.END, result=result, **figures)
         with self._turn:
-            self._early.clear()
+            self._early = None
             self._give_up()
 
     def _add(self, kind: ProgressEventKind, **members: Any) -> None:
         event = {"event": kind.value, "at_s": round(self._wall() - self._began_s, 3), **members}
         with self._turn:
-            if self._descriptor is None and self._lock is None:
+            if self._early is not None:
                 self._early.append(event)
             else:
                 self._write(event)

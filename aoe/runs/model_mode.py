@@ -27,7 +27,6 @@ from aoe.results.files import (
     machine_to_json,
     memory_to_json,
     metric_members,
-    rounded,
     runs_per_s,
     write_json,
     write_report,
@@ -275,7 +274,7 @@ def _open_study(tuning: TuneContext, place: str, cwd: Path) -> StudyWriter:
         place,
         cwd,
         run=name,
-        facts={"run": name, "model": tuning.subject.model.name, "soc_version": target.soc_version},
+        facts={"model": tuning.subject.model.name, "soc_version": target.soc_version},
         warn=tuning.progress.warn,
     )
     tuning.progress.step(f"optuna-dashboard {study.source} shows the searches")
@@ -430,6 +429,11 @@ def trial_members(measurement: Measurement) -> dict[str, Any]:
         "speedup": rounded(measurement.speedup if measurement.is_correct else None),
         "detail": measurement.detail,
     }
+
+
+def rounded(value: float | None) -> float | None:
+    """Return a figure as reports have it."""
+    return round(value, 4) if value is not None else None
 
 
 _FILE = "summary.json"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aoe.measurement import SpeedupEstimate
-from aoe.results.files import RepoOutcome, rounded
+from aoe.results.files import RepoOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +37,12 @@ class TunedTask:
             estimate: Speed-up measured in this run, None where there is none.
         """
         low, high = (estimate.low, estimate.high) if estimate else (self.proven_speedup, None)
+        figures = {"speedup": self.speedup, "speedup_low": low, "speedup_high": high}
         return {
             "outcome": self.outcome.value,
             "reason": self.reason,
             "done": trials,
-            "speedup": rounded(self.speedup),
-            "speedup_low": rounded(low),
-            "speedup_high": rounded(high),
+            **{name: None if one is None else round(one, 4) for name, one in figures.items()},
         }
 
     @property

@@ -24,7 +24,6 @@ from aoe.results.files import (
     RepoOutcome,
     finite_or_none,
     machine_to_json,
-    rounded,
     steps_to_json,
     write_json,
     write_table,
@@ -32,6 +31,7 @@ from aoe.results.files import (
 from aoe.results.opat import OpatReport, OperatorResult
 from aoe.runs.model_mode import (
     ModelTuning,
+    rounded,
     task_members,
     trial_members,
 )

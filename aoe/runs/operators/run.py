@@ -184,15 +184,17 @@ def operator_teller(
 def log_operator(tuning: TuneContext, tuned: TunedOperator) -> None:
     """Note an operator that is done in the log of its run, and its search in the study."""
     trials = tuned.search.trials if tuned.search is not None else ()
-    line = tuned.operator.line
+    line, estimate, result = tuned.operator.line, tuned.estimate, tuned.words
+    if estimate is not None:
+        result += f" (95 % interval {estimate.low:.2f} to {estimate.high:.2f})"
     tuning.log.plan([line])
-    tuning.log.task(line.key, **tuned.log_members(len(trials), tuned.estimate))
+    tuning.log.task(line.key, **tuned.log_members(len(trials), estimate))
     if tuning.study is not None and tuned.search is not None:
         tuning.study.write(
             line,
             [(trial.configuration, trial.measurement) for trial in trials],
             tuned.search.knobs,
-            tuned.words,
+            result,
         )
 
 
