@@ -19,7 +19,7 @@ from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.execute.tasks import ComparisonTerms, ModelComparison
 from aoe.graph.rewrites.always import rewritten_and_counted
-from aoe.graph.rewrites.channels import FILTERS_RULE
+from aoe.graph.rewrites.channels import FILTERS_RULE, GROUPS_RULE
 from aoe.graph.rewrites.convolution import PARALLEL_RULE
 from aoe.graph.rewrites.quantization import with_folded_constants, with_uint8_activations
 from aoe.graph.weights import WeightStore, is_outside, laid_out
@@ -37,6 +37,8 @@ model is compared again later."""
 _GROWTH = 0.1
 """Most bytes of float values in the place of codes, as a share of all constants: codes are what a
 model was quantised for."""
+_RULES = (PARALLEL_RULE, FILTERS_RULE, GROUPS_RULE)
+"""Rules for networks in float32 that take no kernel away, so that nothing is lost by them."""
 _UINT8_ARCHITECTURES = ("x86-64",)
 """Where ONNX Runtime writes int8 activations as uint8. Source: its `QDQS8ToU8Transformer`."""
 
@@ -65,7 +67,7 @@ def other_form(
         scratch: Directory for files.
         threads: Of its sessions.
     """
-    float_form, counts = rewritten_and_counted(imported, PARALLEL_RULE, FILTERS_RULE, tidy=True)
+    float_form, counts = rewritten_and_counted(imported, *_RULES, tidy=True)
     proto = written = with_uint8_activations(float_form)
     if written is not float_form or _dequantized(imported):
         try:
@@ -78,8 +80,7 @@ def other_form(
         proto=proto,
         is_uint8=written is not float_form,
         constants=_dequantized(written) - _dequantized(proto),
-        merged=counts[PARALLEL_RULE.name],
-        made_depthwise=counts[FILTERS_RULE.name],
+        rules={rule: count for rule, count in counts.items() if count},
     )
 
 

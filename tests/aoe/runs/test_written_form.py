@@ -171,10 +171,7 @@ def test_parallel_branches_are_one_convolution_where_that_is_faster(
     assert found.om_file is not None
     imported, tuned = models_of(found.om_file, tmp_path / "parts")
     assert (convolutions(imported), convolutions(tuned)) == (8, 6 if gain > 1 else 8)
-    words = (
-        "parallel branches merged into 3 convolutions, "
-        "1 convolution with several filters a channel made depthwise"
-    )
+    words = "parallel-branches-merged at 3 places, channel-filters-apart at 1 place"
     assert read_manifest(found.om_file).written_as == (words if gain > 1 else "")
     kept = "" if gain > 1 else "the model stays as it is; "
     assert mode_of(found).summary()["written_as"] == f"{kept}{words}: {gain:.3g}x"
@@ -192,7 +189,7 @@ def test_parallel_branches_are_merged_for_real(tmp_path: Path) -> None:
     (expected,) = ort.InferenceSession(str(file)).run(None, feed)
     assert np.abs(result - expected).max() <= 1e-5 * np.abs(expected).max()
     if form.proto is not None:
-        assert "merged into 3 convolutions" in read_manifest(found.om_file).written_as
+        assert "parallel-branches-merged at 3 places" in read_manifest(found.om_file).written_as
 
 
 def test_quantised_network_is_tuned_to_integers_for_real(tmp_path: Path) -> None:
