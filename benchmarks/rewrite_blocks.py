@@ -92,6 +92,14 @@ def _filtered(channels: int, size: int) -> onnx.ModelProto:
     return model.model(model.conv(model.op("Relu", made), wide, wide))
 
 
+def _in_groups(channels: int, size: int, group: int) -> onnx.ModelProto:
+    """The middle of a block of RegNet: a pointwise convolution, one in groups, a pointwise one."""
+    model = SmallModel()
+    x = model.op("Relu", model.conv(model.input(1, channels, size, size), channels, channels))
+    made = model.conv(x, channels, channels, 3, group=channels // group)
+    return model.model(model.conv(model.op("Relu", made), channels, channels))
+
+
 def _mixed(channels: int, size: int) -> onnx.ModelProto:
     """RepMixer of FastViT: x + scale * (branches(x) - normalised x)."""
     model = SmallModel()
@@ -366,6 +374,10 @@ BLOCKS: Mapping[str, Blocks] = {
     "channel-filters-apart": {
         "FastViT 64x64x64": lambda: _filtered(64, 64),
         "FastViT 256x16x16": lambda: _filtered(256, 16),
+    },
+    "groups-to-whole-blocks": {
+        "RegNet 64x56x56, groups of 8": lambda: _in_groups(64, 56, 8),
+        "RegNet 336x14x14, groups of 24": lambda: _in_groups(336, 14, 24),
     },
     "mean-to-global-pool": {
         "MobileNetV3 120x28x28": lambda: _excited(120, 40, 28, pool="mean"),

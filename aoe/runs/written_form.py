@@ -19,7 +19,7 @@ from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.execute.tasks import ComparisonTerms, ModelComparison
 from aoe.graph.rewrites.always import rewritten_and_counted
-from aoe.graph.rewrites.channels import FILTERS_RULE
+from aoe.graph.rewrites.channels import FILTERS_RULE, GROUPS_RULE
 from aoe.graph.rewrites.convolution import PARALLEL_RULE
 from aoe.graph.rewrites.quantization import (
     BIAS_RULE,
@@ -35,8 +35,6 @@ from aoe.tuner.chosen_graph import WrittenForm, form_before
 from aoe.tuner.policies import screen_policy
 from aoe.tuner.tune_context import TuneContext
 
-_PLAIN_RULES = (PARALLEL_RULE, FILTERS_RULE, BIAS_RULE)
-"""Rules for models of whatever element type."""
 _TIMEOUT_S = 120.0
 _SHARE, _LEAST_S = 0.1, 20.0
 """Most of the time left that the comparison may take, and what it may take in any case: the whole
@@ -44,6 +42,8 @@ model is compared again later."""
 _GROWTH = 0.1
 """Most bytes of float values in the place of codes, as a share of all constants: codes are what a
 model was quantised for."""
+_RULES = (PARALLEL_RULE, FILTERS_RULE, GROUPS_RULE, BIAS_RULE)
+"""Rules for networks in float32 that take no kernel away, so that nothing is lost by them."""
 _UINT8_ARCHITECTURES = ("x86-64",)
 """Where ONNX Runtime writes int8 activations as uint8. Source: its `QDQS8ToU8Transformer`."""
 
@@ -72,7 +72,7 @@ def other_form(
         scratch: Directory for files.
         threads: Of its sessions.
     """
-    plain, counts = rewritten_and_counted(imported, *_PLAIN_RULES, tidy=True)
+    plain, counts = rewritten_and_counted(imported, *_RULES, tidy=True)
     proto = written = with_uint8_activations(plain)
     if written is not plain or _dequantized(imported):
         try:
@@ -84,10 +84,8 @@ def other_form(
     return WrittenForm(
         proto=proto,
         is_uint8=written is not plain,
-        biases=counts[BIAS_RULE.name],
         constants=_dequantized(written) - _dequantized(proto),
-        merged=counts[PARALLEL_RULE.name],
-        made_depthwise=counts[FILTERS_RULE.name],
+        rules={rule: count for rule, count in counts.items() if count},
     )
 
 
@@ -123,7 +121,7 @@ def _corrected(imported: onnx.ModelProto) -> tuple[WrittenForm, list[onnx.NodePr
     """
     scaled, rescaled = with_biases_in_scale(imported)
     misread = [node for node in rescaled if node.op_type == "Gemm"]
-    form = WrittenForm(proto=scaled, biases=len(rescaled))
+    form = WrittenForm(proto=scaled, rules={BIAS_RULE.name: len(rescaled)})
     return (form, misread) if misread else None
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import onnx
@@ -33,25 +33,19 @@ class WrittenForm:
     proto: onnx.ModelProto | None  # The model every mode begins with; None for the imported one
     is_uint8: bool = False  # True if the form that was tried has int8 activations as uint8
     constants: int = 0  # Constants of which it has the float values
-    biases: int = 0  # Biases that are written in the scale of the products they are added to
-    merged: int = 0  # Convolutions in it that are sums of parallel branches
-    # Convolutions with several filters a channel that are depthwise ones in it.
-    made_depthwise: int = 0
+    # Number of places rewrite rules have changed in it, by their names.
+    rules: Mapping[str, int] = field(default_factory=dict)
     estimate: SpeedupEstimate | None = None  # Of that form over the imported model, if measured
 
     @property
     def what(self) -> str:
         """What distinguishes the form that was tried from the imported model."""
-        merged = plural(self.merged, "convolution")
-        made = plural(self.made_depthwise, "convolution")
-        parts = {
-            "int8 activations written as uint8": self.is_uint8,
-            f"{plural(self.biases, 'bias term')} rescaled": self.biases,
-            f"{plural(self.constants, 'constant')} dequantised once": self.constants,
-            f"parallel branches merged into {merged}": self.merged,
-            f"{made} with several filters a channel made depthwise": self.made_depthwise,
-        }
-        return ", ".join(words for words, is_there in parts.items() if is_there)
+        parts = [
+            *(["int8 activations written as uint8"] if self.is_uint8 else []),
+            *([f"{plural(self.constants, 'constant')} dequantised once"] if self.constants else []),
+            *(f"{rule} at {plural(count, 'place')}" for rule, count in self.rules.items()),
+        ]
+        return ", ".join(parts)
 
     def __str__(self) -> str:
         gain = "not measured" if self.estimate is None else f"{self.estimate.median:.3g}x"

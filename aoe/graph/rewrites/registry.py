@@ -30,6 +30,7 @@ _ALL = (
     channels.SHUFFLE_RULE,
     channels.WIDEN_RULE,
     channels.FILTERS_RULE,
+    channels.GROUPS_RULE,
     layout.LIFT_RULE,
     convolution.TRANSPOSED_RULE,
     layout.ZERO_PAD_RULE,

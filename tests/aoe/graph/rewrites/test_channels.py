@@ -237,3 +237,30 @@ class TestFiltersRule(RewriteRuleTests):
         "grouped": (lambda: several_filters(groups=2), "groups, whose channels"),
         "shared": (lambda: several_filters(shared=True), "is read by"),
     }
+
+
+def in_groups(
+    groups: int, read: int, made: int | None = None, *, kernel: int = 3, stride: int = 1
+) -> onnx.ModelProto:
+    model = SmallModel()
+    before, after = groups * read, groups * (made or read)
+    x = model.op("Relu", model.input(2, before, 5, 6))
+    made_of = model.conv(x, before, after, kernel, group=groups, strides=[stride] * 2)
+    return model.model(model.op("Relu", made_of))
+
+
+class TestGroupsRule(RewriteRuleTests):
+    rule_name = "groups-to-whole-blocks"
+    odd_values = False
+    matching: Mapping[str, MakeModel] = {
+        "8": lambda: in_groups(4, 8),
+        "24, stride": lambda: in_groups(2, 24, stride=2),
+        "8 of 16": lambda: in_groups(6, 16, 8, kernel=1),
+    }
+    refused: Mapping[str, Refused] = {
+        "whole": (lambda: in_groups(2, 16), ""),
+        "depthwise": (lambda: in_groups(16, 1), ""),
+        "one": (lambda: in_groups(1, 8), ""),
+        "odd": (lambda: in_groups(5, 8), "5 groups are no multiple of 2"),
+        "narrow": (lambda: in_groups(8, 4), "4 groups of 4 channels"),
+    }
