@@ -28,7 +28,11 @@ from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.model_sessions import SessionsInTurns, open_and_run, open_part
 from aoe.execute.rates import compare_itself, measure_rates
 from aoe.execute.samplers import paired_samplers
-from aoe.execute.unusual_inputs import UnusualInputs, within_rounding_steps
+from aoe.execute.unusual_inputs import (
+    UnusualInputs,
+    right_optimizations,
+    within_rounding_steps,
+)
 from aoe.kernels.roofline import MachineRates
 from aoe.measurement import (
     MachineLoad,
@@ -196,6 +200,7 @@ def make_tasks(setup: WorkerSetup, others: OtherRuns) -> Mapping[str, Callable[.
         "machine_rates": machine_rates,
         "compare_itself": partial(_compare_itself, setup, pairs),
         "compare_unusual": UnusualInputs(setup).compared,
+        "right_optimizations": partial(right_optimizations, setup),
     }
     return {
         "load": lambda: None,  # who answers has loaded what the others need

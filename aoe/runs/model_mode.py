@@ -30,6 +30,7 @@ from aoe.results.files import (
     write_json,
     write_report,
 )
+from aoe.runs.host_form import leave_out_what_is_wrong
 from aoe.runs.quantized_form import with_quantized_form
 from aoe.settings import LARGEST_SEED
 from aoe.target import Target
@@ -218,6 +219,8 @@ def run_model(
         report.update()
         try:
             if tuning.settings.shape_range is None:  # else that is chosen in the middle of it
+                if not _is_known_right(context.earlier):
+                    leave_out_what_is_wrong(tuning)
                 tuning = with_quantized_form(tuning, context.earlier)
             found = tune(tuning, report)
             _tell_overrun(tuning)
@@ -227,6 +230,12 @@ def run_model(
             if (told := _about_the_file(error, tuning)) is not None:
                 raise told from error
             raise
+
+
+def _is_known_right(earlier: Sequence[object]) -> bool:
+    """True if an earlier mode of the run has found nothing wrong with ONNX Runtime's own form."""
+    found = [one.optimizations for one in earlier if isinstance(one, ModelTuning)]
+    return str(ALL_OPTIMIZATIONS) in found
 
 
 def _about_the_file(error: Exception, tuning: TuneContext) -> RunError | None:
