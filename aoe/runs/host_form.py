@@ -16,7 +16,7 @@ from aoe.execute.accuracy import MODEL_TOLERANCE
 from aoe.execute.messages import ModelPart
 from aoe.graph.weights import WeightStore, is_outside
 from aoe.om.file import MODEL, WEIGHTS
-from aoe.ort.calibration import is_quantised
+from aoe.operators.quantised import Quantisation, quantisations_of
 from aoe.ort.optimizers import Optimizations, mark, marked
 from aoe.tuner.tune_context import TuneContext
 
@@ -29,7 +29,6 @@ _STEPS_TOLERANCE = 0.25
 """Share of the largest result that ONNX Runtime's forms may be apart where activations are rounded:
 a step decided by the last bit is carried on from layer to layer, up to 5 % of the largest result of
 a whole BERT. A fault shows in more. Without such steps both forms round like float32."""
-_ROUNDING = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeMatMul"})
 
 
 def leave_out_what_is_wrong(tuning: TuneContext) -> None:
@@ -40,11 +39,11 @@ def leave_out_what_is_wrong(tuning: TuneContext) -> None:
     """
     subject = tuning.subject
     proto = subject.model.proto
-    is_meant = is_quantised(proto) and marked(proto).are_all and not is_outside(proto)
+    integers = quantisations_of(node.op_type for node in proto.graph.node)
+    is_meant = bool(integers) and marked(proto).are_all and not is_outside(proto)
     if not is_meant or tuning.settings.precision.mode.quantises:
         return
-    kinds = {node.op_type for node in proto.graph.node}
-    rounds = not kinds.isdisjoint(_ROUNDING) or any(kind.startswith("QLinear") for kind in kinds)
+    rounds = bool(integers - {Quantisation.WEIGHTS})
     if rounds and tuning.settings.lookup_only:  # which takes no longer than the look-up
         return
     left_s = tuning.time.stopwatch.left_s()

@@ -35,6 +35,7 @@ from aoe.graph.rewrites.matching import (
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
 from aoe.graph.weights import bytes_of
 from aoe.operators import op_key
+from aoe.operators.quantised import Quantisation, quantisations_of
 
 _OFFSET = 128
 """From the codes of int8 to those of uint8."""
@@ -536,18 +537,12 @@ FOLD_RULE = RewriteRule(
 # ---- All of them ----
 
 
-def is_quantized(proto: onnx.ModelProto) -> bool:
-    """Return True if a model has operators on codes."""
-    kinds = {node.op_type for node in proto.graph.node}
-    return not kinds.isdisjoint((_QUANTIZE, "QLinearConcat", *_INTEGER_OPERATORS))
-
-
 def with_uint8_activations(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model with the same results whose activations are uint8, where they were int8.
 
     The model itself if it has none.
     """
-    if not is_quantized(proto):
+    if Quantisation.STATIC not in quantisations_of(node.op_type for node in proto.graph.node):
         return proto
     return rewritten(proto, CLAMP_RULE, UINT8_RULE, tidy=True)
 
