@@ -7,7 +7,8 @@
 # Seen with: onnxruntime 1.31.1 and 1.32.0 on x86-64, onnx 1.23.2, Python 3.11; 2026-11-28.
 # Matters: a speed-up over this baseline is one over 8-bit arithmetic, and a float32 kernel
 # compared with the optimised model seems inaccurate.
-# Handled in: aoe/ort/serving/given_options.py (`_GRAPH_ENTRIES`).
+# Handled in: aoe/ort/optimizers.py (`_BY_ENTRY`), aoe/ort/serving/given_options.py
+# (`_GRAPH_ENTRIES`).
 set -euo pipefail
 
 folder="$(mktemp -d)"

@@ -124,7 +124,9 @@ def benchmark(
                 tuned=tuned,
                 policy=policy,
                 inputs=ModelInputs(sets=sets, seed=seed),
-                terms=ComparisonTerms(streams=streams),
+                terms=ComparisonTerms(
+                    streams=streams, rounding=baseline if _rounds(baseline) else None
+                ),
             )
     return BenchmarkReport(
         model=model,
@@ -135,6 +137,15 @@ def benchmark(
         precision=tuned.precision,
         baseline_precision=baseline.precision,
     )
+
+
+def _rounds(part: ModelPart) -> bool:
+    """True of a model that rounds to integers: its own results say how far others may be apart."""
+    import onnx
+
+    from aoe.ort.calibration import is_quantised
+
+    return is_quantised(onnx.load(str(part.model), load_external_data=False))
 
 
 def model_part(

@@ -60,17 +60,24 @@ class SessionsInTurns:
         self._inputs = inputs
         self._loaded: tuple[int, Callable[[], object]] | None = None
 
-    def first_run(self, side: int) -> tuple[list[list[Any]], MemoryUse | None]:
-        """Return the results of a model on every set of inputs, and the memory it took.
+    def unload(self) -> None:
+        """Make room for another model."""
+        self._loaded = None
+
+    def first_run(
+        self, side: int
+    ) -> tuple[list[dict[str, Any]], list[list[Any]], MemoryUse | None]:
+        """Return all sets of inputs, the results of a model on each, and the memory it took.
 
         Raises:
             RunError: ONNX Runtime refuses the model, or its inputs.
         """
         self._loaded = None
         session, _, memory = open_and_run(self._setup, self._parts[side], self._inputs)
-        results = [run_session(session, feed) for feed in self._inputs.feeds(session)]
+        feeds = list(self._inputs.feeds(session))
+        results = [run_session(session, feed) for feed in feeds]
         self._keep(side, session, results[0])
-        return results, memory
+        return feeds, results, memory
 
     def loaded(self, side: int) -> Callable[[], object]:
         """Return a run of a model that is loaded now, the only one that is.

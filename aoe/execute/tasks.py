@@ -28,7 +28,11 @@ from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.model_sessions import SessionsInTurns, open_and_run, open_part
 from aoe.execute.rates import compare_itself, measure_rates
 from aoe.execute.samplers import paired_samplers
-from aoe.execute.unusual_inputs import UnusualInputs, within_rounding_steps
+from aoe.execute.unusual_inputs import (
+    UnusualInputs,
+    right_optimizations,
+    within_rounding_steps,
+)
 from aoe.kernels.roofline import MachineRates
 from aoe.measurement import (
     MachineLoad,
@@ -196,6 +200,7 @@ def make_tasks(setup: WorkerSetup, others: OtherRuns) -> Mapping[str, Callable[.
         "machine_rates": machine_rates,
         "compare_itself": partial(_compare_itself, setup, pairs),
         "compare_unusual": UnusualInputs(setup).compared,
+        "right_optimizations": partial(right_optimizations, setup),
     }
     return {
         "load": lambda: None,  # who answers has loaded what the others need
@@ -440,15 +445,22 @@ class _SessionPairs:
     def _deviation(
         self, feed: Mapping[str, Any], expected: list[Any], found: list[Any]
     ) -> Deviation:
-        deviation = compare_model_results(
-            expected, found, self.tuned.precision, tolerance=self.terms.tolerance_of(self.tuned)
-        )
-        if deviation.acceptable or self.terms.rounding is None:
-            return deviation
-        results = expected, found
-        return within_rounding_steps(
-            self.setup, self.terms.rounding, feed, results, self.tuned.precision
-        )
+        return _deviation(self.setup, self.terms, self.tuned, feed, (expected, found))
+
+
+def _deviation(
+    setup: WorkerSetup,
+    terms: ComparisonTerms,
+    tuned: ModelPart,
+    feed: Mapping[str, Any],
+    results: tuple[list[Any], list[Any]],
+) -> Deviation:
+    """Return how far results are apart, beyond what rounding steps of the model explain."""
+    tolerance = terms.tolerance_of(tuned)
+    found = compare_model_results(*results, tuned.precision, tolerance=tolerance)
+    if found.acceptable or terms.rounding is None:
+        return found
+    return within_rounding_steps(setup, terms.rounding, feed, results, tuned.precision)
 
 
 def _compare_in_turns(
@@ -465,16 +477,19 @@ def _compare_in_turns(
     loading has to be evened out.
     """
     turns = SessionsInTurns(setup, models, inputs)
-    (expected, before), (found, after) = turns.first_run(0), turns.first_run(1)
-    deviations = (
-        compare_model_results(
-            left, right, models[1].precision, tolerance=terms.tolerance_of(models[1])
-        )
-        for left, right in zip(expected, found, strict=True)
+    (feeds, expected, before), (_, found, after) = turns.first_run(0), turns.first_run(1)
+    if terms.rounding is not None:  # whose own results may be asked for
+        turns.unload()
+    results = zip(expected, found, strict=True)
+    deviation = reduce(
+        worse_of,
+        (
+            _deviation(setup, terms, models[1], feed, both)
+            for feed, both in zip(feeds, results, strict=True)
+        ),
     )
-    deviation = reduce(worse_of, deviations)
     # memory is short beside models of this size
-    del expected, found
+    del feeds, expected, found
     baseline, tuned = (turns.timer(side, repeats=_LARGE_CALLS) for side in (0, 1))
     # whoever is loaded has run once before it is timed
     at_once = replace(policy, warmup=0)

@@ -13,10 +13,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 
 from aoe.errors import RunError
 from aoe.execute.accuracy import (
@@ -32,7 +33,8 @@ from aoe.execute.accuracy import (
 from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.model_sessions import open_part
 from aoe.ort.inputs import ModelInputs
-from aoe.ort.sessions import run_within
+from aoe.ort.optimizers import ALL_OPTIMIZATIONS, Optimizations, find_right, mark
+from aoe.ort.sessions import run_session, run_within
 from aoe.workload import Precision
 
 if TYPE_CHECKING:
@@ -275,6 +277,70 @@ def within_rounding_steps(
     return yardstick.deviation(case, results[1], precision)
 
 
+def right_optimizations(
+    setup: WorkerSetup,
+    untuned: ModelPart,
+    inputs: ModelInputs,
+    most_s: float,
+    tolerance: float,
+) -> tuple[Optimizations, str]:
+    """Return the optimisations of ONNX Runtime with which a model is right, and how far it is off.
+
+    Its results without optimisations are the model's meaning. With optimisations they may lie apart
+    by what inputs that differ by rounding make of them, and by a share of the largest result.
+
+    Args:
+        setup: Of the worker.
+        untuned: The imported model.
+        inputs: What it is run on; the first set.
+        most_s: Seconds for the runs of each session.
+        tolerance: That share.
+
+    Raises:
+        RunError: the model cannot be run, or not in time.
+    """
+    plain = open_part(setup, replace(untuned, optimize=False))
+    feed = inputs.first(plain)
+    meant = _leaves(run_session(plain, feed))
+    others: list[list[Array]] = []
+
+    def deviation(part: ModelPart) -> Deviation:
+        found = run_within(open_part(setup, part), feed, most_s)
+        if found is None:
+            raise RunError(str(part.model), "no results in time")
+        return reduce(worse_of, (apart(*one) for one in enumerate(_leaves(found))), AS_BEFORE)
+
+    def apart(number: int, result: Array) -> Deviation:
+        own = [other[number] for other in others]
+        one = _beyond(
+            meant[number], result, own, None, Precision.FLOAT32, times=_SPREAD, share=tolerance
+        )
+        return replace(one, note=_told_apart(number, meant[number], result, own))
+
+    def is_right(optimizations: Optimizations) -> bool:
+        proto = onnx.load(str(untuned.model), load_external_data=False)
+        mark(proto, optimizations)
+        file = untuned.model.with_name(f"marked_{untuned.model.name}")  # beside its weights
+        file.write_bytes(proto.SerializeToString())
+        try:
+            return deviation(replace(untuned, model=file)).acceptable
+        except RunError:
+            return False
+        finally:
+            file.unlink()
+
+    if deviation(untuned).acceptable:
+        return ALL_OPTIMIZATIONS, ""
+    for seed in range(_PERTURBED):  # slow without optimisations, and seldom needed
+        changed = _changed(feed, _perturbed, 1000 + seed)
+        others.append(_leaves(run_session(plain, changed)))
+    del plain
+    found = deviation(untuned)
+    if found.acceptable:
+        return ALL_OPTIMIZATIONS, ""
+    return find_right(is_right), found.note.partition(";")[0] or found.detail
+
+
 def _stamp(file: Path) -> tuple[int, int]:
     found = file.stat()
     return found.st_mtime_ns, found.st_size
@@ -422,6 +488,7 @@ def _beyond(
     precision: Precision,
     *,
     times: float,
+    share: float = MODEL_TOLERANCE,
 ) -> Deviation:
     """Return the excess of a result over the spread of ONNX Runtime's own results.
 
@@ -444,7 +511,7 @@ def _beyond(
         unsettled |= ~both & ~same
         spread = max(spread, float(apart[both].max(initial=0.0)))
     scale = float(np.abs(reference[np.isfinite(reference)]).max(initial=0.0)) or 1.0
-    allowed = math.inf if precision.is_lower else MODEL_TOLERANCE * scale + times * spread
+    allowed = math.inf if precision.is_lower else share * scale + times * spread
     zero = reference.dtype.type(0)
     return compare(
         np.where(unsettled, zero, reference),

@@ -8,8 +8,9 @@ weights is in the record by its value: symmetric weights need no sums of the ima
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from math import prod
 
 from aoe.operators.facts import (
@@ -28,6 +29,48 @@ from aoe.operators.facts import (
 )
 from aoe.operators.products import MATRIX_PRODUCT, convolved
 from aoe.workload import Operation
+
+
+class Quantisation(StrEnum):
+    """Numbers of a model that are integers."""
+
+    WEIGHTS = "weights"
+    """Constants, which are dequantised."""
+    STATIC = "static"
+    """Tensors with a scale that is known before the model runs."""
+    DYNAMIC = "dynamic"
+    """Tensors with a scale that is computed of each."""
+
+
+_LINEAR = "QLinear"
+"""Beginning of the names of operators from levels to levels."""
+_QUANTISATIONS: Mapping[str, Quantisation] = {
+    "DequantizeLinear": Quantisation.WEIGHTS,
+    **dict.fromkeys(("QuantizeLinear", "QGemm"), Quantisation.STATIC),
+    **dict.fromkeys(
+        (
+            *("DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat"),
+            *("DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "QAttention", "QMoE"),
+            "QEmbedLayerNormalization",
+        ),
+        Quantisation.DYNAMIC,
+    ),
+}
+"""By operator type, those named QLinear... left out."""
+
+
+def quantisations_of(op_types: Iterable[str]) -> frozenset[Quantisation]:
+    """Return which numbers of a model are integers; nothing for a model of floats.
+
+    >>> sorted(quantisations_of(["Conv", "QLinearConv", "DequantizeLinear"]))
+    [<Quantisation.STATIC: 'static'>, <Quantisation.WEIGHTS: 'weights'>]
+    """
+    kinds = set(op_types)
+    found = {_QUANTISATIONS[kind] for kind in kinds & _QUANTISATIONS.keys()}
+    if any(kind.startswith(_LINEAR) for kind in kinds):
+        found.add(Quantisation.STATIC)
+    return frozenset(found)
+
 
 WEIGHT_ZERO_POINT = "w_zero_point"
 """Attribute of an operation in a workload: the zero point of all weights."""

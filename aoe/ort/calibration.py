@@ -22,18 +22,11 @@ from onnx import numpy_helper
 from aoe.errors import RunError
 from aoe.graph.protos import free_name
 from aoe.graph.rewrites.preparation import prepared
+from aoe.operators.quantised import quantisations_of
 
 Feed = Mapping[str, np.ndarray[Any, Any]]
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 """Operators with products, which ONNX Runtime computes in integers."""
-_INTEGER_OPERATORS = frozenset(
-    {
-        *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
-        *("ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"),
-        *("DynamicQuantizeLSTM", "QGemm", "QAttention", "QEmbedLayerNormalization", "QMoE"),
-    }
-)
-"""A model that has one of them, or one named QLinear..., has been quantised already."""
 _LEAST_OPSET = 13
 """Opset with scales per channel."""
 _CACHE = "calibration_cache_path"
@@ -51,10 +44,7 @@ class QuantizedReach(StrEnum):
 
 def is_quantised(proto: onnx.ModelProto) -> bool:
     """True of a model that rounds numbers to integers and computes with those."""
-    kinds = {node.op_type for node in proto.graph.node}
-    return not kinds.isdisjoint(_INTEGER_OPERATORS) or any(
-        kind.startswith("QLinear") for kind in kinds
-    )
+    return bool(quantisations_of(node.op_type for node in proto.graph.node))
 
 
 class CalibratedQuantizer:

@@ -103,8 +103,8 @@ def _write_filter_extents(proto: onnx.ModelProto) -> None:
 
 def _told(proto: onnx.ModelProto, found: Optimizations, open_session: OpenSession) -> Optimizations:
     """Add to what breaks a model where it does; not of a model too large to be opened often."""
-    if found.are_all or is_outside(proto):
-        return found
+    if found.are_all or is_outside(proto) or is_fully_optimized(proto, open_session):
+        return found  # what is wrong, and not broken, is wrong nowhere in particular
 
     def opens(part: onnx.ModelProto) -> bool:
         return is_fully_optimized(part, open_session)

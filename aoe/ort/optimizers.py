@@ -1,15 +1,20 @@
-"""Models that one of ONNX Runtime's own rewriters breaks: opened without it.
+"""Models that one of ONNX Runtime's own rewriters breaks, or makes wrong: opened without it.
 
 Some rewriters make an invalid graph of a valid one, and the session is not created at all, though
 it would be without them. Source: onnxruntime issues 11836 (FuseReluClip, float64) and 32416
 (CastElimination and DivMulFusion together). Such a model gets all rewriters but the fewest that
 have to be left out; where that does not help, the highest level of optimisation that works.
+
+Others make a graph that computes something else. What has to be left out of such a model is found
+by its results (`aoe.execute.unusual_inputs`), and marked in it like the former.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 import onnx
@@ -57,6 +62,13 @@ _REWRITERS = (
     *("RemoveDuplicateCastTransformer", "Avx2WeightS8ToU8Transformer"),
 )
 """Names of rewriters in onnxruntime 1.31; a name that is not known does no harm."""
+_ROUNDED_PRODUCTS = "8-bit activations of MatMulNBits"
+_BY_ENTRY = {_ROUNDED_PRODUCTS: ("session.qdq_matmulnbits_accuracy_level", "1")}
+"""What no name of a rewriter leaves out, by entry of the options and its value: with fewer bits
+than float32, ONNX Runtime rounds activations that the model does not. Source:
+onnxruntime_session_options_config_keys.h."""
+_MARKED_BYTES = 64 << 20
+"""Of the end of a model, where its metadata is."""
 
 T = TypeVar("T")
 Model = bytes | str
@@ -80,6 +92,13 @@ class Optimizations:
         if self.level != _EVERYTHING:
             return f"optimisations of {self.level.name}"
         return " but ".join(filter(None, ("all optimisations", ", ".join(self.left_out))))
+
+    def wrong_warning(self, how_far: str) -> str:
+        """Say that the optimised form computes something else, and what is done about it."""
+        return (
+            f"ONNX Runtime's optimised form of the model computes something else than the model "
+            f"({how_far}): it is computed with {self}, and compared with that"
+        )
 
     def warning(self) -> str:
         """Name the fault, and the optimisations the model is computed with instead."""
@@ -106,14 +125,22 @@ class PartlyOptimizedSession(ort.InferenceSession):  # type: ignore[misc]
     def __init__(
         self, model: Model, options: ort.SessionOptions, provider: str, optimizations: Optimizations
     ) -> None:
+        asked = options.graph_optimization_level
         options.graph_optimization_level = optimizations.level
-        super().__init__(
-            model,
-            options,
-            providers=[provider],
-            disabled_optimizers=optimizations.left_out,
-            enable_fallback=0,
-        )
+        names = [name for name in optimizations.left_out if name not in _BY_ENTRY]
+        for name in optimizations.left_out:
+            if name in _BY_ENTRY and not _has_entry(options, *_BY_ENTRY[name]):
+                options.add_session_config_entry(*_BY_ENTRY[name])
+        try:
+            super().__init__(
+                model,
+                options,
+                providers=[provider],
+                disabled_optimizers=names,
+                enable_fallback=0,
+            )
+        finally:
+            options.graph_optimization_level = asked
         self.optimizations = optimizations
 
 
@@ -153,10 +180,37 @@ def open_as_optimized_as_possible(
 
 
 def _is_all_or_nothing(options: ort.SessionOptions) -> bool:
+    return _has_entry(options, ALL_OR_NOTHING, "1")
+
+
+def _has_entry(options: ort.SessionOptions, name: str, value: str) -> bool:
     try:
-        return bool(options.get_session_config_entry(ALL_OR_NOTHING) == "1")
+        return bool(options.get_session_config_entry(name) == value)
     except RuntimeError:  # there is no such entry
         return False
+
+
+def known_optimizations(model: Model, options: ort.SessionOptions) -> Optimizations:
+    """Return the optimisations a model is marked with, where a session is asked for all of them.
+
+    Args:
+        model: Content or file.
+        options: Of the session.
+    """
+    if options.graph_optimization_level != _EVERYTHING or _is_all_or_nothing(options):
+        return ALL_OPTIMIZATIONS
+    return _marked_file(model) if _MARK.encode() in _end_of(model) else ALL_OPTIMIZATIONS
+
+
+def _end_of(model: Model) -> bytes:
+    if isinstance(model, bytes):
+        return model[-_MARKED_BYTES:]
+    try:
+        with Path(model).open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _MARKED_BYTES))
+            return file.read()
+    except OSError:  # ONNX Runtime says what is wrong with it
+        return b""
 
 
 def optimizations_of(session: ort.InferenceSession) -> Optimizations:
@@ -227,6 +281,18 @@ def _beginning(proto: onnx.ModelProto, count: int) -> onnx.ModelProto:
     ends = (name for name in made if name not in read and name not in names)
     part.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in ends)
     return part
+
+
+def find_right(is_right: Callable[[Optimizations], bool]) -> Optimizations:
+    """Return the most optimisations a model computes the right results with.
+
+    Args:
+        is_right: Opens the model with fresh options, and compares.
+    """
+    for name in _BY_ENTRY:  # each leaves out no more than itself
+        if is_right(Optimizations(left_out=(name,))):
+            return Optimizations(left_out=(name,))
+    return _find(is_right)
 
 
 def _find(opens: Callable[[Optimizations], bool]) -> Optimizations:

@@ -27,7 +27,11 @@ from aoe.ort.bfloat16 import (
     run_on_values,
     widened,
 )
-from aoe.ort.optimizers import open_as_optimized_as_possible
+from aoe.ort.optimizers import (
+    PartlyOptimizedSession,
+    known_optimizations,
+    open_as_optimized_as_possible,
+)
 from aoe.ort.thread_pools import ThreadPool
 
 OpenSession = Callable[[bytes | Path, ort.SessionOptions], ort.InferenceSession]
@@ -128,14 +132,17 @@ def create_session(
 ) -> ort.InferenceSession:
     """Load a model for an execution provider, without a fall-back to another one.
 
-    Where all optimisations are asked for and one of them breaks the model, the others are applied;
-    `optimizations_of` tells.
+    Where all optimisations are asked for and one of them breaks the model, or makes it wrong as its
+    mark says, the others are applied; `optimizations_of` tells.
 
     Raises:
         RunError: ONNX Runtime refuses it.
     """
     source = model if isinstance(model, bytes) else str(model)
+    known = known_optimizations(source, options)
     try:
+        if not known.are_all:
+            return PartlyOptimizedSession(source, options, provider, known)
         return ort.InferenceSession(source, options, providers=[provider], enable_fallback=0)
     except Exception as error:
         in_memory = isinstance(model, bytes) or is_scratch(model)

@@ -171,6 +171,8 @@ class BenchmarkReport(Report):
             f"{speedup_text(estimate)} as fast (95 % interval {interval_text(estimate)}, "
             f"{plural(estimate.pairs, 'pair')}, {callers}{decided}); {same} ({largest})"
         )
+        if deviation.note:
+            text.line(deviation.note)
         load, is_busy = measurement.load, measurement.clock is Clock.WALL
         if is_busy and load is not None and load.use.given_share < QUIET_SHARE:
             text.line(

@@ -43,7 +43,7 @@ _GROWTH = 0.1
 """Most bytes of float values in the place of codes, as a share of all constants: codes are what a
 model was quantised for."""
 _RULES = (PARALLEL_RULE, FILTERS_RULE, GROUPS_RULE, BIAS_RULE)
-"""Rules for networks in float32 that take no kernel away, so that nothing is lost by them."""
+"""Rules that take no kernel away, so that nothing is lost by them."""
 _UINT8_ARCHITECTURES = ("x86-64",)
 """Where ONNX Runtime writes int8 activations as uint8. Source: its `QDQS8ToU8Transformer`."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
@@ -35,6 +35,7 @@ from aoe.graph.rewrites.matching import (
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
 from aoe.graph.weights import bytes_of
 from aoe.operators import op_key
+from aoe.operators.quantised import Quantisation, quantisations_of
 
 _OFFSET = 128
 """From the codes of int8 to those of uint8."""
@@ -602,31 +603,23 @@ FOLD_RULE = RewriteRule(
 # ---- All of them ----
 
 
-def is_quantized(proto: onnx.ModelProto) -> bool:
-    """Return True if a model has operators on codes."""
-    kinds = {node.op_type for node in proto.graph.node}
-    return not kinds.isdisjoint((_QUANTIZE, "QLinearConcat", *_INTEGER_OPERATORS))
-
-
 def with_uint8_activations(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model with the same results whose activations are uint8, where they were int8.
 
     The model itself if it has none.
     """
-    if not is_quantized(proto):
+    if Quantisation.STATIC not in quantisations_of(node.op_type for node in proto.graph.node):
         return proto
     return rewritten(proto, CLAMP_RULE, UINT8_RULE, tidy=True)
 
 
 def with_biases_in_scale(
     proto: onnx.ModelProto,
-) -> tuple[onnx.ModelProto, Sequence[onnx.NodeProto]]:
+) -> tuple[onnx.ModelProto, list[onnx.NodeProto]]:
     """Return a model with biases in the scale of the products they are added to, and their readers.
 
     The model itself if all of them are.
     """
-    if not is_quantized(proto):
-        return proto, ()
     made = rewritten(proto, BIAS_RULE, tidy=True)
     before = {node.output[0]: list(node.input) for node in proto.graph.node}
     readers = [node for node in made.graph.node if is_op(node, "Conv", "Gemm")]

@@ -18,6 +18,7 @@ from aoe.execute.tasks import ComparisonTerms
 from aoe.graph.regions import Region
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
+from aoe.ort.calibration import is_quantised
 from aoe.ort.inputs import ModelInputs
 from aoe.tasks.rewrites.measuring import measure_parts, write_segment
 from aoe.tasks.rewrites.subgraphs import Subgraph
@@ -67,6 +68,8 @@ class FusionMeasurer:
         graph = self._subgraph.segment.graph
         if self._baseline is None:
             self._baseline = self._written(graph.proto, _BASELINE)
+            if is_quantised(graph.proto):
+                self._terms = replace(self._terms, rounding=self._baseline)
         tuned = self._written(rewrite(graph, self._replacements(strategy)), _CANDIDATE)
         return measure_parts(
             self._runner,

@@ -23,6 +23,7 @@ from aoe.graph.subgraphs.boundary_tensors import InferTensors, cancel_at_boundar
 from aoe.graph.subgraphs.rewrite_candidates import rewrite_of, tolerance_of
 from aoe.graph.weights import WeightStore, is_outside
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
+from aoe.ort.calibration import is_quantised
 from aoe.ort.inputs import ModelInputs
 from aoe.tasks.rewrites.subgraphs import Subgraph
 
@@ -78,11 +79,16 @@ class RewriteMeasurer:
             )
         except (RunError, ValueError) as error:  # no model ONNX Runtime loads: the rewrite is out
             return Measurement.failure(Outcome.CONSTRAINTS, f"no valid model: {error}")
+        tolerance, baseline = tolerance_of(strategy, self._rules), self._baseline()
+        # what rounds to integers may round otherwise, unless the rules promise equal bits
+        rounds = bool(tolerance) and is_quantised(self._place.proto)
         terms = ComparisonTerms(
-            tolerance=tolerance_of(strategy, self._rules), bytes_around=self._bytes_around
+            tolerance=tolerance,
+            rounding=baseline if rounds else None,
+            bytes_around=self._bytes_around,
         )
         tuned = self._written(rewrite, _CANDIDATE)
-        return measure_parts(self._runner, self._baseline(), tuned, policy, self._inputs, terms)
+        return measure_parts(self._runner, baseline, tuned, policy, self._inputs, terms)
 
     def close(self) -> None:
         """Remove its files."""

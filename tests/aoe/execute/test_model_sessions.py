@@ -40,8 +40,8 @@ def test_one_model_of_two_is_loaded_at_a_time(tmp_path: Path) -> None:
     device = _LoadingAlone()
     setup = WorkerSetup(device=device, target=device.describe(1), compiler=(), directory=tmp_path)
     turns = SessionsInTurns(setup, [ModelPart(model=model, is_large=True)] * 2, ModelInputs())
-    first, _ = turns.first_run(0)
-    second, _ = turns.first_run(1)
+    _, first, _ = turns.first_run(0)
+    _, second, _ = turns.first_run(1)
     assert np.array_equal(first[0][0], second[0][0])
     samplers = [turns.timer(side, repeats=2) for side in (0, 1)]
     assert samplers[1]() > 0

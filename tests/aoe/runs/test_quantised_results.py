@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from support.contracts.small_models import SmallModel
+from support.engine.models import save_model
 from support.engine.quantized import int8_model
 from support.engine.scripted_runs import ScriptedRuns
 
@@ -72,3 +76,34 @@ def test_kernels_that_make_the_same_integers_are_counted_and_not_named(
     assert all(row["one_step_off"]["count"] == 0 for row in _of_levels(tmp_path / "out"))
     emit(TuningReport(modes=tuple(map(report_of, found.modes))), as_json=False)
     assert "one step off" not in capsys.readouterr().out
+
+
+def _decoder() -> onnx.ModelProto:
+    """Return a step of U-Net in float32 whose result is quantised."""
+    model = SmallModel()
+    x, skip = model.input(1, 32, 24, 24), model.input(1, 32, 24, 24)
+    up = model.op("Relu", model.conv(x, 32, 32))
+    joined = model.op("Concat", model.conv(up, 32, 32), model.op("Relu", skip), axis=1)
+    made = model.op("Relu", model.conv(joined, 64, 32, 3))
+    parameters = model.constant(0.05), model.constant(np.array(3, np.int8))
+    codes = model.op("QuantizeLinear", made, *parameters)
+    return model.model(model.op("DequantizeLinear", codes, *parameters))
+
+
+def test_rewrites_of_quantised_subgraphs_may_move_rounding_steps_unless_they_are_exact(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "bank").mkdir()
+    runs = ScriptedRuns(model=lambda baseline, tuned: 1.0)
+    given: dict[str, Any] = {"bank": tmp_path / "bank", "trials": 6, "cache_mode": "disable"}
+    for number, file in enumerate(
+        (int8_model(tmp_path), save_model(_decoder(), tmp_path / "decoder.onnx"))
+    ):
+        runs.tune(file, output=tmp_path / str(number), job_type="sgat", **given)
+    calls = [call for runner in runs.runners for call in runner.asked("compare_models")]
+    parts = [call.arguments for call in calls]
+    alone = [one for one in parts if one["baseline"].model.name == "subgraph.onnx"]
+    for call in alone:
+        rounds = call["terms"].tolerance > 0
+        assert call["terms"].rounding == (call["baseline"] if rounds else None)
+    assert {call["terms"].tolerance > 0 for call in alone} == {True, False}

@@ -30,6 +30,7 @@ from aoe.measurement import (
 from aoe.measurement.memory import MemoryUse, ModelMemory
 from aoe.operators.element_types import LEVELS
 from aoe.ort.inputs import ModelInputs
+from aoe.ort.optimizers import ALL_OPTIMIZATIONS
 from aoe.schedule import Schedule, schedule_from_json
 from aoe.target import Target
 from aoe.workload import Workload, workload_from_json
@@ -166,6 +167,7 @@ class ScriptedRunner:
             "check_schedule": self._check_schedule,
             "compile_kernels": self._compile_kernels,
             "machine_rates": lambda: RATES,
+            "right_optimizations": lambda **_: (ALL_OPTIMIZATIONS, ""),
             "compare_itself": lambda policy: self._measured(self.itself, policy, None),
         }
         return tasks[task](**arguments)

@@ -1,0 +1,90 @@
+"""ONNX Runtime's optimised form of a quantised model, held against the model itself.
+
+What a run compares everything with is the optimised form. Where that computes something else, the
+run finds out which optimisation it is: the model is computed without it, and compared with that.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import mkdtemp
+
+import onnx
+
+from aoe.errors import RunError, TurnTimeoutError
+from aoe.execute.accuracy import MODEL_TOLERANCE
+from aoe.execute.messages import ModelPart
+from aoe.graph.rewrites.quantization import with_biases_in_scale
+from aoe.graph.weights import WeightStore, is_outside
+from aoe.om.file import MODEL, WEIGHTS
+from aoe.operators.quantised import Quantisation, quantisations_of
+from aoe.ort.optimizers import Optimizations, mark, marked
+from aoe.tuner.tune_context import TuneContext
+
+_MOST_S, _SHARE, _LEAST_S = 60.0, 0.1, 10.0
+"""Most seconds for it, most of the time left, and what it may take of that in any case. It is two
+sessions, and some twenty where anything is wrong."""
+_SESSION_SHARE = 0.2
+"""Of those, for the run of one session."""
+_STEPS_TOLERANCE = 0.25
+"""Share of the largest result that ONNX Runtime's forms may be apart where activations are rounded:
+a step decided by the last bit is carried on from layer to layer, up to 5 % of the largest result of
+a whole BERT. A fault shows in more. Without such steps both forms round like float32."""
+
+
+def leave_out_what_is_wrong(tuning: TuneContext) -> None:
+    """Mark the model of a run with the optimisations with which it is right, and tell.
+
+    Models without integers are not looked at, nor those too large to be loaded again and again.
+    Where the user allows products in 8 bits, so that ONNX Runtime may round to them, neither.
+    """
+    subject = tuning.subject
+    proto = subject.model.proto
+    integers = quantisations_of(node.op_type for node in proto.graph.node)
+    is_meant = bool(integers) and marked(proto).are_all and not is_outside(proto)
+    if not is_meant or tuning.settings.precision.mode.quantises:
+        return
+    rounds = bool(integers - {Quantisation.WEIGHTS})
+    if rounds and tuning.settings.lookup_only:  # which takes no longer than the look-up
+        return
+    # biases that are misread are written anew, which costs nothing, see `aoe.runs.written_form`
+    checked, _ = with_biases_in_scale(proto)
+    left_s = tuning.time.stopwatch.left_s()
+    timeout_s = min(_MOST_S, max(_SHARE * left_s, min(_LEAST_S, left_s)))
+    try:
+        found, how_far = tuning.machine.runner.call(
+            "right_optimizations",
+            timeout_s=timeout_s,
+            untuned=_written(checked, Path(mkdtemp(prefix="host_form_", dir=tuning.scratch))),
+            inputs=subject.inputs,
+            most_s=_SESSION_SHARE * timeout_s,
+            tolerance=_STEPS_TOLERANCE if rounds else MODEL_TOLERANCE,
+        )
+    except TurnTimeoutError:
+        raise
+    except RunError as error:
+        tuning.progress.detail(f"ONNX Runtime's optimised form was not checked: {error}")
+        return
+    _mark(tuning, found, how_far)
+
+
+def _mark(tuning: TuneContext, found: Optimizations, how_far: str) -> None:
+    if not how_far:
+        return
+    if found.are_all:
+        tuning.progress.warn(
+            f"ONNX Runtime's optimised form computes something else than the model ({how_far}), "
+            "and no optimisation that can be left out is to blame: the tuned model computes what "
+            "the optimised form does"
+        )
+        return
+    for proto in (tuning.subject.model.proto, tuning.subject.written, tuning.subject.start):
+        mark(proto, found)
+    tuning.progress.warn(found.wrong_warning(how_far))
+
+
+def _written(proto: onnx.ModelProto, folder: Path) -> ModelPart:
+    with WeightStore(folder / WEIGHTS) as store:
+        light = store.externalize(proto)
+    (folder / MODEL).write_bytes(light.SerializeToString(deterministic=True))
+    return ModelPart(model=folder / MODEL)

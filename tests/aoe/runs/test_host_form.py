@@ -1,0 +1,89 @@
+"""Models whose optimised form in ONNX Runtime computes something else: computed right, and told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+from support.engine.models import make_model
+
+import aoe
+
+Array = np.ndarray[Any, Any]
+DEPTH, COLUMNS, BLOCK = 64, 48, 32
+
+
+def block_wise() -> onnx.ModelProto:
+    """Return a product by weights of 4 bits, a scale for each block along axis 0.
+
+    ONNX Runtime's optimised form rounds its activations to 8 bits
+    (findings/onnxruntime_int4_rounds_activations.sh).
+    """
+    rng = np.random.default_rng(0)
+    levels = rng.integers(-8, 8, (DEPTH, COLUMNS))
+    scales = rng.random((DEPTH // BLOCK, COLUMNS), np.float32)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=0, block_size=BLOCK),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    model = make_model(nodes, {"x": [40, DEPTH]}, {"y": [40, COLUMNS]}, opset=21)
+    model.graph.initializer.extend(
+        [
+            helper.make_tensor("q", TensorProto.INT4, levels.shape, levels.ravel().tolist()),
+            numpy_helper.from_array(scales, "s"),
+        ]
+    )
+    model.ir_version = 10
+    return model
+
+
+def _run(model: onnx.ModelProto, x: Array, level: ort.GraphOptimizationLevel) -> Array:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = level
+    found: Array = ort.InferenceSession(model.SerializeToString(), options).run(None, {"x": x})[0]
+    return found
+
+
+def _error(found: Any, meant: Array) -> float:
+    return float(np.abs(np.asarray(found) - meant).max() / np.abs(meant).max())
+
+
+def _tuned(root: Path, **options: Any) -> tuple[aoe.TuneResult, str]:
+    onnx.save(block_wise(), str(root / "net.onnx"))
+    (root / "bank").mkdir()
+    told: list[str] = []
+    found = aoe.tune(
+        root / "net.onnx",
+        bank=root / "bank",
+        output=root / "out",
+        aicore_num=1,
+        trials=1,
+        tuning_time_limit=30,
+        accept_busy=True,
+        progress=lambda event: told.append(event.text),
+        **options,
+    )
+    return found, "\n".join(told)
+
+
+def test_model_is_computed_right_where_onnx_runtimes_optimised_form_is_not(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).standard_normal((40, DEPTH), np.float32)
+    levels = ort.GraphOptimizationLevel
+    meant = _run(block_wise(), x, levels.ORT_DISABLE_ALL)
+    assert _error(_run(block_wise(), x, levels.ORT_ENABLE_ALL), meant) > 1e-3
+    found, told = _tuned(tmp_path)
+    assert found.om_file is not None
+    assert _error(aoe.load(found.om_file).run(None, {"x": x})[0], meant) < 1e-5
+    assert "ONNX Runtime's optimised form of the model computes something else" in told
+    assert "all optimisations but 8-bit activations of MatMulNBits" in told
+    mode: Any = found.modes[-1]
+    assert "8-bit activations of MatMulNBits" in mode.summary()["baseline"]
+
+
+def test_user_who_allows_8_bits_keeps_the_faster_form(tmp_path: Path) -> None:
+    _, told = _tuned(tmp_path, precision_mode="allow_mix_precision_int8", accuracy="cosine>=0.99")
+    assert "computes something else" not in told
