@@ -18,6 +18,8 @@ HOST_INT8 = f"{HOST_PREFIX}int8"
 
 VNNI = "vnni"
 """Part of the name of an algorithm that sums four products of 8 bits by one instruction."""
+WIDENED = "widened"
+"""Part of the name of the algorithm for the same integers on CPUs without that instruction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,18 @@ class Target:
             features=_joined(self.features, *(known.features for known in found)),
             cpu_features=_joined(self.cpu_features, *(known.cpu_features for known in found)),
         )
+
+    def misfit(self, algorithm: str) -> str:
+        """Return why an algorithm of a bank is one for other processors; empty if it is not.
+
+        A target's name says nothing of the features a hypervisor masks, and either of two
+        algorithms for the same integers would run on both kinds of processors, slowly.
+        """
+        if VNNI in algorithm and self.int8_dot is None:
+            return f"{algorithm} is for CPUs with AVX-512 VNNI"
+        if WIDENED in algorithm and self.int8_dot is not None:
+            return f"{algorithm} is for CPUs without VNNI"
+        return ""
 
 
 def _joined(*parts: tuple[str, ...]) -> tuple[str, ...]:

@@ -204,7 +204,7 @@ def make_tasks(setup: WorkerSetup, others: OtherRuns) -> Mapping[str, Callable[.
     }
     return {
         "load": lambda: None,  # who answers has loaded what the others need
-        "check_schedule": partial(_check_schedule, setup.device),
+        "check_schedule": partial(_check_schedule, setup),
         "compile_kernels": partial(_compile_kernels, setup),
         **{name: _with_pool(task, setup) for name, task in measuring.items()},
     }
@@ -243,13 +243,14 @@ def _source(name: str, workload: Mapping[str, Any], schedule: Any) -> KernelSour
     )
 
 
-def _check_schedule(device: Device, workload: Mapping[str, Any], schedule: Any) -> str:
+def _check_schedule(setup: WorkerSetup, workload: Mapping[str, Any], schedule: Any) -> str:
     """Return the problem of a schedule, the empty string if there is none."""
+    source = _source("schedule", workload, schedule)
     try:
-        device.check_kernel(_source("schedule", workload, schedule))
+        setup.device.check_kernel(source)
     except ScheduleError as error:
         return str(error)
-    return ""
+    return setup.target.misfit(source.schedule.algorithm)
 
 
 def _compile_kernels(

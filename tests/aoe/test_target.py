@@ -46,6 +46,16 @@ def test_kernels_in_int8_get_its_instructions_and_no_tiles() -> None:
     assert quantised.cpu_features == ("avx2", "avx512_vnni")
 
 
+def test_algorithms_of_integers_fit_cpus_with_vnni_or_those_without() -> None:
+    with_it, without = make_target(int8_dot=_VNNI), make_target()
+    for kind in ("direct", "depthwise", "panels"):
+        vnni, widened = f"{kind}_vnni", f"{kind}_widened"
+        assert with_it.misfit(vnni) == without.misfit(widened) == ""
+        assert without.misfit(vnni) == f"{vnni} is for CPUs with AVX-512 VNNI"
+        assert with_it.misfit(widened) == f"{widened} is for CPUs without VNNI"
+    assert with_it.misfit("") == without.misfit("winograd_4x4") == ""
+
+
 def test_operators_of_onnx_runtime_need_what_makes_their_sums_right_and_no_more() -> None:
     sums = InstructionSet(cpu_features=("avx_vnni",))
     target = make_target(int8_dot=_VNNI, int8_sums=sums)

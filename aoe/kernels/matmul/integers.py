@@ -51,12 +51,13 @@ from aoe.operators.quantised import (
     SCALED_PRODUCT,
     WEIGHT_ZERO_POINT,
 )
+from aoe.target import VNNI, WIDENED
 from aoe.workload import Operation, Precision, TensorSpec, Workload
 
 INTEGER_PRODUCTS: frozenset[OperatorKey] = frozenset(
     {DYNAMIC_PRODUCT, SCALED_PRODUCT, GENERAL_PRODUCT, LINEAR_PRODUCT}
 )
-PANELS_VNNI, PANELS_WIDENED = "panels_vnni", "panels_widened"
+PANELS_VNNI, PANELS_WIDENED = f"panels_{VNNI}", f"panels_{WIDENED}"
 GROUPS = {PANELS_VNNI: 4, PANELS_WIDENED: 2}
 """Products one instruction sums up."""
 EXTREMES, WHOLE, LEVELS_OF_MATRIX = "extremes", "whole", "levels"

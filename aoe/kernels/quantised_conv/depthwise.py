@@ -197,7 +197,9 @@ def depthwise_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
     sums[place] = offset[v.i, 0, 0]
     sums[place] += hl.i32(interleaved[r.x, v.i, v.g, x, y, v.n]) * hl.i32(weight)
     sums.compute_root()
-    result, made = hl.Func(RESULT), shape.place(v.o, v.g, v.w, v.h, v.n)
+    if shape.lanes_out < LANES:
+        sums.bound(v.i, 0, LANES)  # a whole vector, of which some lanes are never read
+    result, made = hl.Func(RESULT), (v.o, v.g, v.w, v.h, v.n)
     total = sums[v.o, v.g, v.w, v.h, v.n]
     result[made] = finished(plan, buffers, total, factor[v.o, 0, 0], made)
     extents = shape.extents(shape.result, shape.channels_out)

@@ -72,7 +72,7 @@ def direct_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
     padded = _padded(buffers, shape, unit) if needs_copy(plan, unit) else None
     offset, factor = requantised(plan, buffers, weight_sum)
     sums, reduced = _sums(buffers, padded, offset, unit)
-    result, place = hl.Func(RESULT), shape.place(v.o, v.g, v.w, v.h, v.n)
+    result, place = hl.Func(RESULT), (v.o, v.g, v.w, v.h, v.n)
     channel = v.o % LANES, v.o // LANES, v.g
     total = sums[(*channel, v.w, v.h, v.n)]
     result[place] = finished(plan, buffers, total, factor[channel], place)
@@ -127,7 +127,7 @@ def needs_copy(plan: QuantisedPlan, unit: Unit) -> bool:
     """Return True if levels are not read from the image itself."""
     shape = plan.shape
     is_whole = shape.channels_in % unit.size == 0
-    is_as_given = shape.channels_last and not plan.is_signed and unit.levels == "uint8"
+    is_as_given = not plan.is_signed and unit.levels == "uint8"
     return shape.has_padding or not is_whole or not is_as_given
 
 

@@ -1,4 +1,4 @@
-"""Quantised convolutions with the chain behind them, for channels last and second."""
+"""Quantised convolutions of images with channels last, and the chain behind them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from aoe.kernels.quantised_conv.shape import FOURS, PAIRS, QuantisedPlan, read_q
 from aoe.kernels.tiled_products import SCOPE, tile_of, tiled_schedule, tiled_space
 from aoe.operators.quantised import QUANTISED_CONVOLUTIONS
 from aoe.schedule import Choice, Schedule, Space, Values
-from aoe.target import VNNI
+from aoe.target import VNNI, WIDENED
 from aoe.workload import Workload
 
-WIDENED, DEPTHWISE = "direct_widened", "depthwise_widened"
-IN_FOURS, DEPTHWISE_IN_FOURS = f"direct_{VNNI}", f"depthwise_{VNNI}"
+_DENSE, _DEPTHWISE = "direct", "depthwise"
 _GUESSES = 5
 
 ALGORITHMS: Mapping[str, Direct | Depthwise] = {
-    IN_FOURS: Direct(guesses=_GUESSES, unit=FOURS, needs_vnni=True),
-    WIDENED: Direct(guesses=_GUESSES, unit=PAIRS),
-    DEPTHWISE_IN_FOURS: Depthwise(guesses=_GUESSES, unit=FOURS, needs_vnni=True),
-    DEPTHWISE: Depthwise(guesses=_GUESSES, unit=PAIRS),
+    f"{_DENSE}_{VNNI}": Direct(guesses=_GUESSES, unit=FOURS, needs_vnni=True),
+    f"{_DENSE}_{WIDENED}": Direct(guesses=_GUESSES, unit=PAIRS),
+    f"{_DEPTHWISE}_{VNNI}": Depthwise(guesses=_GUESSES, unit=FOURS, needs_vnni=True),
+    f"{_DEPTHWISE}_{WIDENED}": Depthwise(guesses=_GUESSES, unit=PAIRS),
 }
 """By the name a schedule has. The results of all of them are the same integers; the name tells
 records of CPUs with VNNI from others."""
@@ -56,9 +55,8 @@ class QuantisedConvolution(PlannedFamily[QuantisedPlan]):
 
 def _names(plan: QuantisedPlan) -> tuple[str, ...]:
     """Return the algorithms of a convolution, best first."""
-    if plan.shape.is_depthwise:
-        return DEPTHWISE_IN_FOURS, DEPTHWISE
-    return IN_FOURS, WIDENED
+    kind = _DEPTHWISE if plan.shape.is_depthwise else _DENSE
+    return f"{kind}_{VNNI}", f"{kind}_{WIDENED}"
 
 
 def _first_guesses(

@@ -82,7 +82,6 @@ class QuantisedShape:
     strides: Pair
     dilations: Pair
     before: Pair  # Zeros in front of the image
-    channels_last: bool
 
     @property
     def is_depthwise(self) -> bool:
@@ -124,15 +123,7 @@ class QuantisedShape:
             groups, channels = 1, self.groups
         else:
             groups = self.groups
-        if self.channels_last:
-            return channels, groups, *axes, self.batch
-        return *axes, channels, groups, self.batch
-
-    def place(
-        self, o: hl.Expr, g: hl.Expr, w: hl.Expr, h: hl.Expr, n: hl.Expr
-    ) -> tuple[hl.Expr, ...]:
-        """Return an index of a tensor with such extents."""
-        return (o, g, w, h, n) if self.channels_last else (w, h, o, g, n)
+        return channels, groups, *axes, self.batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,10 +187,13 @@ def _refusal(operation: Operation, workload: Workload) -> str:
     rank = len(weights.shape) - 2
     if not 1 <= rank <= _AXES or len(x.shape) != rank + 2:
         return f"{operation.op_type} of {rank} axes"
+    if not channels_last(operation):
+        # kernels gain nothing there (0.94x, 2026-11-29), and optimised graphs hold none
+        return f"{operation.op_type} with channels in front of the axes"
     zero = number(operation.attributes, WEIGHT_ZERO_POINT, 0)
     if zero != _CENTRES[weights.dtype]:
         return f"{operation.op_type} with weights of {weights.dtype} around {zero:.0f}"
-    channels = channels_first_shape(x.shape, last=channels_last(operation))[1]
+    channels = x.shape[-1]
     groups, made = int(number(operation.attributes, "group", 1)), weights.shape[0]
     if groups < 1 or made % groups or channels != groups * weights.shape[1]:
         return f"{operation.op_type} in {groups} groups of {channels} channels"
@@ -236,8 +230,8 @@ def _read_by(chain: Sequence[Operation]) -> list[str]:
 
 def _shape(operation: Operation, workload: Workload) -> QuantisedShape:
     x, weights = (workload.inputs[int(operation.inputs[at][1:])] for at in (X, WEIGHTS))
-    last, rank = channels_last(operation), len(x.shape) - 2
-    image, result = (channels_first_shape(spec.shape, last=last) for spec in (x, workload.output))
+    rank = len(x.shape) - 2
+    image, result = (channels_first_shape(spec.shape, last=True) for spec in (x, workload.output))
     groups = int(number(operation.attributes, "group", 1))
     shape = QuantisedShape(
         batch=image[0],
@@ -250,7 +244,6 @@ def _shape(operation: Operation, workload: Workload) -> QuantisedShape:
         strides=_pair(integers(operation, "strides", rank, 1), 1),
         dilations=_pair(integers(operation, "dilations", rank, 1), 1),
         before=_pair(integers(operation, "pads", 2 * rank, 0)[:rank], 0),
-        channels_last=last,
     )
     return _in_rows(shape)
 
@@ -263,7 +256,7 @@ def _pair(outermost_first: Sequence[int], missing: int) -> Pair:
 def _in_rows(shape: QuantisedShape) -> QuantisedShape:
     """Return a pointwise convolution over rows of any length: their ends mean nothing to it."""
     is_pointwise = prod(shape.kernel) == 1 and shape.image == shape.result and not any(shape.before)
-    if not is_pointwise or prod(shape.strides) > 1 or not shape.channels_last:
+    if not is_pointwise or prod(shape.strides) > 1:
         return shape
     pixels = prod(shape.image) * shape.batch
     wide = max(n for n in range(1, min(pixels, _LONGEST_ROW) + 1) if pixels % n == 0)
@@ -313,7 +306,7 @@ class Buffers:
 
     def level(self, *place: hl.Expr) -> hl.Expr:
         """Return a level of the image as an unsigned one."""
-        level = self.at(X)[self.plan.shape.place(*place)]
+        level = self.at(X)[place]
         return hl.reinterpret(hl.UInt(8), level) ^ hl.u8(_SIGN) if self.plan.is_signed else level
 
 

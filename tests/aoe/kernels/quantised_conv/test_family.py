@@ -20,11 +20,13 @@ from support.contracts.kernels import (
 from support.engine.quantised import integer_sums, quantised_convolution, requantised
 
 from aoe.device.registry import default_device
+from aoe.execute.runner import Runner
 from aoe.graph.workload_model import constant_values, random_inputs
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.ort.sessions import session_options
-from aoe.workload import Workload
+from aoe.schedule import schedule_to_json
+from aoe.workload import Workload, workload_to_json
 
 Array = np.ndarray[Any, Any]
 CASES = {
@@ -51,11 +53,27 @@ CASES = {
         (8, 17), (6, 6), (2, 3), weights="uint8", point="QLinearSigmoid"
     ),
     "one axis": quantised_convolution((12, 20), (37,), (5,), pad=2),
-    "channels second": quantised_convolution((6, 33), (8, 7), (3, 3), pad=1, last=False),
-    "channels second, depthwise": quantised_convolution(
-        (18, 18), (8, 7), (3, 3), pad=1, group=18, last=False
+    "depthwise, fewer channels than lanes": quantised_convolution(
+        (7, 7), (6, 5), (3, 3), pad=1, group=7, batch=2, added=True
     ),
 }
+DEPTHWISE = {
+    "rows that share patches": quantised_convolution((24, 24), (7, 6), (3, 3), pad=1, group=24),
+    "5x5": quantised_convolution((33, 33), (9, 7), (5, 5), pad=2, group=33, bias=False),
+    "5x5 of stride 2": quantised_convolution((40, 40), (11, 8), (5, 5), pad=2, stride=2, group=40),
+    "3x3 of stride 2": quantised_convolution((72, 72), (9, 12), (3, 3), pad=1, stride=2, group=72),
+    "7x7": quantised_convolution((16, 16), (8, 9), (7, 7), pad=3, group=16, batch=2),
+    "2x3 of stride 3": quantised_convolution((17, 17), (10, 11), (2, 3), stride=3, group=17),
+    "dilated": quantised_convolution((48, 48), (9, 8), (3, 3), pad=2, dilation=2, group=48),
+    "dilated by 3, stride 2": quantised_convolution(
+        (20, 20), (13, 12), (3, 3), pad=3, dilation=3, stride=2, group=20
+    ),
+    "one axis": quantised_convolution((18, 18), (29,), (9,), pad=4, group=18),
+    "unsigned weights, signed levels": quantised_convolution(
+        (32, 32), (6, 5), (3, 3), pad=1, group=32, levels="int8", made="int8", weights="uint8"
+    ),
+}
+"""Each with patches or vectors of its own."""
 
 
 class TestQuantisedConvolution(KernelFamilyTests):
@@ -67,6 +85,7 @@ class TestQuantisedConvolution(KernelFamilyTests):
             "weights of int8 around 3",
         ),
         (quantised_convolution((8, 8), (5, 5, 5), (1, 1, 1)), "of 3 axes"),
+        (quantised_convolution((8, 8), (5, 5), (3, 3), last=False), "in front of the axes"),
     )
 
 
@@ -104,9 +123,35 @@ def test_algorithms_of_cpus_with_and_without_vnni_have_names_of_their_own() -> N
         assert len(set(names)) == len(names)
 
 
+@pytest.mark.parametrize("label", ["3x3", "depthwise"])
+def test_record_of_a_cpu_with_vnni_is_none_of_one_without_and_the_other_way_round(
+    label: str, runner: Runner
+) -> None:
+    here = kernel_target()
+    for has_vnni in (True, False):
+        target = replace(here, int8_dot=has_vnni)
+        found = runner.call(
+            "check_schedule",
+            timeout_s=120.0,
+            workload=workload_to_json(CASES[label]),
+            schedule=schedule_to_json(guessed_schedules(CASES[label], target)[0]),
+        )
+        assert ("is for CPUs with" in found) == (has_vnni != here.int8_dot), found
+
+
 @pytest.mark.parametrize("label", ["3x3", "depthwise", "groups, dilated", "one axis"])
 def test_levels_are_those_of_the_integers(label: str) -> None:
     _check_integers(CASES[label], _inputs(CASES[label]))
+
+
+@pytest.mark.parametrize("label", DEPTHWISE)
+def test_every_kind_of_patches_gives_the_levels_of_the_integers(label: str) -> None:
+    workload = DEPTHWISE[label]
+    drawn = _inputs(workload)
+    ends = np.iinfo(drawn["x2"].dtype)
+    for read, made in ((ends.min, ends.max), (ends.max, ends.min)):
+        zeros = {"x2": np.array(read, drawn["x2"].dtype), "x6": np.array(made, drawn["x6"].dtype)}
+        _check_integers(workload, drawn | zeros)
 
 
 @pytest.mark.parametrize("level", [0, 255])
@@ -145,9 +190,24 @@ MOST_OFF_PER_MILLION, MOST_OFF_UNFUSED_PER_MILLION = 10, 100
 """Results one level off: from QLinearConv, and from a float32 convolution of the numbers."""
 
 
+@pytest.mark.parametrize("factor", [1e-4, 1.0, 3e4, np.inf])
+def test_sums_far_outside_of_the_levels_become_the_ends(factor: float) -> None:
+    """They are narrowed by what bits they have: scales as large as there may be."""
+    workload = quantised_convolution((32, 32), (5, 5), (3, 3), pad=1, group=32)
+    inputs = _inputs(workload, x4=np.full(32, factor, np.float32))
+    inputs |= {name: np.array(1, np.float32) for name in ("x1", "x5")}
+    sums = integer_sums(workload, inputs)
+    is_number = np.moveaxis(sums != 0, 1, -1)  # 0 times infinity is none
+    with np.errstate(invalid="ignore"):
+        expected = requantised(workload, inputs, sums)
+    for target in _targets():
+        made = CompiledKernel(workload, guessed_schedules(workload, target)[0]).run(inputs)
+        np.testing.assert_array_equal(made[is_number], expected[is_number])
+
+
 @pytest.mark.parametrize("group", [1, 64])
 def test_results_off_by_one_level_are_rare_and_none_is_further_off(group: int) -> None:
-    workload = quantised_convolution((64, 64), (56, 56), (3, 3), pad=1, group=group, last=False)
+    workload = quantised_convolution((64, 64), (56, 56), (3, 3), pad=1, group=group)
     run = run_baseline(workload, random_inputs(workload, SEED))
     made = CompiledKernel(workload, guessed_schedules(workload)[0]).run(run.inputs)
     unfused = _unfused(workload, run.inputs)
@@ -165,16 +225,18 @@ def test_results_off_by_one_level_are_rare_and_none_is_further_off(group: int) -
 def _unfused(workload: Workload, inputs: dict[str, Array]) -> Array:
     """Return what ONNX Runtime makes of the numbers the levels stand for, in float32."""
     attributes = dict(workload.operations[0].attributes)
-    attributes.pop("w_zero_point")
+    del attributes["w_zero_point"], attributes["channels_last"]
     numbers = {name: inputs[name] for name in ("x1", "x2", "x3", "x4", "x5", "x6")}
     numbers["wz"] = np.zeros(len(inputs["x3"]), np.int8)
     bias = inputs["x7"] * (inputs["x1"] * inputs["x4"]).astype(np.float64)
     numbers["bias"] = bias.astype(np.float32)
     nodes = [
-        helper.make_node("DequantizeLinear", ["x0", "x1", "x2"], ["x"]),
+        helper.make_node("Transpose", ["x0"], ["first"], perm=[0, 3, 1, 2]),
+        helper.make_node("DequantizeLinear", ["first", "x1", "x2"], ["x"]),
         helper.make_node("DequantizeLinear", ["x3", "x4", "wz"], ["w"], axis=0),
         helper.make_node("Conv", ["x", "w", "bias"], ["made"], **attributes),
-        helper.make_node("QuantizeLinear", ["made", "x5", "x6"], ["y"]),
+        helper.make_node("QuantizeLinear", ["made", "x5", "x6"], ["levels"]),
+        helper.make_node("Transpose", ["levels"], ["y"], perm=[0, 2, 3, 1]),
     ]
     graph = helper.make_graph(
         nodes,
