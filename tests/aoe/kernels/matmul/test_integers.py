@@ -22,6 +22,7 @@ from support.contracts.kernels import (
 )
 from support.engine.cpu import open_session
 from support.engine.fakes import make_target
+from support.engine.quantised import blockwise
 
 from aoe.device.compiler import KernelSource, build_library, compile_kernel
 from aoe.device.toolchain import Toolchain
@@ -363,8 +364,14 @@ def test_one_instruction_sums_products_and_none_saturates(
 
 @pytest.mark.parametrize(
     "workload",
-    [GELU_AND_RESIDUAL, CASES["integers given, both with a sign"]],
-    ids=["quantised", "given"],
+    [
+        GELU_AND_RESIDUAL,
+        CASES["integers given, both with a sign"],
+        CASES["QLinearMatMul of two"],
+        blockwise((3,), 70, 20, bits=8),
+        blockwise((3,), 70, 20, level=4),
+    ],
+    ids=["quantised", "given", "of two", "words", "bytes"],
 )
 def test_library_packs_integers_scales_and_zero_points(
     workload: Workload, target: Target, toolchain: Toolchain, tmp_path: Path
