@@ -323,8 +323,10 @@ def _parts_pipeline(of: BlockwiseProduct, made: _Arguments) -> Pipeline:
     stages: dict[str, hl.Func] = {}
     loops_of: dict[str, tuple[tuple[str, int], ...]] = {}
     loops: tuple[int, ...]
+    # factors of one instruction; a conversion of each value of a row would be another
+    kinds = (hl.UInt(8), hl.Int(8)) if made.group == _GROUPS[BLOCKS_VNNI] else (hl.Int(16),) * 2
     if made.group:
-        left, distances = _quantised(of, arguments, stages, loops_of)
+        left, distances = _quantised(of, arguments, stages, loops_of, kinds[1])
         loops = (made.group, of.block_bytes // made.group, of.in_byte)
     else:
         left, distances = _left(of, arguments, stages), None
@@ -334,8 +336,7 @@ def _parts_pipeline(of: BlockwiseProduct, made: _Arguments) -> Pipeline:
         byte = packed_element(product, arguments, (p.x, lane, p.y, group, panel))
         weight = _sixteenfold(byte, p.z) if of.in_byte > 1 else byte
         given = left(made.group * p.y + p.x, p.z, group)
-        wide = hl.UInt(8) if made.group == _GROUPS[BLOCKS_VNNI] else hl.Int(16)
-        term = hl.i32(hl.cast(wide, weight)) * hl.i32(given)
+        term = hl.i32(hl.cast(kinds[0], weight)) * hl.i32(given)
     else:
         k = loops[0] * p.y + p.x
         share = made.share(hl.Expr(p.x), p.y, lane, group, panel)
@@ -408,6 +409,7 @@ def _quantised(
     arguments: ProductArguments,
     stages: dict[str, hl.Func],
     loops_of: dict[str, tuple[tuple[str, int], ...]],
+    kept: hl.Type,
 ) -> tuple[_Left, hl.Func]:
     """Return the elements of a row as levels with a sign, and the distance of those of its blocks.
 
@@ -427,7 +429,7 @@ def _quantised(
     factor = hl.select(bits > 0, strict(constant(float(_LEVELS)) / most), constant(0.0))
     level = hl.round(strict(value(byte, at, block) * factor))
     quantised = hl.Func(QUANTISED)
-    quantised[(byte, at, block, *rows)] = hl.i8_sat(level)
+    quantised[(byte, at, block, *rows)] = hl.cast(kept, hl.i8_sat(level))
     quantised.bound(byte, 0, of.block_bytes).bound(at, 0, of.in_byte).compute_root()
     stages[QUANTISED] = quantised
 

@@ -18,6 +18,8 @@ from aoe.kernels.matmul.blockwise import (
     read_blockwise,
 )
 from aoe.kernels.matmul.integers import (
+    COLUMN_SUMS,
+    COLUMN_SUMS_UPDATE,
     EXTREMES,
     EXTREMES_UPDATE,
     GROUPS,
@@ -36,7 +38,7 @@ from aoe.kernels.matmul.integers import (
     read_integer_product,
 )
 from aoe.kernels.matmul.quantised import extreme_lanes
-from aoe.kernels.matmul.shape import FEW_ROWS
+from aoe.kernels.matmul.shape import FEW_ROWS, PACKED, PANEL
 from aoe.kernels.matmul.tiles import (
     QUANTISED_PANELS,
     ROUNDED_ROWS,
@@ -103,8 +105,27 @@ class IntegerMatMul(PlannedFamily[Product]):
             *result_steps(values, plan.product, target),
             *sum_steps(values, plan.product, GROUPS[algorithm]),
             *_quantising_steps(plan),
+            *_packing_steps(plan, GROUPS[algorithm]),
         )
         return Schedule(steps, algorithm=algorithm)
+
+
+def _packing_steps(plan: IntegerProduct, group: int) -> Iterator[Step]:
+    """Yield the steps of a right matrix that is packed, and summed up by columns, in every run."""
+    product = plan.product
+    if product.has_weights:
+        return
+    # the parts of a group lie side by side: their vectors are woven and stored as one
+    yield sch.Unroll(PACKED, "part", group)
+    yield sch.Vectorize(PACKED, "lane", PANEL)
+    yield sch.Vectorize(COLUMN_SUMS, "lane", PANEL)
+    outer = [product.iteration.axes[at].name for at in product.right_axes] or ["panel"]
+    loops = ("c$x", "lane", "c$y", "panel", *reversed(outer if product.right_axes else []))
+    yield sch.Reorder(COLUMN_SUMS_UPDATE, loops)
+    yield sch.Atomic(COLUMN_SUMS_UPDATE)
+    yield sch.Vectorize(COLUMN_SUMS_UPDATE, "c$x", group)
+    yield sch.Vectorize(COLUMN_SUMS_UPDATE, "lane", PANEL)
+    yield sch.Parallel(PACKED, outer[0])
 
 
 def _quantising_steps(plan: IntegerProduct) -> Iterator[Step]:

@@ -4,14 +4,16 @@
     levels           scale and zero point of the matrix, as DynamicQuantizeLinear defines them
     quantised        the left matrix in 8 bits, without a sign; zeros behind its depth
     row_parts        sums of the integers of a row, which the zero point of the weights needs
+    column_sums      the same of a column, made in each run where the right matrix is computed
     sums             sums of products, in registers
     finished, y      float32 numbers, and the chain behind them; or integers of 8 bits again
 
-Weights lie in panels of 16 columns as int8. Those that have no sign have 128 taken off, and so has
-their zero point: their differences stay what they are. The same holds for a left matrix with a
-sign, to which 128 is added. So any pair of types is a product of one kind, u8 by s8, which one
-instruction sums up in fours (`panels_vnni`). Where the CPU has none, factors are widened to 16
-bits, which no sum of two products leaves (`panels_widened`): nothing ever saturates.
+Weights, and a right matrix that is computed, lie in panels of 16 columns as int8. Those that have
+no sign have 128 taken off, and so has their zero point: their differences stay what they are. The
+same holds for a left matrix with a sign, to which 128 is added. So any pair of types is a product
+of one kind, u8 by s8, which one instruction sums up in fours (`panels_vnni`). Where the CPU has
+none, factors are widened to 16 bits, which no sum of two products leaves (`panels_widened`):
+nothing ever saturates.
 """
 
 from __future__ import annotations
@@ -28,12 +30,15 @@ from aoe.kernels.matmul.panels import right_extents
 from aoe.kernels.matmul.quantised import extreme_lanes
 from aoe.kernels.matmul.shape import (
     BLOCK,
+    FEW_ROWS,
     LANE,
     PACKED,
     PANEL,
     SUMS,
     MatrixProduct,
     ProductArguments,
+    batch_place,
+    batch_variables,
     finished_pipeline,
     last_panel_at_most,
     left_place,
@@ -63,8 +68,8 @@ GROUPS = {PANELS_VNNI: 4, PANELS_WIDENED: 2}
 EXTREMES, WHOLE, LEVELS_OF_MATRIX = "extremes", "whole", "levels"
 EXTREMES_UPDATE, WHOLE_UPDATE = f"{EXTREMES}{UPDATE}", f"{WHOLE}{UPDATE}"
 QUANTISED, QUANTISED_DEPTH = "quantised", "k"
-ROW_PARTS = "row_parts"
-ROW_PARTS_UPDATE = f"{ROW_PARTS}{UPDATE}"
+ROW_PARTS, COLUMN_SUMS = "row_parts", "column_sums"
+ROW_PARTS_UPDATE, COLUMN_SUMS_UPDATE = f"{ROW_PARTS}{UPDATE}", f"{COLUMN_SUMS}{UPDATE}"
 LANES = 16
 """Parts of a row that are summed up, or quantised, at once."""
 _Reduction = tuple[hl.Func, tuple[tuple[str, int], ...]]
@@ -165,6 +170,9 @@ def read_integer_product(workload: Workload) -> IntegerProduct | Support:
         return product
     if product.depth > _DEPTH_MAX:
         return Support(f"sums of {product.depth} products of integers")
+    few = not product.rows or product.rows[-1].extent <= FEW_ROWS
+    if few and not product.has_weights:
+        return Support("a few rows by a computed matrix")
     # loops are those of float32 numbers, what is stored at the end are integers
     product = replace(product, chain=replace(product.chain, output=workload.output))
     made = IntegerProduct(workload=workload, product=product, anchor=anchor, operands=operands)
@@ -178,7 +186,8 @@ def _refusal(workload: Workload, anchor: Operation, operands: _Operands) -> str:
     if not left.startswith("x") or not right.startswith("x"):
         return f"{name} of a computed value"
     spec = inputs[int(right[1:])]
-    if not spec.constant or len(spec.shape) != 2 or spec.dtype not in LEVELS:
+    of_two = op_key(anchor) == LINEAR_PRODUCT and not spec.constant
+    if spec.dtype not in LEVELS or not (of_two or (spec.constant and len(spec.shape) == 2)):
         return f"{name} by a matrix that is no constant of 8 bits"
     wanted = {"float32"} if op_key(anchor) == DYNAMIC_PRODUCT else LEVELS
     if inputs[int(left[1:])].dtype not in wanted:
@@ -282,9 +291,15 @@ def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
     row_sums = _row_sums(arguments, row_parts) if row_parts is not None else None
     sums, depths = _sums(product, arguments, quantised, group)
 
+    column_sums = None if product.has_weights else _sums_of_panels(of, arguments, group)
+
     def finish(total: hl.Expr, place: Sequence[hl.Expr]) -> hl.Expr:
         lane, panel = place[0], last_panel_at_most(product, place[1])
-        centred = total - zero * parameters.column_sums[lane, panel]
+        if column_sums is None:
+            column_sum = parameters.column_sums[lane, panel]
+        else:
+            column_sum = column_sums[(lane, panel, *batch_place(product, arguments))]
+        centred = total - zero * column_sum
         if row_sums is not None:
             in_row = row_sums[tuple(arguments.rows)] - product.depth * zero
             centred -= parameters.right_zero(lane, panel) * in_row
@@ -304,8 +319,12 @@ def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
         stages |= {ROW_PARTS: row_parts}
     if levels is not None:
         stages |= {LEVELS_OF_MATRIX: levels}
+    if column_sums is not None:
+        stages |= {COLUMN_SUMS: column_sums}
     found = finished_pipeline(product, arguments, sums, depths, stages, finish=finish)
     updates: dict[str, _Reduction] = {}
+    if column_sums is not None:
+        updates[COLUMN_SUMS] = column_sums, (("c$x", group), ("c$y", groups))
     if row_parts is not None:
         updates[ROW_PARTS] = row_parts, (("p$x", padded_depth(product) // LANES),)
     if extremes is not None and whole is not None:
@@ -326,8 +345,9 @@ def _with_updates(
     for name, (function, reduced) in updates.items():
         if not reduced:  # of a single row
             continue
-        lanes = LANES if name == ROW_PARTS else extreme_lanes(product)
-        pure = (("part", lanes), *((var.name(), 0) for var in function.args()[1:]))
+        lanes = LANES if name in (ROW_PARTS, COLUMN_SUMS) else extreme_lanes(product)
+        first, *others = (var.name() for var in function.args())
+        pure = ((first, lanes), *((var, 0) for var in others))
         stages |= {name: function, f"{name}{UPDATE}": function.update()}
         loops |= {name: pure, f"{name}{UPDATE}": (*pure, *reduced)}
     return replace(pipeline, stages=stages, loops=loops)
@@ -463,15 +483,23 @@ def _sums(
 
 
 def _right(of: IntegerProduct) -> hl.ImageParam:
-    return hl.ImageParam(element_type(of.right_spec.dtype), 2, "weights")
+    product = of.product
+    name = "weights" if product.has_weights else f"x{product.right}"
+    return hl.ImageParam(element_type(of.right_spec.dtype), len(right_extents(product)), name)
 
 
-def _integer(of: IntegerProduct, right: hl.ImageParam, k: hl.Expr, column: hl.Expr) -> hl.Expr:
+def _integer(
+    of: IntegerProduct,
+    right: hl.ImageParam,
+    k: hl.Expr,
+    column: hl.Expr,
+    batch: Sequence[hl.Var] = (),
+) -> hl.Expr:
     """Return a weight as a signed integer; 0 behind the last row and column."""
     product = of.product
     depth, columns = product.depth, product.columns.extent
     place = (hl.clamp(column, 0, columns - 1), hl.clamp(k, 0, depth - 1))
-    value = hl.i32(right[place[::-1] if product.right_turned else place])
+    value = hl.i32(right[(*(place[::-1] if product.right_turned else place), *batch)])
     return hl.select((column < columns) & (k < depth), value - _sign_of(of.right_spec), 0)
 
 
@@ -481,16 +509,29 @@ def _sign_of(spec: TensorSpec) -> int:
 
 def _packed_weights(of: IntegerProduct, group: int) -> PackedInput:
     part, lane, step, panel = (hl.Var(name) for name in ("part", "lane", "step", "panel"))
-    right, packed = _right(of), hl.Func(PACKED)
-    value = _integer(of, right, step * group + part, panel * PANEL + lane)
-    packed[part, lane, step, panel] = hl.i8(value)
-    packed.bound(part, 0, group).bound(lane, 0, PANEL).unroll(part).vectorize(lane, PANEL)
+    right, packed, batch = _right(of), hl.Func(PACKED), batch_variables(of.product)
+    value = _integer(of, right, step * group + part, panel * PANEL + lane, batch)
+    packed[(part, lane, step, panel, *batch)] = hl.i8(value)
+    packed.bound(part, 0, group).compute_root()
+    if of.product.has_weights:
+        packed.bound(lane, 0, PANEL).unroll(part).vectorize(lane, PANEL)
     return PackedInput(
         output=packed,
         argument=right,
         argument_extents=right_extents(of.product),
         dtype="int8",
     )
+
+
+def _sums_of_panels(of: IntegerProduct, arguments: ProductArguments, group: int) -> hl.Func:
+    """Return the sums of the columns of a computed matrix, over (PANEL, panels, batch...)."""
+    lane, panel, batch = hl.Var("lane"), hl.Var("panel"), batch_variables(of.product)
+    r = hl.RDom([(0, group), (0, padded_depth(of.product) // group)], "c")
+    sums, place = hl.Func(COLUMN_SUMS), (lane, panel, *batch)
+    sums[place] = hl.i32(0)
+    sums[place] += hl.i32(arguments.packing.output[(r.x, lane, r.y, panel, *batch)])
+    sums.bound(lane, 0, PANEL).compute_root()
+    return sums
 
 
 def _column_sums(of: IntegerProduct) -> PackedInput:
@@ -532,7 +573,7 @@ class _Parameters:
 
     def __init__(self, of: IntegerProduct) -> None:
         self._of = of
-        self.column_sums = hl.ImageParam(hl.Int(32), 2, "column_sums")
+        self.column_sums = hl.ImageParam(hl.Int(32), 2, COLUMN_SUMS)
         self._buffers: dict[int, hl.ImageParam] = {}
         for ref in (*of.operands.of_matrices, *of.operands.of_columns):
             spec = _spec_of(of.workload, ref)
@@ -576,10 +617,13 @@ class _Parameters:
             extents[at] = () if spec.size == 1 else (PANEL, panels)
             if spec.size > 1:
                 packings[at] = _columns_filled_up(of, spec)
-        packings[len(arguments)] = _column_sums(of)
+        if of.product.has_weights:
+            packings[len(arguments)] = _column_sums(of)
+            arguments.append(self.column_sums)
+            extents.append((PANEL, panels))
         return replace(
             pipeline,
-            arguments=(*arguments, self.column_sums),
-            argument_extents=(*extents, (PANEL, panels)),
+            arguments=tuple(arguments),
+            argument_extents=tuple(extents),
             packings=packings,
         )

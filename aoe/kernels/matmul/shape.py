@@ -309,7 +309,7 @@ def packed_element(
     """Return an element of the packed right matrix, of the batch the row belongs to."""
     if product.has_weights:
         return arguments.right[tuple(place)]
-    return arguments.packing.output[(*place, *_batch_place(product, arguments))]
+    return arguments.packing.output[(*place, *batch_place(product, arguments))]
 
 
 def right_element(
@@ -317,10 +317,10 @@ def right_element(
 ) -> hl.Expr:
     """Return an element of a computed right matrix as it lies, of the batch the row belongs to."""
     place = (k, column) if product.right_turned else (column, k)
-    return arguments.right[(*place, *_batch_place(product, arguments))]
+    return arguments.right[(*place, *batch_place(product, arguments))]
 
 
-def _batch_place(product: MatrixProduct, arguments: ProductArguments) -> list[hl.Expr]:
+def batch_place(product: MatrixProduct, arguments: ProductArguments) -> list[hl.Expr]:
     """Return the index of a row's right matrix in a batch, innermost first."""
     outermost_first = tuple(reversed(arguments.rows))
     return [outermost_first[at] for at in reversed(product.right_axes)]

@@ -145,7 +145,7 @@ def quantised_convolution_model(opset: int, weight_zero: int = 0) -> onnx.ModelP
 
 
 def quantised_product_model(opset: int, *, computed: bool = False) -> onnx.ModelProto:
-    """Return a model of one QLinearMatMul, by weights or by a second input."""
+    """Return a model of one QLinearMatMul, by weights or, of four rows, by a second input."""
     weights: dict[str, Array] = {
         "xs": np.array(0.02, np.float32),
         "xz": np.array(7, np.uint8),
@@ -159,6 +159,7 @@ def quantised_product_model(opset: int, *, computed: bool = False) -> onnx.Model
     shapes: dict[str, Shape] = {"x": (2, 16, 64)}
     types = {"x": TensorProto.UINT8, "y": TensorProto.UINT8}
     if computed:
+        shapes["x"] = (4, 64)
         shapes["w"], types["w"] = weights.pop("w").shape, TensorProto.INT8
     return make_model([node], shapes, ["y"], weights=weights, opset=opset, types=types)
 
@@ -279,7 +280,9 @@ LEFT_MODELS: Mapping[tuple[str, str], Build] = {
     ("MatMul", "up to 4 rows by a matrix that is computed"): lambda opset: one_operator(
         "MatMul", opset, inputs={"w": (64, 32)}, names="x w", shape=(4, 64)
     ),
-    ("QLinearMatMul", "weights that are computed"): partial(quantised_product_model, computed=True),
+    ("QLinearMatMul", "up to 4 rows by a matrix that is computed"): partial(
+        quantised_product_model, computed=True
+    ),
     ("MaxPool", "with indices"): partial(
         one_operator, "MaxPool", results=("y", "z"), integer=("z",), **_WINDOW
     ),

@@ -1,4 +1,4 @@
-"""Quantised convolutions: workloads, and what they are in integers, by NumPy alone."""
+"""Quantised operators: workloads, and what convolutions are in integers, by NumPy alone."""
 
 from __future__ import annotations
 
@@ -120,6 +120,56 @@ def _constant(shape: tuple[int, ...], dtype: str) -> TensorSpec:
 
 def _behind(op_type: str, inputs: tuple[str, ...], output: str) -> Operation:
     return Operation(op_type=op_type, domain=MICROSOFT_DOMAIN, inputs=inputs, output=output)
+
+
+def blockwise(
+    rows: tuple[int, ...],
+    depth: int,
+    columns: int,
+    *chain: Operation,
+    bits: int = 4,
+    block: int = 32,
+    level: int = 0,
+    zeros: bool = True,
+    bias: bool = False,
+    more: tuple[TensorSpec, ...] = (),
+) -> Workload:
+    """Return rows x0 by weights x1, scales x2, then zero points, bias and a chain's inputs."""
+    blocks = -(-depth // block)
+    inputs = [
+        TensorSpec(shape=(*rows, depth)),
+        _constant((columns, blocks, block * bits // 8), "uint8"),
+        _constant((columns, blocks), "float32"),
+    ]
+    refs = ["x0", "x1", "x2", "", "", ""]
+    if zeros:
+        inputs.append(_constant((columns, -(-blocks * bits // 8)), "uint8"))
+        refs[3] = "x3"
+    if bias:
+        inputs.append(_constant((columns,), "float32"))
+        refs[5] = f"x{len(inputs) - 1}"
+    while not refs[-1]:
+        refs.pop()
+    anchor = Operation(
+        op_type="MatMulNBits",
+        domain=MICROSOFT_DOMAIN,
+        version=1,
+        inputs=tuple(refs),
+        output="t0",
+        attributes={
+            "K": depth,
+            "N": columns,
+            "bits": bits,
+            "block_size": block,
+            "accuracy_level": level,
+        },
+    )
+    return Workload(
+        op_type="quantised_matmul",
+        inputs=(*inputs, *more),
+        operations=(anchor, *chain),
+        output=TensorSpec(shape=(*rows, columns)),
+    )
 
 
 def integer_sums(workload: Workload, inputs: Mapping[str, Array]) -> Array:

@@ -20,6 +20,7 @@ from support.contracts.kernels import (
     run_baseline,
 )
 from support.engine.fakes import make_target
+from support.engine.quantised import blockwise
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.family import KernelTarget
@@ -27,56 +28,9 @@ from aoe.kernels.halide.apply import apply_schedule, set_extents
 from aoe.kernels.matmul.integer_family import IntegerMatMul
 from aoe.schedule import Schedule
 from aoe.target import InstructionSet
-from aoe.workload import Operation, Precision, TensorSpec, Workload
+from aoe.workload import Precision, Workload
 
-MICROSOFT = "com.microsoft"
 IN_INTEGERS = 4
-
-
-def blockwise(
-    rows: tuple[int, ...],
-    depth: int,
-    columns: int,
-    *chain: Operation,
-    bits: int = 4,
-    block: int = 32,
-    level: int = 0,
-    zeros: bool = True,
-    bias: bool = False,
-    more: tuple[TensorSpec, ...] = (),
-) -> Workload:
-    """Return rows x0 by weights x1, scales x2, then zero points, bias and a chain's inputs."""
-    blocks = -(-depth // block)
-    inputs = [
-        plain(*rows, depth),
-        plain(columns, blocks, block * bits // 8, constant=True, dtype="uint8"),
-        plain(columns, blocks, constant=True),
-    ]
-    refs = ["x0", "x1", "x2", "-", "-", "-"]
-    if zeros:
-        inputs.append(plain(columns, -(-blocks * bits // 8), constant=True, dtype="uint8"))
-        refs[3] = "x3"
-    if bias:
-        inputs.append(plain(columns, constant=True))
-        refs[5] = f"x{len(inputs) - 1}"
-    while refs[-1] == "-":
-        refs.pop()
-    anchor = operation(
-        "MatMulNBits",
-        " ".join(refs),
-        domain=MICROSOFT,
-        K=depth,
-        N=columns,
-        bits=bits,
-        block_size=block,
-        accuracy_level=level,
-    )
-    return Workload(
-        op_type="quantised_matmul",
-        inputs=(*inputs, *more),
-        operations=(anchor, *chain),
-        output=plain(*rows, columns),
-    )
 
 
 GATED = blockwise(

@@ -22,6 +22,7 @@ from support.contracts.kernels import (
 )
 from support.engine.cpu import open_session
 from support.engine.fakes import make_target
+from support.engine.quantised import blockwise
 
 from aoe.device.compiler import KernelSource, build_library, compile_kernel
 from aoe.device.toolchain import Toolchain
@@ -131,6 +132,28 @@ def static(
     )
 
 
+def of_two(
+    left: tuple[int, ...],
+    right: tuple[int, ...],
+    *,
+    dtypes: tuple[str, str] = ("uint8", "uint8"),
+    zero: int = 131,
+) -> Workload:
+    """Return a QLinearMatMul of computed integers x0 and x3, the second with a zero point."""
+    batch = np.broadcast_shapes(left[:-2], right[:-2])
+    return Workload(
+        op_type="quantised_matmul",
+        inputs=(
+            *(plain(*left, dtype=dtypes[0]), plain(constant=True)),
+            plain(dtype=dtypes[0], constant=True),
+            *(plain(*right, dtype=dtypes[1]), plain(constant=True)),
+            *(plain(constant=True), plain(dtype=dtypes[0], constant=True)),
+        ),
+        operations=(operation("QLinearMatMul", "x0 x1 x2 x3 x4 - x5 x6", w_zero_point=zero),),
+        output=plain(*batch, left[-2], right[-1], dtype=dtypes[0]),
+    )
+
+
 STATIC_CASES: Mapping[str, Workload] = {
     "QGemm": static((13,), 29, 17, general=True),
     "QGemm, per column, transposed": static((9,), 70, 40, general=True, per_column=True, transB=1),
@@ -138,6 +161,10 @@ STATIC_CASES: Mapping[str, Workload] = {
     "QGemm without a sign": static((1,), 64, 48, general=True, weights="uint8"),
     "QGemm with signs": static((6,), 33, 20, general=True, left="int8", per_column=True),
     "QLinearMatMul in batches": static((2, 7), 30, 21, per_column=True),
+    "QLinearMatMul of two": of_two((2, 3, 7, 30), (2, 3, 30, 21)),
+    "QLinearMatMul of two, broadcast": of_two(
+        (2, 1, 16, 65), (2, 4, 65, 33), dtypes=("uint8", "int8"), zero=-3
+    ),
 }
 
 
@@ -184,6 +211,7 @@ class TestIntegerMatMul(KernelFamilyTests):
             ),
             "a matrix that is no constant of 8 bits",
         ),
+        (of_two((2, 4, 30), (2, 30, 21)), "a few rows by a computed matrix"),
     )
 
 
@@ -228,6 +256,31 @@ def test_extremes_of_integers_and_zero_points_are_summed_exactly(
     for schedule in schedules(workload):
         found = CompiledKernel(workload, schedule).run(inputs)
         np.testing.assert_array_equal(found, exact(inputs))
+
+
+@pytest.mark.parametrize("dtypes", [("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8")])
+@pytest.mark.parametrize("ends", [("min", "min"), ("min", "max"), ("max", "min"), ("max", "max")])
+def test_products_of_two_computed_matrices_are_exact_at_both_ends(
+    dtypes: tuple[str, str], ends: tuple[str, str]
+) -> None:
+    kinds = [np.iinfo(dtype) for dtype in dtypes]
+    zeros = [int(getattr(kind, end)) for kind, end in zip(kinds, ends, strict=True)]
+    workload = of_two((2, 9, 520), (2, 520, 20), dtypes=dtypes, zero=zeros[1])
+    drawn = run_baseline(workload, random_inputs(workload, SEED)).inputs
+    inputs = {name: np.array(value) for name, value in drawn.items()}
+    inputs["x2"] = np.array(zeros[0], dtypes[0])
+    for at, kind in zip((0, 3), kinds, strict=True):
+        inputs[f"x{at}"][0] = np.where(inputs[f"x{at}"][0] > kind.min + 100, kind.max, kind.min)
+    left, right = (inputs[f"x{at}"].astype(np.int64) for at in (0, 3))
+    sums = (left - zeros[0]) @ (right - zeros[1])
+    # the scales that spread the sums over all levels
+    inputs["x1"], inputs["x4"] = np.array(0.25, np.float32), np.array(0.5, np.float32)
+    inputs["x5"] = np.array(np.abs(sums).max() / 1024, np.float32)
+    factor = inputs["x1"] * inputs["x4"] / inputs["x5"]
+    made = np.rint(sums.astype(np.float32) * factor) + int(inputs["x6"])
+    expected = np.clip(made, kinds[0].min, kinds[0].max).astype(dtypes[0])
+    for schedule in schedules(workload):
+        np.testing.assert_array_equal(CompiledKernel(workload, schedule).run(inputs), expected)
 
 
 def by_onnx_runtime(workload: Workload, left: Array) -> tuple[Array, Mapping[str, Array]]:
@@ -311,8 +364,14 @@ def test_one_instruction_sums_products_and_none_saturates(
 
 @pytest.mark.parametrize(
     "workload",
-    [GELU_AND_RESIDUAL, CASES["integers given, both with a sign"]],
-    ids=["quantised", "given"],
+    [
+        GELU_AND_RESIDUAL,
+        CASES["integers given, both with a sign"],
+        CASES["QLinearMatMul of two"],
+        blockwise((3,), 70, 20, bits=8),
+        blockwise((3,), 70, 20, level=4),
+    ],
+    ids=["quantised", "given", "of two", "words", "bytes"],
 )
 def test_library_packs_integers_scales_and_zero_points(
     workload: Workload, target: Target, toolchain: Toolchain, tmp_path: Path
