@@ -32,6 +32,7 @@ from aoe.validation.candidates import P, VariantWriter
 from aoe.validation.intervals import EARLY_LOOKS, HURRIED_LOOKS, looks
 from aoe.validation.model_gain import ModelGain, PointMean
 from aoe.validation.time_reserve import (
+    GROUP_TESTS,
     HURRIED_PROCESSES,
     LEAST_PROCESSES,
     NO_COSTS,
@@ -82,7 +83,6 @@ class ModelComparer(Generic[P]):
         elsewhere: Further points of a range, of which `inputs` are those that take most. Models
             are loaded once for all points, and gain what they gain in the geometric mean.
         weight: Of `inputs` in that mean.
-        is_early: True for models whose search goes on: always in a hurry, and held to more.
 
     Attributes:
         left_s: As given.
@@ -103,7 +103,6 @@ class ModelComparer(Generic[P]):
         tolerance: float = MODEL_TOLERANCE,
         elsewhere: Sequence[PointInputs] = (),
         weight: float = 1.0,
-        is_early: bool = False,
     ) -> None:
         self._assembly = assembly
         self._runner = runner
@@ -117,9 +116,7 @@ class ModelComparer(Generic[P]):
         self._rounds = rounds
         self._tolerance = tolerance
         self._elsewhere = elsewhere
-        self._is_early = is_early
-        weights = [*(point.weight for point in elsewhere), weight]
-        self._mean = PointMean(weights, is_early=is_early)
+        self._mean = PointMean([*(point.weight for point in elsewhere), weight])
         self._unusual: dict[frozenset[str], Deviation] = {}
 
     @property
@@ -138,7 +135,13 @@ class ModelComparer(Generic[P]):
 
         Beside other load comparisons take longer than is reckoned; the slowest so far tells.
         """
-        return self._is_early or self.left_s() < self._proof_s()
+        return self.left_s() < self._proof_s()
+
+    @property
+    def has_time_for_groups(self) -> bool:
+        """True if there is time to find what loses by groups, and for the final comparison."""
+        groups_s = GROUP_TESTS * self._slowness * self.screening_s
+        return self.left_s() > groups_s + self._proof_s()
 
     def _proof_s(self) -> float:
         return PROCESSES * self._slowness * self._comparison_s(self._final)
@@ -271,6 +274,7 @@ class ModelComparer(Generic[P]):
         *,
         known: Scatter | None = None,
         expected_us: float | None = None,
+        is_early: bool = False,
     ) -> ModelGain:
         """Write the model with `kept` and measure it in several processes, one after another.
 
@@ -299,6 +303,8 @@ class ModelComparer(Generic[P]):
             baseline: What it is held against; None for the model without any.
             known: Scatter of a model like this one on this machine.
             expected_us: Time it saves by what a model like this one has saved; None if not known.
+            is_early: True for one of several comparisons of a run: always in a hurry, and held to
+                more, see `EARLY_LOOKS`.
 
         Raises:
             TimeIsUpError: there was time for one process at most, which does not prove a gain.
@@ -308,10 +314,16 @@ class ModelComparer(Generic[P]):
         """
         tuned = self._assembly.write_model(kept)
         held_against = baseline or self._assembly.untuned
-        found, in_turns = self._in_processes(held_against, tuned, known, expected_us)
+        in_turns = is_early or self.is_hurried
+        if in_turns:
+            found = self._hurried(held_against, tuned, is_early=is_early)
+        else:
+            found = self._in_processes(held_against, tuned, known, expected_us)
+        if not found:
+            raise TimeIsUpError
         if baseline is None:
             found[0] = self._also_unusual(found[0], kept, tuned)
-        gain = self._mean.gain(found, in_turns=in_turns, known=known)
+        gain = self._mean.gain(found, in_turns=in_turns, known=known, is_early=is_early)
         if not in_turns and gain.surely <= 1 < gain.estimate.median:
             terms = _both_orders(PROCESSES, begin=len(found))
             more = self._one_by_one(held_against, tuned, self._final, terms, surely=PROCESSES)
@@ -365,40 +377,35 @@ class ModelComparer(Generic[P]):
         )
         return found
 
+    def _hurried(
+        self, baseline: ModelPart, tuned: ModelPart, *, is_early: bool
+    ) -> list[ModelComparison]:
+        """Return comparisons in fresh processes of one order each, until they decide."""
+        looked_at = EARLY_LOOKS if is_early else HURRIED_LOOKS
+        return self._one_by_one(
+            baseline,
+            tuned,
+            self._costs.hurried(self._final),
+            _in_turns(looked_at[-1]),
+            is_enough=partial(self._mean.is_decided_in_turns, looked_at=looked_at),
+        )
+
     def _in_processes(
         self,
         baseline: ModelPart,
         tuned: ModelPart,
         known: Scatter | None,
         expected_us: float | None,
-    ) -> tuple[list[ModelComparison], bool]:
-        """Return comparisons in fresh processes, as many as there is time for.
-
-        The second part is True if they load the models in turns, one order and the other.
-        """
-        in_turns = self.is_hurried
-        if in_turns:
-            found = self._one_by_one(
-                baseline,
-                tuned,
-                self._costs.hurried(self._final),
-                _in_turns((EARLY_LOOKS if self._is_early else HURRIED_LOOKS)[-1]),
-                is_enough=self._mean.is_decided_in_turns,
-            )
-        else:
-            terms = _both_orders(PROCESSES)
-            is_clear = partial(self._mean.is_clear, known=known, expected_us=expected_us)
-            found = self._one_by_one(
-                baseline,
-                tuned,
-                self._final,
-                terms,
-                is_enough=is_clear,
-                surely=max(LEAST_PROCESSES, min(looks(known))),
-            )
-        if not found:
-            raise TimeIsUpError
-        return found, in_turns
+    ) -> list[ModelComparison]:
+        """Return comparisons in fresh processes of both orders, as many as there is time for."""
+        return self._one_by_one(
+            baseline,
+            tuned,
+            self._final,
+            _both_orders(PROCESSES),
+            is_enough=partial(self._mean.is_clear, known=known, expected_us=expected_us),
+            surely=max(LEAST_PROCESSES, min(looks(known))),
+        )
 
     def _one_by_one(
         self,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from aoe.execute.tasks import PAIRS_OF_TWO_ROUNDS
 from aoe.measurement import MeasurePolicy
-from aoe.ort.profile import ModelProfile, profile_runs
+from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_runs
 from aoe.tuner.live_report import Stopwatch
 from aoe.tuner.policies import final_policy, single_run_policy, variant_policy
 
@@ -41,7 +41,8 @@ _SHARE, _HURRIED_SHARE, _LEAST_SHARE = 0.25, 0.5, 0.75
 the least processes: what is not judged is not used, and was found in vain."""
 _FINISHING_WRITES = 2.5
 """Times the weights are written once: they are hashed, packed with what kernels read, synced."""
-_GROUP_TESTS = 10
+GROUP_TESTS = 10
+"""Comparisons with and without groups of kernels, for the few that lose among dozens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +115,11 @@ class ModelCosts:
         """Time of the steps that always follow: hashing, packing and syncing parts, reports."""
         return 0.5 + _FINISHING_WRITES * self.write_s
 
+    @property
+    def in_turns_s(self) -> float:
+        """Return the seconds of the shortest profiles of two models, twice in turns."""
+        return 4 * self.profiling_s(LEAST_RUNS)
+
     def profiling_s(self, runs: int) -> float:
         """Return the seconds of a profile of so many runs that count."""
         return self.load_s + profile_runs(runs) * self.run_s
@@ -150,7 +156,7 @@ class ModelCosts:
         """
         free_s = max(0.0, left_s - self.finishing_s)
         wanted_s = finals * PROCESSES * self.comparison_s(final)
-        wanted_s += _GROUP_TESTS * self.comparison_s(screen)
+        wanted_s += GROUP_TESTS * self.comparison_s(screen)
         one_s = finals * self.comparison_s(self.hurried(final))
         memory_s = finals * self.comparison_s(single_run_policy(final.threads))
         kept_s = max(
