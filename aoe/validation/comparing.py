@@ -50,6 +50,8 @@ _UNUSUAL_SHARE = 0.05
 """Seconds that runs on unusual inputs may take of each model, and of a time limit that is left."""
 _ONCE = replace(single_run_policy(1), least_quiet=0.0)
 """At a point where only results are compared: its times need not count."""
+_ONE_ROUND = ComparisonTerms(orders=(False,))
+"""Both models are loaded once, whatever the pairs."""
 
 
 class TimeIsUpError(Exception):
@@ -146,9 +148,22 @@ class ModelComparer(Generic[P]):
     def _proof_s(self) -> float:
         return PROCESSES * self._slowness * self._comparison_s(self._final)
 
-    def _comparison_s(self, policy: MeasurePolicy, elsewhere: MeasurePolicy | None = None) -> float:
+    def _comparison_s(
+        self,
+        policy: MeasurePolicy,
+        elsewhere: MeasurePolicy | None = None,
+        terms: ComparisonTerms = WHOLE_MODELS,
+    ) -> float:
         """Return the seconds of a comparison, see `_policies_elsewhere`."""
-        return self._costs.comparison_s(policy, self._policies_elsewhere(policy, elsewhere))
+        policies = self._policies_elsewhere(policy, elsewhere)
+        return self._costs.comparison_s(policy, policies, rounds=len(terms.orders))
+
+    @property
+    def _hurried_s(self) -> float:
+        """Seconds of a comparison in a hurry."""
+        hurried = self._costs.hurried(self._final)
+        least = replace(hurried, pairs_max=hurried.pairs_min)
+        return self._comparison_s(least, terms=_ONE_ROUND)
 
     def _policies_elsewhere(
         self, policy: MeasurePolicy, elsewhere: MeasurePolicy | None
@@ -187,13 +202,12 @@ class ModelComparer(Generic[P]):
     @property
     def is_pressed(self) -> bool:
         """True if there is not even time for all hurried processes."""
-        one_s = self._comparison_s(self._costs.hurried(self._final))
-        return self.left_s() < HURRIED_PROCESSES * self._slowness * one_s
+        return self.left_s() < HURRIED_PROCESSES * self._slowness * self._hurried_s
 
     @property
     def least_s(self) -> float:
         """Seconds without which nothing can be proven."""
-        return (LEAST_PROCESSES + 1) * self._comparison_s(self._costs.hurried(self._final))
+        return (LEAST_PROCESSES + 1) * self._hurried_s
 
     def unmeasured(self, kept: Sequence[P]) -> ModelGain:
         """Write the model with `kept` and return its comparison without measuring."""
@@ -261,10 +275,11 @@ class ModelComparer(Generic[P]):
         is_short = self.left_s() < self._comparison_s(self._screen)
         in_hurry = is_short or bool(self._elsewhere and not kept)
         policy = self._costs.hurried(self._screen) if in_hurry else self._screen
-        if self.left_s() < self._comparison_s(policy):
+        terms = _ONE_ROUND if in_hurry else WHOLE_MODELS
+        if self.left_s() < self._comparison_s(policy, terms=terms):
             raise TimeIsUpError
         tuned = self._assembly.write_model(kept)
-        found = self._compare(self._assembly.untuned, tuned, policy)
+        found = self._compare(self._assembly.untuned, tuned, policy, terms)
         return self._mean.of_one(self._also_unusual(found, kept, tuned))
 
     def for_the_record(
@@ -423,7 +438,7 @@ class ModelComparer(Generic[P]):
         does not count and is taken again, at most once for each of `terms`; unless there is
         nothing else, or it shows a wrong result, which no load explains.
         """
-        needed_s = self._comparison_s(policy)
+        needed_s = self._hurried_s if len(terms[0].orders) == 1 else self._comparison_s(policy)
         found: list[ModelComparison] = []
         busy: list[ModelComparison] = []
         while len(found) < len(terms) and (began_s := self.left_s()) > needed_s:
@@ -485,7 +500,7 @@ class ModelComparer(Generic[P]):
             raise
         if math.isfinite(began_s):
             took_s = began_s - self.left_s()
-            reckoned_s = self._comparison_s(policy, elsewhere)
+            reckoned_s = self._comparison_s(policy, elsewhere, terms)
             self._slowness = max(self._slowness, took_s / reckoned_s)
         return found
 

@@ -360,7 +360,7 @@ def _accuracy_checker(
     constraint = precision.constraint
     if constraint is None or not needs_accuracy(tuning, kernels):
         return None
-    proof = costs.hurried(final_policy(tuning.threads_validated, left_s=left_s()))
+    proof = final_policy(tuning.threads_validated, left_s=left_s())
     return AccuracyChecker(
         assembly,
         tuning.machine.runner,
@@ -368,7 +368,7 @@ def _accuracy_checker(
         inputs=tuning.subject.calibration,
         left_s=left_s,
         run_s=costs.load_s + costs.run_s,
-        following_s=HURRIED_PROCESSES * costs.comparison_s(proof),
+        following_s=HURRIED_PROCESSES * costs.hurried_s(proof),
     )
 
 
