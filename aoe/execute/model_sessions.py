@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.measurement.memory import MemoryUse
 from aoe.ort.inputs import ModelInputs
+from aoe.ort.profile import profile_model
 from aoe.ort.sessions import bound_run, run_session, session_options
 
 if TYPE_CHECKING:
@@ -41,6 +42,41 @@ def open_and_run(
     session = open_part(setup, part)
     results = run_session(session, inputs.first(session))
     return session, results, taken()
+
+
+_PROFILES = 2
+"""Of each model: what disturbs one of them is not in the other."""
+
+
+def node_times(
+    setup: WorkerSetup, models: Sequence[ModelPart], inputs: ModelInputs, most_s: float
+) -> list[dict[str, float]]:
+    """Return the time of each node of models that are profiled in turns, in us.
+
+    Args:
+        setup: Of the worker.
+        models: Run as they are written.
+        inputs: What they are run on.
+        most_s: Seconds after which the least runs will do.
+
+    Raises:
+        RunError: ONNX Runtime refuses a model, or its inputs.
+    """
+    found: list[dict[str, float]] = [{} for _ in models]
+    for _ in range(_PROFILES):
+        for part, known in zip(models, found, strict=True):
+            profile = profile_model(
+                part.model,
+                setup.directory,
+                setup.device.open_session,
+                threads=setup.target.core_num,
+                most_s=most_s / (_PROFILES * len(models)),
+                inputs=inputs,
+                library=part.library,
+            )
+            for node, taken_us in profile.node_us.items():
+                known[node] = min(taken_us, known.get(node, taken_us))
+    return found
 
 
 class SessionsInTurns:

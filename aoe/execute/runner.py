@@ -36,6 +36,7 @@ MEASURING_TASKS = frozenset(
         "measure_format",
         "compare_models",
         "compare_unusual",
+        "profile_models",
         "machine_rates",
         "compare_itself",
     }

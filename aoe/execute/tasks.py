@@ -25,7 +25,7 @@ from aoe.execute.accuracy import (
 from aoe.execute.candidates import CandidateMeasurer
 from aoe.execute.idle_gate import OtherRuns, QuietPairs
 from aoe.execute.messages import ModelPart, WorkerSetup
-from aoe.execute.model_sessions import SessionsInTurns, open_and_run, open_part
+from aoe.execute.model_sessions import SessionsInTurns, node_times, open_and_run, open_part
 from aoe.execute.rates import compare_itself, measure_rates
 from aoe.execute.samplers import paired_samplers
 from aoe.execute.unusual_inputs import (
@@ -201,6 +201,7 @@ def make_tasks(setup: WorkerSetup, others: OtherRuns) -> Mapping[str, Callable[.
         "compare_itself": partial(_compare_itself, setup, pairs),
         "compare_unusual": UnusualInputs(setup).compared,
         "right_optimizations": partial(right_optimizations, setup),
+        "profile_models": partial(node_times, setup),
     }
     return {
         "load": lambda: None,  # who answers has loaded what the others need

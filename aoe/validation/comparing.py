@@ -32,6 +32,7 @@ from aoe.validation.candidates import P, VariantWriter
 from aoe.validation.intervals import EARLY_LOOKS, HURRIED_LOOKS, looks
 from aoe.validation.model_gain import ModelGain, PointMean
 from aoe.validation.time_reserve import (
+    GROUP_TESTS,
     HURRIED_PROCESSES,
     LEAST_PROCESSES,
     NO_COSTS,
@@ -51,6 +52,8 @@ NOT_TIMED_US = 1e-9
 """Stands for the time of a model that was never run: a measurement has no time of zero."""
 _ONCE = replace(single_run_policy(1), least_quiet=0.0)
 """At a point where only results are compared: its times need not count."""
+_ONE_ROUND = ComparisonTerms(orders=(False,))
+"""Both models are loaded once, whatever the pairs."""
 
 
 class TimeIsUpError(Exception):
@@ -84,7 +87,6 @@ class ModelComparer(Generic[P]):
         elsewhere: Further points of a range, of which `inputs` are those that take most. Models
             are loaded once for all points, and gain what they gain in the geometric mean.
         weight: Of `inputs` in that mean.
-        is_early: True for models whose search goes on: always in a hurry, and held to more.
 
     Attributes:
         left_s: As given.
@@ -105,7 +107,6 @@ class ModelComparer(Generic[P]):
         tolerance: float = MODEL_TOLERANCE,
         elsewhere: Sequence[PointInputs] = (),
         weight: float = 1.0,
-        is_early: bool = False,
     ) -> None:
         self._assembly = assembly
         self._runner = runner
@@ -119,9 +120,7 @@ class ModelComparer(Generic[P]):
         self._rounds = rounds
         self._tolerance = tolerance
         self._elsewhere = elsewhere
-        self._is_early = is_early
-        weights = [*(point.weight for point in elsewhere), weight]
-        self._mean = PointMean(weights, is_early=is_early)
+        self._mean = PointMean([*(point.weight for point in elsewhere), weight])
         self._unusual: dict[frozenset[str], Deviation] = {}
 
     @property
@@ -140,14 +139,33 @@ class ModelComparer(Generic[P]):
 
         Beside other load comparisons take longer than is reckoned; the slowest so far tells.
         """
-        return self._is_early or self.left_s() < self._proof_s()
+        return self.left_s() < self._proof_s()
+
+    @property
+    def has_time_for_groups(self) -> bool:
+        """True if there is time to find what loses by groups, and for the final comparison."""
+        groups_s = GROUP_TESTS * self._slowness * self.screening_s
+        return self.left_s() > groups_s + self._proof_s()
 
     def _proof_s(self) -> float:
         return PROCESSES * self._slowness * self._comparison_s(self._final)
 
-    def _comparison_s(self, policy: MeasurePolicy, elsewhere: MeasurePolicy | None = None) -> float:
+    def _comparison_s(
+        self,
+        policy: MeasurePolicy,
+        elsewhere: MeasurePolicy | None = None,
+        terms: ComparisonTerms = WHOLE_MODELS,
+    ) -> float:
         """Return the seconds of a comparison, see `_policies_elsewhere`."""
-        return self._costs.comparison_s(policy, self._policies_elsewhere(policy, elsewhere))
+        policies = self._policies_elsewhere(policy, elsewhere)
+        return self._costs.comparison_s(policy, policies, rounds=len(terms.orders))
+
+    @property
+    def _hurried_s(self) -> float:
+        """Seconds of a comparison in a hurry."""
+        hurried = self._costs.hurried(self._final)
+        least = replace(hurried, pairs_max=hurried.pairs_min)
+        return self._comparison_s(least, terms=_ONE_ROUND)
 
     def _policies_elsewhere(
         self, policy: MeasurePolicy, elsewhere: MeasurePolicy | None
@@ -186,13 +204,12 @@ class ModelComparer(Generic[P]):
     @property
     def is_pressed(self) -> bool:
         """True if there is not even time for all hurried processes."""
-        one_s = self._comparison_s(self._costs.hurried(self._final))
-        return self.left_s() < HURRIED_PROCESSES * self._slowness * one_s
+        return self.left_s() < HURRIED_PROCESSES * self._slowness * self._hurried_s
 
     @property
     def least_s(self) -> float:
         """Seconds without which nothing can be proven."""
-        return (LEAST_PROCESSES + 1) * self._comparison_s(self._costs.hurried(self._final))
+        return (LEAST_PROCESSES + 1) * self._hurried_s
 
     def unmeasured(self, kept: Sequence[P]) -> ModelGain:
         """Write the model with `kept` and return its comparison without measuring."""
@@ -260,10 +277,11 @@ class ModelComparer(Generic[P]):
         is_short = self.left_s() < self._comparison_s(self._screen)
         in_hurry = is_short or bool(self._elsewhere and not kept)
         policy = self._costs.hurried(self._screen) if in_hurry else self._screen
-        if self.left_s() < self._comparison_s(policy):
+        terms = _ONE_ROUND if in_hurry else WHOLE_MODELS
+        if self.left_s() < self._comparison_s(policy, terms=terms):
             raise TimeIsUpError
         tuned = self._assembly.write_model(kept)
-        found = self._compare(self._assembly.untuned, tuned, policy)
+        found = self._compare(self._assembly.untuned, tuned, policy, terms)
         return self._mean.of_one(self._also_unusual(found, kept, tuned))
 
     def for_the_record(
@@ -273,6 +291,7 @@ class ModelComparer(Generic[P]):
         *,
         known: Scatter | None = None,
         expected_us: float | None = None,
+        is_early: bool = False,
     ) -> ModelGain:
         """Write the model with `kept` and measure it in several processes, one after another.
 
@@ -301,6 +320,8 @@ class ModelComparer(Generic[P]):
             baseline: What it is held against; None for the model without any.
             known: Scatter of a model like this one on this machine.
             expected_us: Time it saves by what a model like this one has saved; None if not known.
+            is_early: True for one of several comparisons of a run: always in a hurry, and held to
+                more, see `EARLY_LOOKS`.
 
         Raises:
             TimeIsUpError: there was time for one process at most, which does not prove a gain.
@@ -310,10 +331,16 @@ class ModelComparer(Generic[P]):
         """
         tuned = self._assembly.write_model(kept)
         held_against = baseline or self._assembly.untuned
-        found, in_turns = self._in_processes(held_against, tuned, known, expected_us)
+        in_turns = is_early or self.is_hurried
+        if in_turns:
+            found = self._hurried(held_against, tuned, is_early=is_early)
+        else:
+            found = self._in_processes(held_against, tuned, known, expected_us)
+        if not found:
+            raise TimeIsUpError
         if baseline is None:
             found[0] = self._also_unusual(found[0], kept, tuned)
-        gain = self._mean.gain(found, in_turns=in_turns, known=known)
+        gain = self._mean.gain(found, in_turns=in_turns, known=known, is_early=is_early)
         if not in_turns and gain.surely <= 1 < gain.estimate.median:
             terms = _both_orders(PROCESSES, begin=len(found))
             more = self._one_by_one(held_against, tuned, self._final, terms, surely=PROCESSES)
@@ -367,40 +394,35 @@ class ModelComparer(Generic[P]):
         )
         return found
 
+    def _hurried(
+        self, baseline: ModelPart, tuned: ModelPart, *, is_early: bool
+    ) -> list[ModelComparison]:
+        """Return comparisons in fresh processes of one order each, until they decide."""
+        looked_at = EARLY_LOOKS if is_early else HURRIED_LOOKS
+        return self._one_by_one(
+            baseline,
+            tuned,
+            self._costs.hurried(self._final),
+            _in_turns(looked_at[-1]),
+            is_enough=partial(self._mean.is_decided_in_turns, looked_at=looked_at),
+        )
+
     def _in_processes(
         self,
         baseline: ModelPart,
         tuned: ModelPart,
         known: Scatter | None,
         expected_us: float | None,
-    ) -> tuple[list[ModelComparison], bool]:
-        """Return comparisons in fresh processes, as many as there is time for.
-
-        The second part is True if they load the models in turns, one order and the other.
-        """
-        in_turns = self.is_hurried
-        if in_turns:
-            found = self._one_by_one(
-                baseline,
-                tuned,
-                self._costs.hurried(self._final),
-                _in_turns((EARLY_LOOKS if self._is_early else HURRIED_LOOKS)[-1]),
-                is_enough=self._mean.is_decided_in_turns,
-            )
-        else:
-            terms = _both_orders(PROCESSES)
-            is_clear = partial(self._mean.is_clear, known=known, expected_us=expected_us)
-            found = self._one_by_one(
-                baseline,
-                tuned,
-                self._final,
-                terms,
-                is_enough=is_clear,
-                surely=max(LEAST_PROCESSES, min(looks(known))),
-            )
-        if not found:
-            raise TimeIsUpError
-        return found, in_turns
+    ) -> list[ModelComparison]:
+        """Return comparisons in fresh processes of both orders, as many as there is time for."""
+        return self._one_by_one(
+            baseline,
+            tuned,
+            self._final,
+            _both_orders(PROCESSES),
+            is_enough=partial(self._mean.is_clear, known=known, expected_us=expected_us),
+            surely=max(LEAST_PROCESSES, min(looks(known))),
+        )
 
     def _one_by_one(
         self,
@@ -418,7 +440,7 @@ class ModelComparer(Generic[P]):
         does not count and is taken again, at most once for each of `terms`; unless there is
         nothing else, or it shows a wrong result, which no load explains.
         """
-        needed_s = self._comparison_s(policy)
+        needed_s = self._hurried_s if len(terms[0].orders) == 1 else self._comparison_s(policy)
         found: list[ModelComparison] = []
         busy: list[ModelComparison] = []
         while len(found) < len(terms) and (began_s := self.left_s()) > needed_s:
@@ -480,7 +502,7 @@ class ModelComparer(Generic[P]):
             raise
         if math.isfinite(began_s):
             took_s = began_s - self.left_s()
-            reckoned_s = self._comparison_s(policy, elsewhere)
+            reckoned_s = self._comparison_s(policy, elsewhere, terms)
             self._slowness = max(self._slowness, took_s / reckoned_s)
         return found
 

@@ -184,6 +184,16 @@ class Assembly:
             is_narrow=self._is_narrow,
         )
 
+    def write_graph(self, name: str) -> ModelPart:
+        """Write ONNX Runtime's optimised form of the model, without kernels."""
+        self._write_light(self._light_graph().proto, name)
+        return replace(self._plain(name, self._precision), optimize=False)
+
+    def replaced_nodes(self, kernel: ChosenKernel) -> dict[str, list[str]]:
+        """Return the nodes of a kernel in the model, and what each replaces of `write_graph`."""
+        places = ([self._graph.nodes[at].name for at in one.nodes] for one in kernel.regions)
+        return {kernel_node_name(names[-1], kernel.name): names for names in places}
+
     def write_imported(self) -> ModelPart:
         """Write the imported model as the tuned one."""
         shutil.copyfile(self.directory / FALLBACK, self.directory / MODEL)

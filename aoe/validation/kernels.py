@@ -7,7 +7,7 @@ kernels that won alone -> one library -> accuracy of the model -> without those 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from aoe.tuner.tune_context import TuneContext
 from aoe.validation.accuracy import HeldAccuracy
 from aoe.validation.candidates import Drop
 from aoe.validation.comparing import ModelComparer, TimeIsUpError
+from aoe.validation.in_model import times_in_model
 from aoe.validation.kernel_accuracy import AccuracyChecker
 from aoe.validation.kernel_assembly import Assembly
 from aoe.validation.memory_pruning import PEAK_RATIO, within_memory
@@ -131,6 +132,11 @@ def validate_kernels(
     kernels = [kernel for kernel in held if earlier[kernel.key] is not Event.DROPPED]
     settled = () if is_proven_anew else kernels
     own = frozenset(one.name for one in settled if earlier[one.key] is Event.KEPT)
+    losers: dict[str, Drop] = {}
+    if not (comparer.has_time_for_groups or len(own) == len(kernels) or lookup_only):
+        kernels, losers = _without_losers(
+            tuning, assembly, kernels, costs, comparer.left_s(), believed=own
+        )
     validator = model_validator(tuning, comparer)
     validation, news = decide_candidates(
         validator,
@@ -162,7 +168,7 @@ def validate_kernels(
         one.name: Drop(reason=f"as in the earlier model: {note.search['reason']}")
         for one, note in dropped
     }
-    validation = replace(validation, drops={**validation.drops, **lost, **as_before})
+    validation = replace(validation, drops={**validation.drops, **losers, **lost, **as_before})
     return validation, () if lookup_only else noted
 
 
@@ -211,10 +217,32 @@ def prove_early(
         for one in kernels_within_memory(tuning, kernels_of(tuned))
         if earlier_verdict(tuning, bank, one.source.workload) is not Event.DROPPED
     ]
-    comparer = model_comparer(tuning, assembly, costs, is_early=True)
+    comparer = model_comparer(tuning, assembly, costs)
     in_library, _ = compiled(tuning, assembly, candidates, comparer)
+    in_library, _ = _without_losers(tuning, assembly, in_library, costs, comparer.left_s())
     tuning.progress.step(f"trying the whole model with {plural(len(in_library), 'kernel')}")
     return model_validator(tuning, comparer).prove(in_library)
+
+
+def _without_losers(
+    tuning: TuneContext,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+    costs: ModelCosts,
+    left_s: float,
+    believed: Collection[str] = (),
+) -> tuple[list[ChosenKernel], dict[str, Drop]]:
+    """Return the kernels that lose nothing in the model, and why others go back.
+
+    Where there is time, groups of kernels are compared with and without instead, which is surer.
+    """
+    times = times_in_model(tuning, assembly, kernels, costs, left_s)
+    losing = [one for one in kernels if one.name in times and times[one.name].is_loss]
+    losing = [one for one in losing if one.name not in believed]
+    drops = {one.name: times[one.name].drop(one) for one in losing}
+    for name, drop in drops.items():
+        tuning.progress.step(f"put back {name}: {drop.reason}")
+    return [one for one in kernels if one not in losing], drops
 
 
 def needs_accuracy(tuning: TuneContext, kernels: Sequence[ChosenKernel]) -> bool:
@@ -332,7 +360,7 @@ def _accuracy_checker(
     constraint = precision.constraint
     if constraint is None or not needs_accuracy(tuning, kernels):
         return None
-    proof = costs.hurried(final_policy(tuning.threads_validated, left_s=left_s()))
+    proof = final_policy(tuning.threads_validated, left_s=left_s())
     return AccuracyChecker(
         assembly,
         tuning.machine.runner,
@@ -340,7 +368,7 @@ def _accuracy_checker(
         inputs=tuning.subject.calibration,
         left_s=left_s,
         run_s=costs.load_s + costs.run_s,
-        following_s=HURRIED_PROCESSES * costs.comparison_s(proof),
+        following_s=HURRIED_PROCESSES * costs.hurried_s(proof),
     )
 
 
@@ -410,7 +438,7 @@ def _still_accurate(
 
 
 def model_comparer(
-    tuning: TuneContext, assembly: Assembly, costs: ModelCosts, **own: Any
+    tuning: TuneContext, assembly: Assembly, costs: ModelCosts, **points: Any
 ) -> ModelComparer[ChosenKernel]:
     """Return the comparer of models with kernels, within the time limit.
 
@@ -418,7 +446,7 @@ def model_comparer(
         tuning: The run.
         assembly: Puts the model together.
         costs: What things take with this model.
-        own: `elsewhere`, `weight` and `is_early` of a `ModelComparer`.
+        points: `elsewhere` and `weight` of a `ModelComparer`.
     """
     threads, settings = tuning.threads_validated, tuning.settings
     left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
@@ -439,7 +467,7 @@ def model_comparer(
         streams=tuning.subject.streams,
         rounds=rounds,
         tolerance=math.inf if rounds and settings.precision.accuracy else MODEL_TOLERANCE,
-        **own,
+        **points,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,7 +19,6 @@ from aoe.measurement.memory import median_memory
 from aoe.validation.intervals import (
     ACCEPTING,
     CLEAR,
-    EARLY_LOOKS,
     HURRIED_LOOKS,
     PRINTED,
     ProcessGain,
@@ -68,11 +67,9 @@ class PointMean:
 
     Args:
         weights: Of each point; 0 where only results are compared.
-        is_early: True for models whose search goes on, see `EARLY_LOOKS`.
     """
 
-    def __init__(self, weights: Sequence[float], *, is_early: bool = False) -> None:
-        self._is_early = is_early
+    def __init__(self, weights: Sequence[float]) -> None:
         self._shares = [one / sum(weights) for one in weights]
         self._timed = [number for number, one in enumerate(weights) if one > 0]
 
@@ -108,22 +105,29 @@ class PointMean:
             expected_us is not None and saves_as_expected(gain, expected_us)
         )
 
-    def is_decided_in_turns(self, found: Sequence[ModelComparison]) -> bool:
+    def is_decided_in_turns(
+        self, found: Sequence[ModelComparison], looked_at: Collection[int]
+    ) -> bool:
         """True if processes of one order each prove a gain, or show none, at one of their looks."""
         if not all(one.deviation.acceptable and one.counts for one in found):
             return False
-        if len(found) not in (EARLY_LOOKS if self._is_early else HURRIED_LOOKS):
+        if len(found) not in looked_at:
             return False
         gain = self._together(found, in_turns=True, known=None)
         shows_none = len(found) >= HURRIED_LOOKS[0] and gain.middle <= 0
         return shows_none or gain.middle > gain.half_width(CLEAR)
 
     def gain(
-        self, found: Sequence[ModelComparison], *, in_turns: bool, known: Scatter | None = None
+        self,
+        found: Sequence[ModelComparison],
+        *,
+        in_turns: bool,
+        known: Scatter | None = None,
+        is_early: bool = False,
     ) -> ModelGain:
         """Return the gain of comparisons, one per process; see `ProcessGain`."""
         gain = self._together(found, in_turns=in_turns, known=known)
-        level = level_at_the_end(len(found), in_turns=in_turns, is_early=self._is_early)
+        level = level_at_the_end(len(found), in_turns=in_turns, is_early=is_early)
         joined = joined_comparison(found, median_memory)
         estimates = {}
         for number in self._timed:

@@ -41,6 +41,8 @@ _MORE_TIME = (
     "; what won alone is in the bank: a run with more time compares it, --lookup_only takes it "
     "unmeasured"
 )
+_LARGEST = 5
+"""Kernels that are tried alone where the model with all of them gains nothing."""
 _NOT_FASTER = "the whole model is not proven faster with it"
 _SLOWER = "the whole model is slower with it"
 SLOWER_AT_A_POINT = "the model is slower with it at a point of the range"
@@ -344,7 +346,7 @@ class ModelValidator(Generic[P]):
         """
         kept = self._within_peak(self._memory_pruned(kernels))
         try:
-            gain = self._comparer.for_the_record(kept)
+            gain = self._comparer.for_the_record(kept, is_early=True)
         except TimeIsUpError:
             return _NO_TIME
         except RunError as error:
@@ -358,6 +360,32 @@ class ModelValidator(Generic[P]):
             low, high = gain.estimate.low, gain.estimate.high
             return f"{gain.estimate.median:.2f}x, {low:.2f}x to {high:.2f}x"
         return self._result(kept, gain)
+
+    def _largest_alone(self, kernels: Sequence[P], gain: ModelGain) -> ValidationResult[P] | None:
+        """Return the model with the kernels that save most, None unless a gain is proven with them.
+
+        Where there is time for group tests, these have found what loses.
+
+        Args:
+            kernels: Kernels whose model is not proven faster.
+            gain: Of that model.
+        """
+        largest = sorted(kernels, key=lambda kernel: -kernel.gain_us)[:_LARGEST]
+        if len(largest) == len(kernels) or self._comparer.has_time_for_groups:
+            return None
+        if self._comparer.left_s() < self._comparer.least_s:
+            return None
+        self._step(f"{not_proven_faster(gain)}: trying the {_LARGEST} that save most")
+        found = self.prove(largest)
+        if isinstance(found, str):
+            return None
+        reason = f"{not_proven_faster(gain)}; it is {found.estimate.median:.3f}x without it"
+        others = (one for one in kernels if one not in found.kept)
+        drops = {one.name: Drop(reason=reason, is_final=False) for one in others}
+        for name in drops:
+            self._step(f"put back {name}: {reason}")
+        self._drops |= drops
+        return replace(found, drops=self._drops)
 
     def take(self, kernels: Sequence[P]) -> ValidationResult[P]:
         """Return the model with all kernels that compute the right result in it, untimed.
@@ -424,6 +452,10 @@ class ModelValidator(Generic[P]):
             busy = next(one for one in gain.comparison.points if not one.counts)
             reason = f"not decided, the machine was busy: {busy.busy_words}"
             return self._all_dropped(kept, Drop(reason=reason, is_final=False))
+        if kept and demand_gain and gain.surely <= 1:
+            largest = self._largest_alone(kept, gain)
+            if largest is not None:
+                return largest
         if kept and demand_gain and gain.is_open:
             return self.undecided(
                 kept, f"{_OPEN}: {gain.estimate.low:.2f}x to {gain.estimate.high:.2f}x"

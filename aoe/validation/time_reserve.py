@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from aoe.execute.tasks import PAIRS_OF_TWO_ROUNDS
 from aoe.measurement import MeasurePolicy
-from aoe.ort.profile import ModelProfile, profile_runs
+from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_runs
 from aoe.tuner.live_report import Stopwatch
 from aoe.tuner.policies import final_policy, single_run_policy, variant_policy
 
@@ -34,6 +34,9 @@ most cost more than beginning the process. Each other point has as many as cost 
 fewer than `PAIRS_OF_TWO_ROUNDS`."""
 _PAIRS_SHARE = 0.25
 """What pairs may cost beyond those, as a share of what beginning a process with its models does."""
+_SCATTERED_PAIRS, _HURRIED_WIDTH = 24, 0.02
+"""Most pairs of a process in a hurry, and the half-width of their interval that is enough: less
+than half of what the place of its memory does. No time is kept for them."""
 _PAIRS_KNOWN = 6
 """Pairs an interval needs; a measurement that takes long ends with them."""
 _SHARE, _HURRIED_SHARE, _LEAST_SHARE = 0.25, 0.5, 0.75
@@ -41,7 +44,8 @@ _SHARE, _HURRIED_SHARE, _LEAST_SHARE = 0.25, 0.5, 0.75
 the least processes: what is not judged is not used, and was found in vain."""
 _FINISHING_WRITES = 2.5
 """Times the weights are written once: they are hashed, packed with what kernels read, synced."""
-_GROUP_TESTS = 10
+GROUP_TESTS = 10
+"""Comparisons with and without groups of kernels, for the few that lose among dozens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,15 +77,20 @@ class ModelCosts:
         return cls(load_s=max(0.0, seconds - _PROCESS_S - runs_s) / sessions, run_s=run_s)
 
     def comparison_s(
-        self, policy: MeasurePolicy, elsewhere: Sequence[MeasurePolicy] | None = None
+        self,
+        policy: MeasurePolicy,
+        elsewhere: Sequence[MeasurePolicy] | None = None,
+        *,
+        rounds: int = 2,
     ) -> float:
         """Return the most a comparison in a process of its own should take, at all points.
 
         Args:
             policy: Of the comparison.
             elsewhere: Policies at the other points; None for those that suit them.
+            rounds: Most times both models are loaded, see `ComparisonTerms.orders`.
         """
-        sessions = _sessions(policy.pairs_max)
+        sessions = _sessions(policy.pairs_max, rounds)
         points_s = _point_s(policy, self.run_s, sessions)
         policies = self.elsewhere(policy) if elsewhere is None else elsewhere
         for run_s, other in zip(self.elsewhere_s, policies, strict=True):
@@ -114,6 +123,11 @@ class ModelCosts:
         """Time of the steps that always follow: hashing, packing and syncing parts, reports."""
         return 0.5 + _FINISHING_WRITES * self.write_s
 
+    @property
+    def in_turns_s(self) -> float:
+        """Return the seconds of the shortest profiles of two models, twice in turns."""
+        return 4 * self.profiling_s(LEAST_RUNS)
+
     def profiling_s(self, runs: int) -> float:
         """Return the seconds of a profile of so many runs that count."""
         return self.load_s + profile_runs(runs) * self.run_s
@@ -123,6 +137,8 @@ class ModelCosts:
 
         What a session runs for its results and to calibrate its samples has warmed it up. There
         are four pairs, and more where they cost little beside loading, in one round all of them.
+        Of fixed shapes more follow where pairs scatter, as many as take half of what loading does:
+        more processes would cost more than they tell.
         """
         pairs, most = _HURRIED_PAIRS, PAIRS_OF_TWO_ROUNDS - 2
         if self.run_s > 0:
@@ -130,11 +146,21 @@ class ModelCosts:
             if self.elsewhere_s and 2 * _HURRIED_PAIRS * self.run_s > begun_s:
                 pairs = _LEAST_PAIRS
             pairs = max(pairs, min(most, 2 * int(_PAIRS_SHARE * begun_s / (4 * self.run_s))))
+            if not self.elsewhere_s:
+                most = max(pairs, min(_SCATTERED_PAIRS, 2 * int(begun_s / (8 * self.run_s))))
+                width = max(policy.target_half_width, _HURRIED_WIDTH)
+                scattered = replace(policy, pairs_min=pairs, pairs_max=most)
+                return replace(scattered, target_half_width=width, warmup=0, tries=1)
         return replace(policy, pairs_min=pairs, pairs_max=pairs, warmup=0, tries=1)
+
+    def hurried_s(self, policy: MeasurePolicy) -> float:
+        """Return the seconds of a comparison by such a policy whose pairs do not scatter."""
+        hurried = self.hurried(policy)
+        return self.comparison_s(replace(hurried, pairs_max=hurried.pairs_min), rounds=1)
 
     def early_proof_s(self, threads: int, processes: int = HURRIED_PROCESSES) -> float:
         """Return the seconds of an early proof by so many processes, and of writing its model."""
-        each_s = self.comparison_s(self.hurried(final_policy(threads)))
+        each_s = self.hurried_s(final_policy(threads))
         return self.finishing_s + _LINK_S + processes * each_s
 
     def validation_s(
@@ -150,8 +176,8 @@ class ModelCosts:
         """
         free_s = max(0.0, left_s - self.finishing_s)
         wanted_s = finals * PROCESSES * self.comparison_s(final)
-        wanted_s += _GROUP_TESTS * self.comparison_s(screen)
-        one_s = finals * self.comparison_s(self.hurried(final))
+        wanted_s += GROUP_TESTS * self.comparison_s(screen)
+        one_s = finals * self.hurried_s(final)
         memory_s = finals * self.comparison_s(single_run_policy(final.threads))
         kept_s = max(
             min(_SHARE * free_s, _LINK_S + wanted_s),
@@ -173,9 +199,9 @@ def _point_s(policy: MeasurePolicy, run_s: float, sessions: int) -> float:
     return sessions * (_RUNS_BEFORE + policy.warmup) * run_s + pairs_s
 
 
-def _sessions(most_pairs: int) -> int:
+def _sessions(most_pairs: int, rounds: int = 2) -> int:
     """Return the number of times models are loaded for one comparison: both in each round."""
-    return 4 if most_pairs >= PAIRS_OF_TWO_ROUNDS else 2
+    return 2 * rounds if most_pairs >= PAIRS_OF_TWO_ROUNDS else 2
 
 
 def one_process_of(final: MeasurePolicy) -> MeasurePolicy:

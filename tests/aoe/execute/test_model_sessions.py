@@ -12,7 +12,7 @@ from support.contracts.small_models import SmallModel
 
 from aoe.device.cpu.device import Cpu
 from aoe.execute.messages import ModelPart, WorkerSetup
-from aoe.execute.model_sessions import SessionsInTurns
+from aoe.execute.model_sessions import SessionsInTurns, node_times
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import session_options
 
@@ -48,3 +48,22 @@ def test_one_model_of_two_is_loaded_at_a_time(tmp_path: Path) -> None:
     assert len(device.opened) == 2, "whoever is loaded is not loaded again"
     assert samplers[0]() > 0
     assert len(device.opened) == 3
+
+
+def test_nodes_of_two_models_are_timed_in_one_process(tmp_path: Path) -> None:
+    parts = []
+    for name in ("MatMul", "Relu"):
+        small = SmallModel()
+        read = small.input(8, 64)
+        result = small.op(name, read, *([small.weight(64, 64)] if name == "MatMul" else []))
+        proto = small.model(result)
+        proto.graph.node[0].name = name.lower()
+        (tmp_path / f"{name}.onnx").write_bytes(proto.SerializeToString())
+        parts.append(ModelPart(model=tmp_path / f"{name}.onnx", optimize=False))
+    device = Cpu()
+    setup = WorkerSetup(
+        device=device, target=device.describe(1), compiler=("cc",), directory=tmp_path
+    )
+    product, relu = node_times(setup, parts, ModelInputs(), most_s=0.1)
+    assert product.keys() == {"matmul"} and relu.keys() == {"relu"}
+    assert not [*tmp_path.glob("ort_profile*")]

@@ -23,7 +23,7 @@ from aoe.validation.time_reserve import HURRIED_PROCESSES, PROCESSES, ModelCosts
 
 _COSTS = ModelCosts(load_s=2.0, run_s=0.1)
 _FINAL = MeasurePolicy(pairs_min=60, pairs_max=60, warmup=0)
-_HURRIED_PAIRS = _COSTS.hurried(_FINAL).pairs_max
+_HURRIED = _COSTS.hurried(_FINAL)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -238,7 +238,8 @@ def test_in_a_hurry_processes_load_the_one_first_and_the_other_in_turns(
     assert comparer.is_hurried
     found = comparer.for_the_record([make_kernel(1)])
     assert runner.orders() == (_LONE * 2)[:processes]
-    assert found.estimate.pairs == _HURRIED_PAIRS * processes
+    pairs = found.estimate.pairs / processes
+    assert _HURRIED.pairs_min <= pairs < _HURRIED.pairs_max  # theirs hardly scatter
     assert len(found.processes) == processes
     assert found.estimate.median == pytest.approx(1.5, rel=0.005)  # the order cancels
 

@@ -14,7 +14,7 @@ from aoe.execute.messages import ModelPart
 from aoe.measurement import Outcome, Scatter
 from aoe.validation.group_tests import MOST_COMPARISONS
 from aoe.validation.model_validator import correct_kernels
-from aoe.validation.time_reserve import PROCESSES
+from aoe.validation.time_reserve import PROCESSES, ModelCosts
 
 
 def test_helpful_kernels_stay_and_the_gain_is_measured_afresh() -> None:
@@ -162,6 +162,29 @@ def test_model_that_is_not_faster_is_left_untuned() -> None:
     assert all(drop.estimate is not None for drop in found.drops.values())
     assert found.estimate.median == pytest.approx(1, abs=0.01)
     assert case.assembly.contents["model.onnx"] == frozenset()
+
+
+_SHORT_S, _COSTS = 30.0, ModelCosts(load_s=2.0, run_s=0.1)
+"""Too short for five processes, and for the comparisons of group tests."""
+
+
+def test_in_a_hurry_the_largest_are_tried_where_the_whole_gains_nothing() -> None:
+    saves = (0.1, 0.08, 0.06, 0.05, 0.04, -0.12, -0.12, -0.1)
+    case = model_of(*saves, promised=(*saves[:5], 0.01, 0.01, 0.01), left_s=_SHORT_S, costs=_COSTS)
+    found = case.judged()
+    assert case.numbers(found.kept) == [0, 1, 2, 3, 4]
+    assert found.estimate.median == pytest.approx(case.true_speedup(found.kept), rel=0.01)
+    assert len(found.dropped) == 3 and not any(drop.is_final for drop in found.drops.values())
+    (reason,) = {*found.dropped.values()}
+    assert re.search(
+        r"the whole model is .* it: [01]\.\d{3}x.*; it is 1\.\d{3}x without it", reason
+    )
+    assert sum(step.startswith("put back ") for step in case.steps) == 3
+
+
+def test_largest_that_gain_nothing_either_are_not_kept() -> None:
+    case = model_of(*[-0.01] * 8, promised=[0.01] * 8, left_s=_SHORT_S, costs=_COSTS)
+    assert case.judged().kept == ()
 
 
 def test_gain_below_one_percent_counts_if_it_is_sure() -> None:

@@ -122,6 +122,8 @@ class ScriptedRunner:
     unusual: Callable[[ModelPart, ModelPart, bool], Deviation | RunError] = as_before
     # What sessions of two models take.
     memory: Callable[[ModelPart, ModelPart], ModelMemory] = lambda baseline, tuned: MEMORY
+    # Time of each node of a model, in us.
+    node_us: Callable[[ModelPart], Mapping[str, float]] = lambda part: {}
     # Outputs of a model for one set of inputs, or the error it dies of.
     results: Callable[[ModelPart], Sequence[Any] | RunError] = lambda part: ()
     # True speed-up of the default without what it reorders, likewise.
@@ -166,6 +168,7 @@ class ScriptedRunner:
             "run_model": self._run_model,
             "check_schedule": self._check_schedule,
             "compile_kernels": self._compile_kernels,
+            "profile_models": lambda models, **_: [self.node_us(part) for part in models],
             "machine_rates": lambda: RATES,
             "right_optimizations": lambda **_: (ALL_OPTIMIZATIONS, ""),
             "compare_itself": lambda policy: self._measured(self.itself, policy, None),

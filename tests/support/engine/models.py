@@ -295,6 +295,20 @@ def _normal(rng: np.random.Generator, *shape: int) -> Array:
     return (rng.standard_normal(shape) * 0.3).astype(np.float32)
 
 
+def slow_chains_net(count: int) -> onnx.ModelProto:
+    """Return chains beside each other that ONNX Runtime runs slowly, each of another shape."""
+    rng, nodes, shapes = np.random.default_rng(0), [], dict[str, Shape]()
+    weights: dict[str, Array] = {}
+    for at in range(count):
+        shapes[f"x{at}"], weights[f"w{at}"] = (1, 8 + at, 64, 64), _normal(rng, 8 + at, 1, 1)
+        nodes += [
+            helper.make_node("Softplus", [f"x{at}"], [f"s{at}"], f"softplus{at}"),
+            helper.make_node("Tanh", [f"s{at}"], [f"t{at}"], f"tanh{at}"),
+            helper.make_node("PRelu", [f"t{at}", f"w{at}"], [f"y{at}"], f"prelu{at}"),
+        ]
+    return make_model(nodes, shapes, [f"y{at}" for at in range(count)], weights=weights)
+
+
 def separate_chains_net(count: int = 4) -> onnx.ModelProto:
     """Return chains of different shapes beside each other: as many workloads, in any order."""
     names = range(count)

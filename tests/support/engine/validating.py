@@ -18,6 +18,7 @@ from aoe.tasks.operators.chosen_kernel import ChosenKernel
 from aoe.validation.comparing import ModelComparer
 from aoe.validation.model_validator import ModelValidator, ValidationResult
 from aoe.validation.prior_result import PriorResult
+from aoe.validation.time_reserve import NO_COSTS, ModelCosts
 from support.engine.fakes import ScriptedRunner
 from support.engine.tuning import make_kernel
 
@@ -131,6 +132,8 @@ def model_of(
     seed: int = 0,
     screen: MeasurePolicy = SCREEN,
     final: MeasurePolicy = FINAL,
+    left_s: float = math.inf,
+    costs: ModelCosts = NO_COSTS,
 ) -> ValidatedModel:
     """Return a model whose kernels save these shares of its time.
 
@@ -148,6 +151,8 @@ def model_of(
         seed: Of all noise.
         screen: Policy for variants.
         final: Policy for the record.
+        left_s: Seconds there are for comparisons, from first to last.
+        costs: What they should take.
     """
     gains = saves if promised is None else promised
     kernels = [replace(_kernel(number), gain_us=1000 * gain) for number, gain in enumerate(gains)]
@@ -166,7 +171,14 @@ def model_of(
     )
     runner = ScriptedRunner(model=machine, jitter=jitter, drift=drift, seed=1000 * seed)
     policies = {"screen": screen, "final": final}
-    comparer = ModelComparer(assembly, runner, **policies, inputs=MADE_UP)  # type: ignore[arg-type]
+    comparer = ModelComparer(
+        assembly,
+        runner,  # type: ignore[arg-type]
+        **policies,
+        inputs=MADE_UP,
+        left_s=lambda: left_s,
+        costs=costs,
+    )
     steps: list[str] = []
     validator = ModelValidator(comparer, steps.append)
     return ValidatedModel(kernels, validator, runner, assembly, machine, comparer, steps)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -27,6 +27,7 @@ from support.tiers import chosen_every_day, few_every_day
 
 from aoe.device.forks import NO_TIME
 from aoe.errors import RunTimeoutError, TurnTimeoutError
+from aoe.execute.messages import ModelPart
 from aoe.execute.runner import MEASURING_TASKS
 from aoe.folders.turns import Turns
 from aoe.graph.weights import WeightStore
@@ -147,6 +148,8 @@ class TimedRun:
     # Speed-up of the second of two models.
     model: Callable[[Any, Any], float] = lambda baseline, tuned: 1.5
     net: Callable[[], onnx.ModelProto] = conv_net
+    # Times of the nodes of a model in it.
+    node_us: Callable[[ModelPart], Mapping[str, float]] = lambda part: {}
 
     def _turns(self, *given: Any) -> Turns:
         """Return turns before one of which another run has the cores for a while."""
@@ -192,6 +195,7 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iter
             jitter=0.0005,
             drift=0.0,
             model=lambda baseline, tuned: run.model(baseline, tuned),
+            node_us=lambda part: run.node_us(part),
             results=lambda part: [np.ones(3, np.float32)],
         )
 
@@ -425,6 +429,24 @@ def test_last_comparison_that_proves_nothing_leaves_the_model_proven_early(
     unpack(result.om_file, searched.root / "unpacked")
     nodes = onnx.load(str(searched.root / "unpacked" / MODEL), load_external_data=False).graph.node
     assert any(node.domain == "aoe" for node in nodes)
+
+
+def test_kernel_that_loses_in_the_model_is_put_back_with_its_times(searched: TimedRun) -> None:
+    """Of all kernels, one takes 900 us among its neighbours, for nodes of 10 us each."""
+    slow: list[str] = []
+
+    def node_us(part: ModelPart) -> dict[str, float]:
+        nodes = onnx.load(str(part.model), load_external_data=False).graph.node
+        slow.extend(node.name for node in nodes if node.domain == "aoe" and not slow)
+        return {node.name: 900.0 if node.name in slow else 10.0 for node in nodes}
+
+    searched.node_us = node_us
+    result = searched.tune(60.0)
+    put_back = [one for one in result.validation.drops.values() if "in the model" in one.reason]
+    assert result.validation.kept and len(put_back) == 1 and not put_back[0].is_final
+    assert "takes 900 us for what takes 20 us without it" in put_back[0].reason
+    (told,) = {text for text in searched.progress.texts("step") if text.startswith("put back")}
+    assert put_back[0].reason in told
 
 
 # ---- beside another run ----
