@@ -29,6 +29,7 @@ from aoe.bank.verdicts import (
     is_of_nothing,
     is_settled,
     note_of,
+    proven_gain_of,
     surroundings_of,
     undecided_operator_of,
 )
@@ -344,6 +345,24 @@ class OperatorBank(TaskBank[Workload]):
                 is_settled_now = is_settled(entry) or entry.event is last
                 verdict, last = (entry.event if is_settled_now else None), entry.event
         return verdict
+
+    def proven_gain(self, workload: Workload, kernel: str) -> float | None:
+        """Return the least speed-up this very model was proven to have with a kernel it has kept.
+
+        None if it has not kept it, or nobody knows whether it was this kernel. It was proven on
+        such a machine, with the same versions and sources.
+
+        Args:
+            workload: Of the kernel.
+            kernel: Its name.
+        """
+        gain = None
+        for entry in self._model_verdicts(self.file(workload.op_type), workload):
+            if entry is None:
+                gain = None
+            elif self._journal.is_of_this_model(entry):
+                gain = proven_gain_of(entry, kernel)
+        return gain
 
     def last_facts(
         self, workload: Workload, method: str, *, of_this_model: bool

@@ -143,6 +143,7 @@ def validate_kernels(
         ),
         lookup_only=lookup_only,
         progress=tuning.progress,
+        proven_gain=lambda: _proven_gain(bank, kernels),
     )
     noted = [
         (one.source.workload, validation.verdict(one, one.op_names, assembly.surroundings(one)))
@@ -159,6 +160,13 @@ def validate_kernels(
     }
     validation = replace(validation, drops={**validation.drops, **lost, **as_before})
     return validation, () if lookup_only else noted
+
+
+def _proven_gain(bank: OperatorBank, kernels: Sequence[ChosenKernel]) -> float | None:
+    """Return the least gain that was proven of this model with kernels, None if not of all."""
+    gains = [bank.proven_gain(one.source.workload, one.name) for one in kernels]
+    known = [gain for gain in gains if gain is not None]
+    return min(known, default=None) if len(known) == len(gains) else None
 
 
 def _dropped_in_base(
