@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,17 @@ class BankJournal:
         """True if a line is about the model of this run, judged as this run judges it."""
         is_same = entry.model.get("sha256") == self.model.get("sha256")
         return is_same and self.is_validated_alike(entry)
+
+    @cached_property
+    def knows_model(self) -> bool:
+        """True if the bank had a verdict on this model, judged alike, when that was first asked."""
+        folder = self.bank.root / self.soc_version
+        files = sorted(folder.rglob("*.json")) if folder.is_dir() else []
+        return any(
+            entry.event in (Event.KEPT, Event.DROPPED) and self.is_of_this_model(entry)
+            for file in files
+            for entry in self.bank.iter_provenance(file)
+        )
 
     def is_validated_alike(self, entry: Provenance) -> bool:
         """True if a line is about a model validated as that of this run is, see `MANNERS`.

@@ -29,6 +29,7 @@ from aoe.bank.verdicts import (
     is_of_nothing,
     is_settled,
     note_of,
+    proven_gain_of,
     surroundings_of,
     undecided_operator_of,
 )
@@ -287,7 +288,12 @@ class OperatorBank(TaskBank[Workload]):
         )
 
     def failed_search(
-        self, workload: Workload, trials: int, *, threshold: float
+        self,
+        workload: Workload,
+        trials: int,
+        *,
+        threshold: float,
+        trials_in_base: int | None = None,
     ) -> FailedSearch | None:
         """Return the last search here, as large or larger, if it found nothing better.
 
@@ -296,14 +302,13 @@ class OperatorBank(TaskBank[Workload]):
             trials: Least size of that search.
             threshold: Speed-up that was asked for; a wide interval around it proves nothing, unless
                 it was the second one.
+            trials_in_base: Least size of a search of the earlier result; None for the same.
         """
         own, base = self.file(workload.op_type), self._base_file(workload.op_type)
-        found = (
-            self._journal.last_failure(file, key_of(workload), where=self._here)
-            for file in (own, base)
-            if file is not None
-        )
-        last = next(filter(None, found), None)
+        last = self._last_failure(own, workload)
+        if last is None and base is not None:
+            last = self._last_failure(base, workload)
+            trials = trials if trials_in_base is None else trials_in_base
         if last is None or self._has_other_source(last, workload.op_type):
             return None
         if (busy := busy_search_of(last)) is not None:
@@ -312,6 +317,9 @@ class OperatorBank(TaskBank[Workload]):
         if not isinstance(limit, int) or limit < trials or is_of_nothing(last):
             return None
         return failed_search_of(last, threshold)
+
+    def _last_failure(self, file: Path, workload: Workload) -> Provenance | None:
+        return self._journal.last_failure(file, key_of(workload), where=self._here)
 
     def undecided(self, op_type: str) -> Iterator[UndecidedOperator]:
         """Yield the operators of a family that a busy machine has left without a decision here."""
@@ -344,6 +352,24 @@ class OperatorBank(TaskBank[Workload]):
                 is_settled_now = is_settled(entry) or entry.event is last
                 verdict, last = (entry.event if is_settled_now else None), entry.event
         return verdict
+
+    def proven_gain(self, workload: Workload, kernel: str) -> float | None:
+        """Return the least speed-up this very model was proven to have with a kernel it has kept.
+
+        None if it has not kept it, or nobody knows whether it was this kernel. It was proven on
+        such a machine, with the same versions and sources.
+
+        Args:
+            workload: Of the kernel.
+            kernel: Its name.
+        """
+        gain = None
+        for entry in self._model_verdicts(self.file(workload.op_type), workload):
+            if entry is None:
+                gain = None
+            elif self._journal.is_of_this_model(entry):
+                gain = proven_gain_of(entry, kernel)
+        return gain
 
     def last_facts(
         self, workload: Workload, method: str, *, of_this_model: bool

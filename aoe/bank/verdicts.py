@@ -19,7 +19,7 @@ SETTLED_HALF_WIDTH = 0.01
 """Half-width of the interval, relative to its middle, up to which later runs believe a verdict that
 was a matter of time: what is judged are percents."""
 _MODEL_SPEEDUP, _MODEL_SCATTER, _SURROUNDINGS = "model_speedup", "model_scatter", "surroundings"
-_MODEL_PROMISE, _AS_EXPECTED = "model_promise", "as_expected"
+_MODEL_PROMISE, _AS_EXPECTED, _KERNEL = "model_promise", "as_expected", "kernel"
 _BEST, _AGAIN, _BUSY = "best", "again", "busy"
 _WORKLOAD, _BYTES = "workload", "bytes_around"
 _TRUSTED_PROCESSES = 3
@@ -48,6 +48,7 @@ class BankNote:
         promise: float | None = None,
         is_as_expected: bool = False,
         surroundings: Collection[str] = (),
+        kernel: str = "",
     ) -> Self:
         """Return the note on a kernel after a decision about a whole model.
 
@@ -62,6 +63,7 @@ class BankNote:
                 the model takes with them; None where nobody reckoned it.
             is_as_expected: True if that is what a model like this one has shown that they do.
             surroundings: Digests of what stands around its places.
+            kernel: Name of what was judged: another schedule is another kernel.
         """
         bounds = [round(bound, 4) for bound in (estimate.low, estimate.high)] if estimate else []
         measured: dict[str, Any] = {_MODEL_SPEEDUP: bounds} if bounds else {}
@@ -73,6 +75,8 @@ class BankNote:
             measured[_AS_EXPECTED] = True
         if surroundings:
             measured[_SURROUNDINGS] = sorted(surroundings)
+        if kernel:
+            measured[_KERNEL] = kernel
         return cls(event=event, op_names=op_names, search={"reason": reason, **measured})
 
 
@@ -117,6 +121,14 @@ def surroundings_of(verdict: Provenance) -> frozenset[str]:
     """Return the digests of what stood around the places of a kernel; none if nobody noted them."""
     around = verdict.search.get(_SURROUNDINGS)
     return frozenset(map(str, around if isinstance(around, list | tuple) else ()))
+
+
+def proven_gain_of(verdict: Provenance, kernel: str) -> float | None:
+    """Return the least speed-up of a model that has kept a kernel, None if it was another one."""
+    match verdict.search.get(_MODEL_SPEEDUP):
+        case [float(low), float()] if verdict.search.get(_KERNEL) == kernel:
+            return low if verdict.event is Event.KEPT else None
+    return None
 
 
 def _kept_share(verdict: Provenance) -> float | None:

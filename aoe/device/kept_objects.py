@@ -35,6 +35,19 @@ class KeptObjects:
         """True if there are objects of a name, intact or not."""
         return not self.renew and self.files.find(name) is not None
 
+    def text(self, name: str) -> str | None:
+        """Return a text by its name, None if it is not known."""
+        file = None if self.renew else self.files.take(name)
+        return file.read_text(encoding="utf-8") if file is not None else None
+
+    def put_text(self, name: str, text: str) -> None:
+        """Keep a text, if the folder can be written to."""
+
+        def write(sink: IO[bytes]) -> None:
+            sink.write(text.encode())
+
+        self.files.put(name, write)
+
     def take(self, name: str, directory: Path) -> bool:
         """Write the objects of a name into a folder; return False if they are not known."""
         file = None if self.renew else self.files.take(name)

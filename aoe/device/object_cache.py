@@ -18,7 +18,6 @@ from importlib import resources
 from importlib.metadata import version
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import IO
 
 from aoe.bank.sources import kernel_files, kernel_source
 from aoe.device.compiler import BUILD_FEATURES, KernelSource, halide_features
@@ -109,22 +108,14 @@ class ObjectCache:
         """Return what is known of the sources of a family, read anew where they have changed."""
         if op_type in self._sources:
             return self._sources[op_type]
-        files, name = self.kept.files, f"{_all_kernels()}-{op_type}{_SOURCES}"
-        found = None
-        if not self.kept.renew and (file := files.take(name)) is not None:
-            with suppress(OSError, ValueError, TypeError):
-                found = _FamilySources(**json.loads(file.read_text()))
+        name, found = f"{_all_kernels()}-{op_type}{_SOURCES}", None
+        with suppress(OSError, ValueError, TypeError):
+            if (text := self.kept.text(name)) is not None:
+                found = _FamilySources(**json.loads(text))
         if found is None:
             found = _FamilySources.read(op_type)
-            _put_text(files, name, json.dumps(asdict(found)))
+            self.kept.put_text(name, json.dumps(asdict(found)))
         return self._sources.setdefault(op_type, found)
-
-
-def _put_text(files: DiskCache, name: str, text: str) -> None:
-    def write(sink: IO[bytes]) -> None:
-        sink.write(text.encode())
-
-    files.put(name, write)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

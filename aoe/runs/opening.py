@@ -5,10 +5,12 @@ Runs, plans and verifications of operators, subgraphs and ranges begin with the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -131,10 +133,17 @@ def _chosen(tuning: TuneContext, graph: ModelGraph) -> Callable[[Operator], bool
 def measure_rates(tuning: TuneContext) -> MachineRates | None:
     """Return the machine's rates, None where nothing is searched: no order depends on them.
 
-    None too where it cannot be measured: operators are searched in a worse order then.
+    None too where it cannot be measured: operators are searched in a worse order then. For a model
+    that was judged before, those will do that an earlier run has kept.
     """
     if tuning.settings.lookup_only:
         return None
+    kept = tuning.machine.objects.kept if tuning.machine.objects is not None else None
+    name = f"{_digest_of_machine(tuning)}.rates"
+    if kept is not None and tuning.banks.journal.knows_model:
+        with suppress(OSError, ValueError, TypeError):
+            if (text := kept.text(name)) is not None:
+                return MachineRates(**json.loads(text))
     try:
         found: MachineRates = tuning.machine.runner.call(
             "machine_rates", timeout_s=_RATES_TIMEOUT_S
@@ -144,7 +153,16 @@ def measure_rates(tuning: TuneContext) -> MachineRates | None:
     except RunError as error:
         tuning.progress.warn(f"what the machine can do is not known: {error}")
         return None
+    if kept is not None:
+        kept.put_text(name, json.dumps(asdict(found)))
     return found
+
+
+def _digest_of_machine(tuning: TuneContext) -> str:
+    """Return a digest of what decides the rates of a machine."""
+    target = tuning.machine.runner.target
+    facts = [target.soc_version, target.cpu_model, target.core_num, *target.features]
+    return sha256(json.dumps([*facts, tuning.machine.versions["onnxruntime"]]).encode()).hexdigest()
 
 
 def make_budget(
@@ -248,13 +266,20 @@ def profile_graph(
             tuning.scratch,
             device.open_session,
             threads=threads,
-            runs=1 if tuning.settings.lookup_only else RUNS,
+            runs=_profile_runs(tuning),
             most_s=_PROFILING_SHARE * tuning.time.stopwatch.left_s(),
             inputs=tuning.subject.inputs,
             points=points,
         )
         given_share = device.usage().since(before).given_share
     return replace(profile, given_share=given_share)
+
+
+def _profile_runs(tuning: TuneContext) -> int:
+    """Return the runs of a profile; a model that was judged before was profiled then."""
+    if tuning.settings.lookup_only:
+        return 1
+    return LEAST_RUNS if tuning.banks.journal.knows_model else RUNS
 
 
 def find_left_out(tuning: TuneContext) -> None:
@@ -332,6 +357,7 @@ def profile_tuned(
                 tuning.scratch,
                 tuning.machine.runner.device.open_session,
                 threads=tuning.machine.runner.target.core_num,
+                runs=_profile_runs(tuning),
                 most_s=left_s - costs.profiling_s(LEAST_RUNS),
                 inputs=tuning.subject.inputs,
                 library=part.library,

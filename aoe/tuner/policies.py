@@ -17,6 +17,8 @@ _VARIANT_S = 1.5
 _ENOUGH_S = 4.0
 """For figures that decide: sixty pairs of calls up to 30 ms, six of those of 300 ms and more."""
 
+_CHECK_PAIRS = (6, 10)
+"""Of a gain that was proven before; six are the least that have an interval of 95 %."""
 _FINAL_PAIRS = (20, 60)
 """Least and most pairs for those."""
 _LIMIT_SHARE = 0.02
@@ -74,6 +76,27 @@ def variant_policy(
         pairs_max=24,
         target_half_width=0.005,
         enough_s=_VARIANT_S,
+        threads=threads,
+        least_quiet=_least_quiet(accept_busy),
+        tries=2 if left_s >= _HURRY_S else 1,
+    )
+
+
+def check_policy(
+    threads: int, *, accept_busy: bool = False, left_s: float = math.inf
+) -> MeasurePolicy:
+    """Return the policy for a model whose gain was proven before: what is gone has to show.
+
+    Args:
+        threads: Threads of both sides.
+        accept_busy: True if figures of a busy machine count.
+        left_s: Seconds until the time limit of the run.
+    """
+    return MeasurePolicy(
+        pairs_min=_CHECK_PAIRS[0],
+        pairs_max=_CHECK_PAIRS[1],
+        target_half_width=0.02,
+        enough_s=_SCREEN_S,
         threads=threads,
         least_quiet=_least_quiet(accept_busy),
         tries=2 if left_s >= _HURRY_S else 1,

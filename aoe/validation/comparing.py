@@ -27,7 +27,7 @@ from aoe.measurement import (
 )
 from aoe.measurement.memory import ModelMemory
 from aoe.ort.inputs import ModelInputs
-from aoe.tuner.policies import single_run_policy
+from aoe.tuner.policies import check_policy, single_run_policy
 from aoe.validation.candidates import P, VariantWriter
 from aoe.validation.intervals import EARLY_LOOKS, HURRIED_LOOKS, looks
 from aoe.validation.model_gain import ModelGain, PointMean
@@ -283,6 +283,21 @@ class ModelComparer(Generic[P]):
         tuned = self._assembly.write_model(kept)
         found = self._compare(self._assembly.untuned, tuned, policy, terms)
         return self._mean.of_one(self._also_unusual(found, kept, tuned))
+
+    def check(self, kept: Sequence[P]) -> ModelGain:
+        """Write the model with what it was proven with before, and take a few pairs of it.
+
+        One process loads each model once. Results are compared on the usual inputs: what the same
+        kernels make of unusual ones is known.
+        """
+        policy = check_policy(
+            self._screen.threads, accept_busy=self._screen.least_quiet == 0, left_s=self.left_s()
+        )
+        if self.left_s() < self._comparison_s(policy):
+            raise TimeIsUpError
+        tuned = self._assembly.write_model(kept)
+        found = self._compare(self._assembly.untuned, tuned, policy, elsewhere=_ONCE)
+        return self._mean.of_one(found)
 
     def for_the_record(
         self,

@@ -152,6 +152,7 @@ def validate_kernels(
         ),
         lookup_only=lookup_only,
         progress=tuning.progress,
+        proven_gain=lambda: _proven_gain(bank, kernels),
     )
     if (better := better_of(validation, proven)) is not validation:
         validation, news = better, _of_proven(tuning, assembly, better, news)
@@ -250,6 +251,13 @@ def needs_accuracy(tuning: TuneContext, kernels: Sequence[ChosenKernel]) -> bool
     precision = tuning.settings.precision
     is_lower = lowest_precision(kernels, tuning.subject.precision).is_lower
     return precision.constraint is not None and (precision.accuracy is not None or is_lower)
+
+
+def _proven_gain(bank: OperatorBank, kernels: Sequence[ChosenKernel]) -> float | None:
+    """Return the least gain that was proven of this model with kernels, None if not of all."""
+    gains = [bank.proven_gain(one.source.workload, one.name) for one in kernels]
+    known = [gain for gain in gains if gain is not None]
+    return min(known, default=None) if len(known) == len(gains) else None
 
 
 def _dropped_in_base(

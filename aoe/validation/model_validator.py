@@ -34,6 +34,8 @@ from aoe.validation.prior_result import NO_PRIOR_RESULT, PriorResult
 from aoe.validation.time_reserve import PROCESSES
 from aoebank import Event
 
+_LEFT_OF_GAIN = 0.5
+"""Part of a proven gain that a check of it has to leave possible."""
 _NO_TIME = "not decided, the time limit left no time to compare the whole model"
 _LATE = "not decided, the model did not answer in time with it"
 _OPEN = "not decided, the time limit left too few comparisons of the whole model"
@@ -111,6 +113,7 @@ class ValidationResult(Generic[P]):
             promise=self.promise,
             is_as_expected=part.name in self.as_expected,
             surroundings=surroundings,
+            kernel=part.name,
         )
 
     @property
@@ -159,6 +162,9 @@ class ModelValidator(Generic[P]):
             model; infinity for no limit.
         mapped_bytes: Weights of the untuned model, see `excess_bytes`.
         proves_settled: True to prove the gain of what an earlier run has kept again.
+
+    Attributes:
+        is_proven_anew: True once a gain that was proven before has been found gone.
     """
 
     def __init__(
@@ -178,6 +184,7 @@ class ModelValidator(Generic[P]):
         self._mapped_bytes = mapped_bytes
         self._proves_settled = proves_settled
         self._drops: dict[str, Drop] = {}
+        self.is_proven_anew = False
 
     def validate(
         self, kernels: Sequence[P], prior_result: PriorResult = NO_PRIOR_RESULT
@@ -320,14 +327,23 @@ class ModelValidator(Generic[P]):
         for kernel in kernels:
             self._drops.pop(kernel.name, None)
 
-    def confirm(self, kernels: Sequence[P]) -> ValidationResult[P]:
+    def confirm(
+        self, kernels: Sequence[P], proven_gain: float | None = None
+    ) -> ValidationResult[P]:
         """Measure the kernels an earlier run has kept; noise undoes nothing, wrong results do.
 
         Args:
             kernels: Kernels in the library.
+            proven_gain: Least speed-up of this model with just these kernels on such a machine with
+                the same versions, as proven before: a few pairs check that, and where more than
+                half of it is surely gone, it is proven anew. None where some of that is not known.
         """
         # the figures that count were taken in that earlier run: one process will do
         compare = self._for_the_record if self._proves_settled else self._comparer.once
+        if proven_gain is not None and kernels and not self._proves_settled:
+            checked = self._checked(kernels, proven_gain)
+            if checked is not None:
+                return checked
         found = self._concluded(kernels, compare, demand_gain=False)
         if found.kept or len(kernels) < 2:
             return found
@@ -386,6 +402,35 @@ class ModelValidator(Generic[P]):
             self._step(f"put back {name}: {reason}")
         self._drops |= drops
         return replace(found, drops=self._drops)
+
+    def _checked(self, kernels: Sequence[P], proven_gain: float) -> ValidationResult[P] | None:
+        """Return the model after a check of what was proven, None to look at it as if it was not.
+
+        A wrong result, and a kernel that does not run, are looked into behind this.
+        """
+        try:
+            gain = self._comparer.check(kernels)
+        except (RunError, TimeIsUpError):
+            return None
+        if not gain.comparison.deviation.acceptable:
+            return None
+        left = 1 + _LEFT_OF_GAIN * (proven_gain - 1)
+        if gain.comparison.counts and gain.estimate.high < left:
+            self._step(
+                f"it is {gain.estimate.median:.3f}x as fast with them, {proven_gain:.3f}x was "
+                "proven: all is proven anew"
+            )
+            self.is_proven_anew = True
+            return self.validate(kernels, NO_PRIOR_RESULT)
+        return ValidationResult(
+            kept=tuple(sorted(kernels, key=lambda kernel: kernel.name)),
+            drops=self._drops,
+            comparison=gain.comparison,
+            estimate=gain.estimate,
+            surely=gain.surely,
+            processes=len(gain.processes),
+            points=gain.points,
+        )
 
     def take(self, kernels: Sequence[P]) -> ValidationResult[P]:
         """Return the model with all kernels that compute the right result in it, untimed.
@@ -627,6 +672,7 @@ def decide_candidates(
     lookup_only: bool,
     progress: Progress,
     measures_none: bool = True,
+    proven_gain: Callable[[], float | None] = lambda: None,
 ) -> tuple[ValidationResult[P], list[P]]:
     """Return the candidates that stay in the model, and the candidates the bank needs a note on.
 
@@ -640,16 +686,21 @@ def decide_candidates(
         lookup_only: True to take all of them without measuring.
         progress: Is told what happens.
         measures_none: True to measure the model where there is no candidate, too.
+        proven_gain: Returns what an earlier run has proven of just these candidates, see `confirm`.
     """
     progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
     if lookup_only or not (candidates or measures_none):
         return validator.take(candidates), []
     if len(own) == len(candidates):
-        validation = validator.confirm(candidates)
+        validation = validator.confirm(candidates, proven_gain())
     else:
         validation = validator.validate(candidates, prior())
     if validation.undecided and not validation.kept:
         way_out = _MORE_TIME if validation.undecided.startswith((_NO_TIME, _OPEN)) else ""
         progress.warn(f"the whole model stays untuned: {validation.undecided}{way_out}")
-    news = [one for one in candidates if one.name not in own or one not in validation.kept]
+    news = [
+        one
+        for one in candidates
+        if one.name not in own or one not in validation.kept or validator.is_proven_anew
+    ]
     return validation, [one for one in news if validation.is_decided(one)]

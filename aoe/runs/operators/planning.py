@@ -126,6 +126,7 @@ def looked_up_operator(
         invalid_reason_of=lambda schedule: "",
         share=operator.share,
         covering=covering(operator.workload),
+        is_limited=tuning.time.stopwatch.limit_s is not None,
     )
 
 

@@ -60,6 +60,7 @@ def look_up(
     invalid_reason_of: Callable[[Schedule], str],
     share: float = 1.0,
     covering: Iterable[StoredAnswer] = (),
+    is_limited: bool = False,
 ) -> OperatorLookup:
     """Return the answer of the bank for a workload, and the decision to tune it.
 
@@ -79,6 +80,8 @@ def look_up(
         share: Part of the model's time the workload takes.
         covering: Answers of ranges that hold the workload, the nearest first; asked for where the
             bank knows neither a record of it nor a search that won nothing.
+        is_limited: True under a time limit, which is for what has changed since the earlier result:
+            a search of that one that won nothing is believed however short it was.
 
     Raises:
         BankFormatError: the bank file is corrupt.
@@ -100,7 +103,12 @@ def look_up(
         return OperatorLookup(stored=stored, tune=False, reason=f"{where}{under}")
     failure = None
     if quarantined is None:
-        failure = bank.failed_search(workload, trials, threshold=ACCEPT_SPEEDUP)
+        failure = bank.failed_search(
+            workload,
+            trials,
+            threshold=ACCEPT_SPEEDUP,
+            trials_in_base=1 if is_limited else None,
+        )
     if failure is not None and share * failure.expected < _LEAST_SAVED:
         reason = DEFAULT_WAS_BEST
         return OperatorLookup(stored=None, tune=False, reason=reason, invalid_reason=invalid_reason)

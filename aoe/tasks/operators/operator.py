@@ -404,6 +404,7 @@ def look_up_operator(
         invalid_reason_of=partial(_invalid_reason_of, operator.workload, context),
         share=operator.share,
         covering=context.covering(operator.workload),
+        is_limited=math.isfinite(context.left_s()),
     )
     if lookup.invalid_reason:
         context.progress.warn(

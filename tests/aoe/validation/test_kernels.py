@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -112,6 +113,7 @@ class Model:
     progress: RecordingProgress = field(default_factory=RecordingProgress)
     kernel_memory_mib: int | None = None
     kept_mib: int = 0
+    runner: ScriptedRunner = field(default_factory=ScriptedRunner)  # Of the last run
 
     @property
     def bank(self) -> OperatorBank:
@@ -175,6 +177,7 @@ class Model:
             time=RunTime(stopwatch=stopwatch, phases=PhaseTimes(stopwatch)),
         )
         found = validate_model(tuning, self.bank, assembly, self.tuned)  # type: ignore[arg-type]
+        self.runner = runner
         self.comparisons = len(runner.asked("compare_models"))
         self.restarts = runner.restarts
         return found
@@ -202,11 +205,51 @@ def test_dropped_kernel_comes_back_with_repeat_tune_only(tmp_path: Path, repeat_
 
 
 @pytest.mark.parametrize("repeat_tune", [False, True])
-def test_kept_kernel_goes_with_repeat_tune_only(tmp_path: Path, repeat_tune: bool) -> None:
+def test_kept_kernel_that_has_got_worse_goes_with_repeat_tune_only(
+    tmp_path: Path, repeat_tune: bool
+) -> None:
+    Model(tmp_path).judged()
+    worse = Model(tmp_path, saves=(0.1, -0.01, 0.1))
+    names = worse.judged(repeat_tune=repeat_tune)
+    assert names == (["a", "c"] if repeat_tune else ["a", "b", "c"])
+    assert repeat_tune or worse.comparisons == _CONFIRMED
+
+
+def test_gain_that_is_mostly_gone_is_proven_anew(tmp_path: Path) -> None:
     Model(tmp_path).judged()
     spoilt = Model(tmp_path, saves=(0.1, -0.1, 0.1))
-    names = spoilt.judged(repeat_tune=repeat_tune)
-    assert names == (["a", "c"] if repeat_tune else ["a", "b", "c"])
+    assert spoilt.judged() == ["a", "c"]
+    assert any("all is proven anew" in line for line in spoilt.progress.texts("step"))
+    assert spoilt.verdicts() == [Event.KEPT, Event.DROPPED, Event.KEPT]
+    assert spoilt.judged() == ["a", "c"]  # what is left was proven: few pairs of it again
+    assert spoilt.comparisons == _CONFIRMED
+
+
+def test_no_kernel_of_a_model_that_gains_no_more_stays(tmp_path: Path) -> None:
+    Model(tmp_path).judged()
+    assert Model(tmp_path, saves=(0.0, 0.0, 0.0), jitter=0.01).judged() == []
+
+
+def test_what_was_proven_is_checked_by_few_pairs_of_the_usual_inputs(tmp_path: Path) -> None:
+    model = Model(tmp_path)
+    model.judged()
+    proof = [call.arguments["policy"].pairs_max for call in model.runner.asked("compare_models")]
+    assert sum(proof) > 30 and model.runner.asked("compare_unusual")
+    model.judged()
+    (check,) = model.runner.asked("compare_models")
+    assert check.arguments["policy"].pairs_max <= 10
+    assert model.runner.asked("compare_unusual") == []
+    for file in tmp_path.rglob("*.jsonl"):  # as of another schedule, or of an older release
+        file.write_text(re.sub('"kernel": ?"[^"]*"', '"kernel": "other"', file.read_text()))
+    assert model.judged() == ["a", "b", "c"]
+    (compared,) = model.runner.asked("compare_models")
+    assert compared.arguments["policy"].pairs_max > 10
+    assert model.runner.asked("compare_unusual")
+
+
+def test_wrong_result_of_what_was_proven_is_found_by_the_check(tmp_path: Path) -> None:
+    Model(tmp_path).judged()
+    assert Model(tmp_path, wrong=frozenset({1})).judged() == ["a", "c"]
 
 
 @pytest.mark.parametrize(("save", "jitter"), [(0.01, 0.1), (0.05, 0.4)])

@@ -248,6 +248,22 @@ def test_search_that_found_nothing_then_is_not_made_again(
     }
 
 
+def test_search_that_was_cut_goes_on_without_a_limit_only(
+    runs: ScriptedRuns, tmp_path: Path
+) -> None:
+    runs.candidate = lambda schedule: 1.0
+    first = _tune(runs, tmp_path, FIRST, "first", max_tuning_count=7)
+    cut = {one.operator.key for one in first.operators if one.search is not None}
+    assert cut and _trials(first) == 7
+    base, changed = {"base_result": tmp_path / "first"}, blocks_net([3, 5, 9])
+    limited = _tune(runs, tmp_path, changed, "limited", tuning_time_limit_s=600.0, **base)
+    searched = {one.operator.key for one in limited.operators if one.search is not None}
+    assert searched and searched.isdisjoint(cut)
+    assert cut <= _of(limited, ReuseKind.REUSED)
+    unlimited = _tune(runs, tmp_path, changed, "unlimited", **base)
+    assert cut <= {one.operator.key for one in unlimited.operators if one.search is not None}
+
+
 def test_records_of_changed_kernel_code_are_tuned_again(runs: ScriptedRuns, tmp_path: Path) -> None:
     first = _tune(runs, tmp_path, FIRST, "first")
     change_kernel_sources(tmp_path / "first")
