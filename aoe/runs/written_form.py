@@ -42,8 +42,14 @@ model is compared again later."""
 _GROWTH = 0.1
 """Most bytes of float values in the place of codes, as a share of all constants: codes are what a
 model was quantised for."""
-_RULES = (PARALLEL_RULE, FILTERS_RULE, GROUPS_RULE, BIAS_RULE)
-"""Rules that take no kernel away, so that nothing is lost by them."""
+_RULES = {
+    PARALLEL_RULE: (0, 8, 16),
+    FILTERS_RULE: (8, 16),
+    GROUPS_RULE: (16,),
+    BIAS_RULE: (0, 8, 16),
+}
+"""Rules that take no kernel away, and the channels of blocks (0 without a blocked layout) with
+which the model does less: groups of 8 are whole blocks of 8."""
 _UINT8_ARCHITECTURES = ("x86-64",)
 """Where ONNX Runtime writes int8 activations as uint8. Source: its `QDQS8ToU8Transformer`."""
 
@@ -72,7 +78,8 @@ def other_form(
         scratch: Directory for files.
         threads: Of its sessions.
     """
-    plain, counts = rewritten_and_counted(imported, *_RULES, tidy=True)
+    rules = [rule for rule, blocks in _RULES.items() if device.channel_block() in blocks]
+    plain, counts = rewritten_and_counted(imported, *rules, tidy=True)
     proto = written = with_uint8_activations(plain)
     if written is not plain or _dequantized(imported):
         try:

@@ -540,15 +540,17 @@ _MOST_FILTERS = 4
 
 def find_multiplied(graph: ModelGraph) -> Iterator[Finding]:
     """Yield Convs with two to four filters for each channel that another Conv reads."""
+    if not any(_filters_of(graph, node) > 1 for _, node in nodes_of(graph, "Conv")):
+        return  # before anybody asks for shapes
     for index, node in nodes_of(graph, "Conv"):
         chain = chain_behind(graph, node.input[0], lambda maker: is_op(maker, "Conv"))
         if isinstance(chain, str):
             continue
         first = graph.producer[chain.source]
+        count, nodes = _filters_of(graph, graph.nodes[first]), [first, *chain.nodes, index]
         conv, behind = known_conv(graph, graph.nodes[first]), known_conv(graph, node)
-        if isinstance(conv, str) or conv.groups == 1 or conv.weight.shape[1] != 1:
+        if count < 2 or isinstance(conv, str):
             continue
-        count, nodes = len(conv.weight) // conv.groups, [first, *chain.nodes, index]
         if isinstance(behind, str):
             yield refuse(graph, _FILTERS, nodes, behind)
         elif behind.groups != 1:
@@ -556,8 +558,16 @@ def find_multiplied(graph: ModelGraph) -> Iterator[Finding]:
             yield refuse(graph, _FILTERS, nodes, why)
         elif count > _MOST_FILTERS:
             yield refuse(graph, _FILTERS, nodes, f"it has {count} filters a channel")
-        elif count > 1:
+        else:
             yield _filters_apart(graph, nodes, (conv, chain, behind), count)
+
+
+def _filters_of(graph: ModelGraph, node: onnx.NodeProto) -> int:
+    """Return the filters of each channel of a Conv in groups of one channel, 0 for others."""
+    weight, groups = graph.initializers.get(node.input[1]), attribute(node, "group", 1)
+    if weight is None or groups == 1 or weight.dims[1] != 1:
+        return 0
+    return int(weight.dims[0]) // int(groups)
 
 
 def _filters_apart(
@@ -610,8 +620,8 @@ joined, which kernels of the plain layout leave behind."""
 def find_narrow_groups(graph: ModelGraph) -> Iterator[Finding]:
     """Yield Convs in groups that two by two are whole blocks of channels."""
     for index, node in nodes_of(graph, "Conv"):
-        conv = known_conv(graph, node)
-        if isinstance(conv, str) or conv.groups == 1 or conv.weight.ndim != 4:
+        conv = known_conv(graph, node) if attribute(node, "group", 1) > 1 else ""
+        if isinstance(conv, str) or conv.weight.ndim != 4:
             continue
         made, read = len(conv.weight) // conv.groups, conv.weight.shape[1]
         joined = lcm(*(_BLOCK // gcd(_BLOCK, channels) for channels in (made, read)))

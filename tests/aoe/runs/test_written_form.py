@@ -59,6 +59,16 @@ def parallel(folder: Path) -> Path:
     return file
 
 
+def open_image(file: Path) -> None:
+    """Give the image of a model any height and width."""
+    model = onnx.load(str(file))
+    for value in (*model.graph.input, *model.graph.output):
+        for dim, name in zip(value.type.tensor_type.shape.dim[2:], "hw", strict=False):
+            dim.dim_param = name
+    del model.graph.value_info[:]
+    onnx.save(model, str(file))
+
+
 def convolutions(model: onnx.ModelProto) -> int:
     return sum(node.op_type in ("Conv", "FusedConv") for node in model.graph.node)
 
@@ -91,13 +101,7 @@ def test_faster_form_is_the_tuned_model_of_every_mode(
     """No kernel and no rewrite is needed for a gain that is proven over the imported model."""
     file = int8_model(tmp_path)
     if "input_shape" in options:
-        model = onnx.load(str(file))
-        for dim, name in zip(
-            model.graph.input[0].type.tensor_type.shape.dim[2:], "hw", strict=True
-        ):
-            dim.dim_param = name
-        del model.graph.value_info[:]
-        onnx.save(model, str(file))
+        open_image(file)
     (tmp_path / "bank").mkdir()
     given = {"bank": tmp_path / "bank", "trials": 2, "cache_mode": "disable"}
     runs = scripted(2.5)
@@ -154,20 +158,31 @@ def test_float_models_have_no_other_form(tmp_path: Path) -> None:
     assert "written_as" not in mode_of(found).summary()
 
 
-@pytest.mark.parametrize("job", ["opat", "sgat", "sgat,opat"])
 @pytest.mark.parametrize("gain", [1.5, 0.9])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"job_type": "opat"},
+        {"job_type": "sgat"},
+        {"job_type": "sgat,opat"},
+        {"job_type": "opat", "input_shape": "x0:1,8,16~24,16~24"},
+    ],
+    ids=lambda options: " ".join(options.values()),
+)
 def test_parallel_branches_are_one_convolution_where_that_is_faster(
-    job: str, gain: float, tmp_path: Path
+    options: dict[str, str], gain: float, tmp_path: Path
 ) -> None:
     file = parallel(tmp_path)
     (tmp_path / "bank").mkdir()
+    if "input_shape" in options:
+        open_image(file)
 
     def us(part: ModelPart) -> float:
         return gain if convolutions(onnx.load(str(part.model))) == 8 else 1.0
 
     runs = ScriptedRuns(model=lambda baseline, tuned: us(baseline) / us(tuned))
     runs.candidate = lambda schedule: 0.5
-    given = {"bank": tmp_path / "bank", "trials": 2, "job_type": job}
+    given = {"bank": tmp_path / "bank", "trials": 2, **options}
     found = runs.tune(file, output=tmp_path / "out", **given)
     assert found.om_file is not None
     imported, tuned = models_of(found.om_file, tmp_path / "parts")

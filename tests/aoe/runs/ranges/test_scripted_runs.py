@@ -15,6 +15,14 @@ _ROWS = "t = MatMul(x, w) u = Add(t, b) y = Relu(u)"
 _ATTENTION = "s = com.microsoft.FusedMatMul <alpha = 0.25> (q, k) p = Softmax(s) y = MatMul(p, v)"
 
 
+# `table[:, :n].expand(b, n, 64)` with `b, n = x.shape[:2]`, by PyTorch's TorchScript exporter.
+_EXPANDED = """shape = Shape(x) b = Gather(shape, i0) n = Gather(shape, i1)
+    part = Slice(table, i0, n, i1, i1) listed = Concat <axis = 0> (b, n, i64) rank = Shape(listed)
+    ones = ConstantOfShape <value = int64[1] {1}> (rank)
+    less = Constant <value = int64 {-1}> () kept = Mul(ones, less) keeps = Equal(listed, kept)
+    told = Where(keeps, ones, listed) wide = Expand(part, told) h = Add(x, wide) """
+
+
 def _runs(speedup: float) -> ScriptedRuns:
     return ScriptedRuns(
         candidate=lambda schedule: speedup,
@@ -88,3 +96,10 @@ def test_blocks_the_search_has_measured_are_not_measured_again(tmp_path: Path) -
     # a batch of two candidates and fresh pairs of the winner, of each block
     asked = [str(call.arguments["workload"]) for call in runner.asked("measure_candidates")]
     assert asked and max(map(asked.count, asked)) <= 2
+
+
+def test_rows_behind_what_is_expanded_get_a_kernel(tmp_path: Path) -> None:
+    weights = "float[64,96] w, float[96] b1, float[1,40,64] table"
+    body = _EXPANDED + _ROWS.replace("x, w", "h, w").replace("t, b", "t, b1")
+    model = parsed("float[N,S,64] x", body, weights=weights)
+    assert _tune(_runs(2.0), model, tmp_path, input_shape="x:1~2,1~40,64")
