@@ -80,7 +80,8 @@ def _mark(tuning: TuneContext, found: Optimizations, how_far: str) -> None:
         return
     for proto in (tuning.subject.model.proto, tuning.subject.written, tuning.subject.start):
         mark(proto, found)
-    tuning.progress.warn(found.wrong_warning(how_far))
+    kept = "--precision_mode=allow_mix_precision_int8 takes the optimised form as it is"
+    tuning.progress.warn(f"{found.wrong_warning(how_far)}; {kept}")
 
 
 def _written(proto: onnx.ModelProto, folder: Path) -> ModelPart:
