@@ -8,6 +8,8 @@
 # Seen with: onnxruntime 1.31.1 and 1.32.0, onnx 1.23.2, Python 3.11; 2026-11-29.
 # Matters: a classifier that is given an image below its least size runs through and answers,
 # or fails at a later layer, depending on a stride.
+# Handled in: aoe/kernels (pooling takes its extents from ONNX Runtime, and cuts windows off as it
+# does).
 set -euo pipefail
 
 folder="$(mktemp -d)"

@@ -9,6 +9,7 @@
 # Seen with: onnxruntime 1.31.1 and 1.32.0, onnx 1.23.2, Python 3.11; 2026-11-29.
 # Matters: int8 is what `quantize_static` writes by default. Converting a working model to opset 21
 # makes it fail where it is deployed, and the node named in the error is not in the file.
+# Handled in: aoe/ort/optimizers.py (the model is computed without the optimisation that breaks it).
 set -euo pipefail
 
 folder="$(mktemp -d)"

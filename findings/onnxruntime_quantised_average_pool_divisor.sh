@@ -9,6 +9,8 @@
 # Matters: torch's defaults are count_include_pad=True, and ceil_mode is common in classifiers
 # (ResNeXt and SE-ResNet stems, ResNet-D shortcuts): the same file changes its borders when it is
 # optimised.
+# Handled in: nothing; it is less than what rounding steps may change of a whole model, so that a
+# tuned model computes what ONNX Runtime does.
 set -euo pipefail
 
 folder="$(mktemp -d)"

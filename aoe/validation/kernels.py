@@ -37,7 +37,7 @@ from aoe.validation.model_validator import (
     better_of,
     decide_candidates,
 )
-from aoe.validation.prior_result import prior_result_of
+from aoe.validation.prior_result import PriorResult, prior_result_of
 from aoe.validation.time_reserve import HURRIED_PROCESSES, NO_COSTS, ModelCosts
 from aoe.workload import Workload
 from aoebank import Event, plural
@@ -142,14 +142,7 @@ def validate_kernels(
         validator,
         kernels,
         own=own,
-        prior=lambda: prior_result_of(
-            kernels,
-            own,
-            lambda one: bank.kept_in_base(one.source.workload),
-            assembly.surroundings,
-            repeat_tune=tuning.settings.repeat_tune,
-            usual_share=bank.usual_kept_share(one.source.workload.op_type for one in kernels),
-        ),
+        prior=lambda: _prior(tuning, bank, assembly, kernels, own),
         lookup_only=lookup_only,
         progress=tuning.progress,
         proven_gain=lambda: _proven_gain(bank, kernels),
@@ -171,6 +164,24 @@ def validate_kernels(
     }
     validation = replace(validation, drops={**validation.drops, **losers, **lost, **as_before})
     return validation, () if lookup_only else noted
+
+
+def _prior(
+    tuning: TuneContext,
+    bank: OperatorBank,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+    own: frozenset[str],
+) -> PriorResult:
+    """Return what earlier models say of kernels, of which this one has kept `own`."""
+    return prior_result_of(
+        kernels,
+        own,
+        lambda one: bank.kept_in_base(one.source.workload),
+        assembly.surroundings,
+        repeat_tune=tuning.settings.repeat_tune,
+        usual_share=bank.usual_kept_share(one.source.workload.op_type for one in kernels),
+    )
 
 
 def _of_proven(
