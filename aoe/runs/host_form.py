@@ -51,6 +51,7 @@ def leave_out_what_is_wrong(tuning: TuneContext) -> None:
     checked, _ = with_biases_in_scale(proto)
     left_s = tuning.time.stopwatch.left_s()
     timeout_s = min(_MOST_S, max(_SHARE * left_s, min(_LEAST_S, left_s)))
+    tuning.progress.step("holding ONNX Runtime's optimised form against the model")
     try:
         found, how_far = tuning.machine.runner.call(
             "right_optimizations",

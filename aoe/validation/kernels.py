@@ -14,6 +14,7 @@ from typing import Any
 from aoe.bank.operators import OperatorBank
 from aoe.bank.verdicts import BankNote
 from aoe.execute.accuracy import MODEL_TOLERANCE
+from aoe.execute.messages import ModelPart
 from aoe.graph.weights import bytes_of
 from aoe.kernels.roofline import kept_bytes, multiply_adds
 from aoe.ort.calibration import is_quantised
@@ -23,7 +24,7 @@ from aoe.tuner.live_report import Phase
 from aoe.tuner.policies import final_policy, variant_policy
 from aoe.tuner.tune_context import TuneContext
 from aoe.validation.accuracy import HeldAccuracy
-from aoe.validation.candidates import Drop
+from aoe.validation.candidates import Drop, P
 from aoe.validation.comparing import ModelComparer, TimeIsUpError
 from aoe.validation.in_model import times_in_model
 from aoe.validation.kernel_accuracy import AccuracyChecker
@@ -336,22 +337,33 @@ def with_figures(
     if tuning.settings.lookup_only:
         return replace(validation, graph_chosen=True)
     comparer = comparer or model_comparer(tuning, assembly, costs)
-    tuning.progress.step("measuring the whole model against the imported one")
-    try:
-        gain = comparer.for_the_record(validation.kept, assembly.imported)
-    except TimeIsUpError:
-        tuning.progress.warn("the time limit left no time to measure it: no gain is claimed")
-        gain = comparer.unmeasured(validation.kept)
-    if tuning.subject.float32_form is not None and gain.estimate.median < 1:
+    found = over_imported(tuning, comparer, validation, assembly.imported)
+    if tuning.subject.float32_form is not None and found.estimate.median < 1:
         tuning.progress.step(
-            f"as written the model is {1 / gain.estimate.median:.3f}x as fast: it stays as it is"
+            f"as written the model is {1 / found.estimate.median:.3f}x as fast: it stays as it is"
         )
         assembly.write_imported()
         slow = Drop(reason="the whole model in float32 is slower than as written", is_final=False)
         drops = validation.drops | dict.fromkeys((one.name for one in validation.kept), slow)
         return replace(
-            validation, kept=(), drops=drops, comparison=gain.comparison, estimate=gain.estimate
+            validation, kept=(), drops=drops, comparison=found.comparison, estimate=found.estimate
         )
+    return found
+
+
+def over_imported(
+    tuning: TuneContext,
+    comparer: ModelComparer[P],
+    validation: ValidationResult[P],
+    imported: ModelPart,
+) -> ValidationResult[P]:
+    """Return a validation of parts of a chosen graph with its figures over the imported model."""
+    tuning.progress.step("measuring the whole model against the imported one")
+    try:
+        gain = comparer.for_the_record(validation.kept, imported)
+    except TimeIsUpError:
+        tuning.progress.warn("the time limit left no time to measure it: no gain is claimed")
+        gain = comparer.unmeasured(validation.kept)
     return replace(
         validation,
         comparison=gain.comparison,

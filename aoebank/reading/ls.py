@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.errors import BankPathError, shell_word
 from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.text.workload import computed_words
 from aoebank.model.provenance import Event, Provenance
 from aoebank.report.output import (
     ReadingReport,
@@ -24,6 +25,7 @@ from aoebank.storage.sides.side import Side
 
 _SHORTEST_KEY = 8  # digits people copy; the hash a reader of runtime banks logs is as long
 _FIRST_KEYS = 2
+_MOST_IN_WORDS = 10_000  # reading the records of more takes seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,9 @@ class FileSummary:
     # Starts of keys that mean one record of the file each, as `aoebank show` takes them: of the
     # first records, or of all where the file alone is listed.
     keys: tuple[str, ...] = ()
+    # What the records of these keys compute, where the file alone is listed and an engine's
+    # workloads say it; else none.
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +92,19 @@ def _summary(side: Side, file_name: str, parsed: ParsedFile) -> FileSummary:
         median_speedup=_median(speedups),
         problem=place_and_problem(error) if error else "",
         keys=_short_keys(parsed, _FIRST_KEYS if side.is_tree else len(parsed)),
+        words=() if side.is_tree or len(parsed) > _MOST_IN_WORDS else _words(parsed),
     )
+
+
+def _words(parsed: ParsedFile) -> tuple[str, ...]:
+    """Return what the record of each key computes; nothing where none says it."""
+    records = {record.key: record for record in parsed.iter_records()}
+    words = (
+        computed_words(records[key].workload) if key in records else ""
+        for key in dict.fromkeys(parsed.keys)
+    )
+    found = tuple(words)
+    return found if any(found) else ()
 
 
 def _short_keys(parsed: ParsedFile, most: int) -> tuple[str, ...]:
@@ -174,13 +191,21 @@ class ListReport(ReadingReport[ListResult]):
                 ("file", "p", lambda one: one.name),
             )
         for file in self.result.files:
-            for key in file.keys if len(file.keys) > _FEW_KEYS else ():
-                text.line(f"  {shell_word(key)}")
+            for key, words in _listed(file):
+                text.line(f"  {shell_word(key)}", (f"  {words}" if words else "", "dim"))
             if file.problem:
                 text.line(("broken: ", "red"), _place(file))
         write_closed(text, self.result.closed)
         records = sum(file.records for file in self.result.files)
         text.line(f"{plural(len(self.result.files), 'file')}, {plural(records, 'record')}")
+
+
+def _listed(file: FileSummary) -> Iterator[tuple[str, str]]:
+    """Yield the keys that have no room in the table, and those that words go with."""
+    if file.words:
+        yield from zip(file.keys, file.words, strict=True)
+    elif len(file.keys) > _FEW_KEYS:
+        yield from ((key, "") for key in file.keys)
 
 
 def _place(file: FileSummary) -> str:

@@ -77,8 +77,9 @@ from aoe.tuner.policies import (
 )
 from aoe.tuner.task_scheduler import tune_tasks
 from aoe.tuner.tune_context import TuneContext, model_path
-from aoe.validation.comparing import ModelComparer, TimeIsUpError
+from aoe.validation.comparing import ModelComparer
 from aoe.validation.graphs import rewrite_bank
+from aoe.validation.kernels import over_imported
 from aoe.validation.model_validator import (
     ModelValidator,
     ValidationResult,
@@ -553,20 +554,7 @@ def _with_figures(
     """Return the validation with the figures over the imported model, of which this is a form."""
     if tuning.settings.lookup_only:
         return replace(validation, graph_chosen=True)
-    tuning.progress.step("measuring the whole model against the imported one")
-    try:
-        gain = comparer.for_the_record(validation.kept, assembly.imported)
-    except TimeIsUpError:
-        tuning.progress.warn("the time limit left no time to measure it: no gain is claimed")
-        gain = comparer.unmeasured(validation.kept)
-    return replace(
-        validation,
-        comparison=gain.comparison,
-        estimate=gain.estimate,
-        surely=gain.surely,
-        processes=len(gain.processes),
-        graph_chosen=True,
-    )
+    return over_imported(tuning, comparer, validation, assembly.imported)
 
 
 def chosen_rewrite(

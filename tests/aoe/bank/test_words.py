@@ -12,6 +12,7 @@ from support.engine.quantised import quantised_convolution
 import aoebank
 from aoe.workload import Workload, workload_to_json
 from aoebank import Record, emit, make_unified_record
+from aoebank.reading.ls import ListReport
 from aoebank.reading.show import ShowReport
 
 
@@ -101,6 +102,14 @@ def test_show_tells_types_zero_points_and_granularity(
 ) -> None:
     emit(ShowReport(result=aoebank.show(_record(workload, 1.0).key, bank)), as_json=False)
     assert f"in words:    {words}\n" in capsys.readouterr().out
+
+
+def test_listing_a_file_tells_them_too(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file,) = (one for one in bank.rglob("*.json"))
+    emit(ListReport(result=aoebank.list_bank(file)), as_json=False)
+    told = capsys.readouterr().out
+    for _, words in CASES:
+        assert words in told
 
 
 def test_diff_tells_them_too(bank: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from onnx import helper
 from support.engine.models import make_model
 
 from aoe.device.registry import default_device
+from aoe.errors import RunError
 from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.unusual_inputs import right_optimizations
 from aoe.om.file import MODEL
@@ -59,7 +60,9 @@ def _part(folder: Path, model: onnx.ModelProto) -> ModelPart:
     return ModelPart(model=folder / MODEL)
 
 
-def _found(folder: Path, device: Any, model: onnx.ModelProto) -> tuple[Optimizations, str]:
+def _found(
+    folder: Path, device: Any, model: onnx.ModelProto, most_s: float = 10.0
+) -> tuple[Optimizations, str]:
     setup = WorkerSetup(
         device=device,
         target=default_device().describe(1),
@@ -67,7 +70,7 @@ def _found(folder: Path, device: Any, model: onnx.ModelProto) -> tuple[Optimizat
         directory=folder,
         pool=ThreadPool.OWN,
     )
-    return right_optimizations(setup, _part(folder, model), MADE_UP, 10.0, 1e-3)
+    return right_optimizations(setup, _part(folder, model), MADE_UP, most_s, 1e-3)
 
 
 def _plain() -> onnx.ModelProto:
@@ -99,3 +102,8 @@ def test_marked_models_are_opened_without_what_makes_them_wrong(tmp_path: Path) 
         optimizations_of(default_device().open_session(model.SerializeToString(), plain))
         == ALL_OPTIMIZATIONS
     )
+
+
+def test_form_that_cannot_be_run_in_time_is_not_called_wrong(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no results in time"):
+        _found(tmp_path, default_device(), _plain(), most_s=-1.0)
