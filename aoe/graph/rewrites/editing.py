@@ -250,6 +250,16 @@ def _gone(graph: ModelGraph, edit: Edit) -> set[str]:
     return removed - made - {name for name, _ in edit.aliases}
 
 
+def _name_apart(
+    staying: Iterable[onnx.NodeProto], added: Iterable[Iterable[onnx.NodeProto]]
+) -> None:
+    """Number added nodes of one name, which ONNX Runtime refuses: edits do not know each other."""
+    taken = {node.name for node in staying}
+    for node in (node for nodes in added for node in nodes if node.name):
+        node.name = free_name(node.name, taken)
+        taken.add(node.name)
+
+
 def _edited(nodes: list[onnx.NodeProto], edits: Sequence[Edit]) -> list[onnx.NodeProto]:
     """Return the nodes; added ones stand where the last node they replace was."""
     gone = {index for edit in edits for index in edit.removed}
@@ -257,6 +267,7 @@ def _edited(nodes: list[onnx.NodeProto], edits: Sequence[Edit]) -> list[onnx.Nod
     for edit in edits:
         copies = [copied(node) for node in edit.added]
         added.setdefault(max(edit.removed), []).extend(copies)
+    _name_apart([node for index, node in enumerate(nodes) if index not in gone], added.values())
     edited = []
     for index, node in enumerate(nodes):
         if index not in gone:

@@ -289,6 +289,22 @@ def rooted(
     return make_model(nodes, inputs, outputs, weights=weights, opset=opset, types=names)
 
 
+def test_parts_without_names_are_written_twice() -> None:
+    """ONNX Runtime refuses two nodes of one name, which edits of two parts may make up."""
+    one = rooted()
+    model = onnx.compose.merge_models(
+        one, onnx.compose.add_prefix(one, "next_"), io_map=[("y", "next_x")]
+    )
+    for node in model.graph.node:
+        node.name = ""
+    written = rewritten(model, *ALWAYS)
+    assert [node.op_type for node in written.graph.node].count("Pow") == 2
+    names = [node.name for node in written.graph.node if node.name]
+    assert len(names) == len(set(names)) > 1
+    x = np.random.default_rng(2).standard_normal(ROWS).astype(np.float32)
+    np.testing.assert_allclose(_run(written, x), _run(model, x), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "model",
     [
