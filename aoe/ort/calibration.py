@@ -33,6 +33,8 @@ _INTEGER_OPERATORS = frozenset(
     }
 )
 """A model that has one of them, or one named QLinear..., has been quantised already."""
+_IN_INTEGERS = 4
+"""Accuracy level of MatMulNBits from which on it does so."""
 _LEAST_OPSET = 13
 """Opset with scales per channel."""
 _CACHE = "calibration_cache_path"
@@ -50,10 +52,18 @@ class QuantizedReach(StrEnum):
 
 def is_quantised(proto: onnx.ModelProto) -> bool:
     """True of a model that rounds numbers to integers and computes with those."""
-    kinds = {node.op_type for node in proto.graph.node}
-    return not kinds.isdisjoint(_INTEGER_OPERATORS) or any(
-        kind.startswith("QLinear") for kind in kinds
+    return any(
+        node.op_type in _INTEGER_OPERATORS
+        or node.op_type.startswith("QLinear")
+        or _rounds_rows(node)
+        for node in proto.graph.node
     )
+
+
+def _rounds_rows(node: onnx.NodeProto) -> bool:
+    """True for products by weights of few bits that round the other factor to 8 bits."""
+    levels = (said.i for said in node.attribute if said.name == "accuracy_level")
+    return node.op_type == "MatMulNBits" and any(level >= _IN_INTEGERS for level in levels)
 
 
 class CalibratedQuantizer:
