@@ -27,6 +27,8 @@ from aoe.operators.quantised import quantisations_of
 Feed = Mapping[str, np.ndarray[Any, Any]]
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 """Operators with products, which ONNX Runtime computes in integers."""
+_IN_INTEGERS = 4
+"""Accuracy level of MatMulNBits from which on it rounds the other factor to 8 bits."""
 _LEAST_OPSET = 13
 """Opset with scales per channel."""
 _CACHE = "calibration_cache_path"
@@ -44,7 +46,14 @@ class QuantizedReach(StrEnum):
 
 def is_quantised(proto: onnx.ModelProto) -> bool:
     """True of a model that rounds numbers to integers and computes with those."""
-    return bool(quantisations_of(node.op_type for node in proto.graph.node))
+    known = quantisations_of(node.op_type for node in proto.graph.node)
+    return bool(known) or any(map(_rounds_rows, proto.graph.node))
+
+
+def _rounds_rows(node: onnx.NodeProto) -> bool:
+    """True for products by weights of few bits that round the other factor to 8 bits."""
+    levels = (said.i for said in node.attribute if said.name == "accuracy_level")
+    return node.op_type == "MatMulNBits" and any(level >= _IN_INTEGERS for level in levels)
 
 
 class CalibratedQuantizer:

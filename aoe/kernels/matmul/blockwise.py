@@ -152,6 +152,8 @@ def read_blockwise(workload: Workload) -> BlockwiseProduct | Support:
         return Support(f"{anchor.op_type} of {bits} bits in blocks of {block}")
     if indices:
         return Support(f"{anchor.op_type} with its depth in another order")
+    if number(anchor.attributes, "weight_prepacked", 0):
+        return Support(f"{anchor.op_type} by weights that are packed for another device")
     blocks = -(-sizes["K"] // block)
     wanted = {
         right: ("uint8", sizes["N"] * blocks * block * bits // 8),

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import halide as hl
 
 from aoe.kernels.family import UPDATE, PackedInput, Pipeline, Support
-from aoe.kernels.math.elements import element_type
+from aoe.kernels.math.elements import element_type, nearest_level
 from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.matmul.panels import right_extents
 from aoe.kernels.matmul.quantised import extreme_lanes
@@ -173,8 +173,6 @@ def read_integer_product(workload: Workload) -> IntegerProduct | Support:
     few = not product.rows or product.rows[-1].extent <= FEW_ROWS
     if few and not product.has_weights:
         return Support("a few rows by a computed matrix")
-    # loops are those of float32 numbers, what is stored at the end are integers
-    product = replace(product, chain=replace(product.chain, output=workload.output))
     made = IntegerProduct(workload=workload, product=product, anchor=anchor, operands=operands)
     return _check_shapes(made) or made
 
@@ -308,11 +306,9 @@ def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
             centred += parameters.of_column(of.operands.summand, lane, panel)
         if not of.makes_levels:
             return strict(hl.f32(centred) * factor)
-        # the scales first, as ONNX Runtime does; what is stored is saturated behind the chain
+        # the scales first, as ONNX Runtime does
         made = strict(hl.f32(centred) * (factor / parameters.one(of.operands.made_scale)))
-        zero_made = of.operands.made_zero
-        shift = hl.f32(parameters.one(zero_made)) if zero_made else constant(0.0)
-        return strict(hl.round(made) + shift)
+        return _level_of(of, made, parameters)
 
     stages = {QUANTISED: quantised}
     if row_parts is not None:
@@ -333,6 +329,15 @@ def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
         updates[EXTREMES] = (extremes, (("e$x", -(-product.depth // lanes)),))
         updates[WHOLE] = (whole, tuple(rows))
     return parameters.read_by(_with_updates(found, product, updates))
+
+
+def _level_of(of: IntegerProduct, made: hl.Expr, parameters: _Parameters) -> hl.Expr:
+    """Return the integer a result is stored as: saturated, rounded, then its zero point added."""
+    dtype, zero_made = of.workload.output.dtype, of.operands.made_zero
+    zero = hl.i32(parameters.one(zero_made)) if zero_made else hl.i32(0)
+    least, most = (-_SIGN, _SIGN - 1) if dtype == "int8" else (0, _HIGHEST)
+    limited = hl.max(hl.min(made, hl.f32(most - zero)), hl.f32(least - zero))
+    return nearest_level(limited, zero, dtype)
 
 
 def _with_updates(

@@ -14,12 +14,14 @@ import onnxruntime as ort
 import pytest
 from onnx import helper
 from support.engine.models import make_model, save_model
+from support.engine.quantised import blockwise
 from support.engine.scripted_runs import ScriptedRuns
 
 import aoe
 import aoebank
 from aoe import TuneResult
 from aoe.execute.messages import ModelPart
+from aoe.graph.workload_model import workload_model
 from aoe.om.file import read_manifest
 from aoe.ort.calibration import CalibratedQuantizer, QuantizedReach, is_quantised
 from aoe.report.tuning import TuningReport, report_of
@@ -155,6 +157,9 @@ def test_limits_of_a_clip_hold_in_integers(tmp_path: Path, low: float, high: flo
 def test_quantised_models_are_known(tmp_path: Path) -> None:
     assert not is_quantised(_net())
     assert is_quantised(_quantizer(tmp_path).quantised(_NAMES, QuantizedReach.ALL))
+    for level in (0, 4):  # that rounds rows to 8 bits, or leaves them float32
+        proto = workload_model(blockwise((2,), 32, 16, level=level), seed=0)
+        assert is_quantised(proto) == bool(level)
 
 
 # ---- whole runs ----

@@ -52,11 +52,19 @@ CASES: Mapping[str, Workload] = {
 }
 
 
+def changed(workload: Workload, **attributes: int) -> Workload:
+    """Return a workload whose product has other attributes."""
+    anchor, *others = workload.operations
+    anchor = replace(anchor, attributes={**anchor.attributes, **attributes})
+    return replace(workload, operations=(anchor, *others))
+
+
 class TestBlockwiseMatMul(KernelFamilyTests):
     family_name = "quantised_matmul"
     cases = CASES
     refused = (
         (blockwise((3,), 64, 16, bits=2), "of 2 bits in blocks of 32"),
+        (changed(GATED, weight_prepacked=1), "packed for another device"),
         (
             replace(GATED, inputs=(GATED.inputs[0], plain(1), *GATED.inputs[2:])),
             "x1 other than 1920 constants uint8",
