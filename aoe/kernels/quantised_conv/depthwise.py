@@ -23,6 +23,7 @@ from aoe.kernels.family import UPDATE, KernelTarget, PackedInput, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.loops import v
 from aoe.kernels.quantised_conv.shape import (
+    CODES,
     LANES,
     WEIGHTS,
     Buffers,
@@ -30,10 +31,11 @@ from aoe.kernels.quantised_conv.shape import (
     QuantisedPlan,
     QuantisedShape,
     Unit,
-    finished,
     raw_weights,
     read_buffers,
     requantised,
+    result_steps,
+    results,
     weight_at,
     weight_sums,
     with_zeros,
@@ -199,9 +201,8 @@ def depthwise_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
     sums.compute_root()
     if shape.lanes_out < LANES:
         sums.bound(v.i, 0, LANES)  # a whole vector, of which some lanes are never read
-    result, made = hl.Func(RESULT), (v.o, v.g, v.w, v.h, v.n)
-    total = sums[v.o, v.g, v.w, v.h, v.n]
-    result[made] = finished(plan, buffers, total, factor[v.o, 0, 0], made)
+    made = (v.o, v.g, v.w, v.h, v.n)
+    result, in_front = results(plan, buffers, sums[made], factor[v.o, 0, 0], made)
     extents = shape.extents(shape.result, shape.channels_out)
     outer = (("g", 0), ("w", 0), ("h", 0), ("n", 0))
     of_sums = (("i", 0), *outer)
@@ -213,6 +214,7 @@ def depthwise_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
             PATCHES: interleaved,
             SUMS: sums,
             SUMMED: sums.update(),
+            **in_front,
         },
         arguments=(*buffers.arguments, weight_sum),
         argument_extents=(*buffers.extents, (shape.lanes, 1, 1)),
@@ -221,13 +223,14 @@ def depthwise_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
             RESULT: tuple((one.name(), extent) for one, extent in zip(made, extents, strict=True)),
             PATCHES: (("part", unit.size), ("i", 0), ("g", 0), ("x", 0), ("y", 0), ("n", 0)),
             SUMS: of_sums,
+            **{name: tuple((one.name(), 0) for one in made) for name in in_front},
             SUMMED: (*of_sums, *((loop.name(), extent) for loop, extent in reduced)),
         },
         packings={
             plan.inputs[WEIGHTS]: _packed_weights(plan, patches, unit),
             len(buffers.arguments): weight_sums(plan),
         },
-        padded=frozenset({SUMS, PATCHES}),
+        padded=frozenset({SUMS, PATCHES, CODES}),
     )
 
 
@@ -319,7 +322,7 @@ class Depthwise(TiledAlgorithm[QuantisedPlan]):
         shape, patches = plan.shape, patches_of(plan.shape, self.unit)
         panel, wide, shared = tile_of(values)
         channels = min(panel * LANES, shape.lanes)
-        yield from _result_steps(values, shape)
+        yield from _result_steps(values, plan)
         yield sch.ComputeAt(PATCHES, RESULT, "panel" if values[SCOPE] == GROUP else "group")
         copied = min(_COPY_LANES, 1 << (channels.bit_length() - 1))
         yield sch.Split(PATCHES, "i", "i", "lane", copied, sch.Tail.SHIFT_INWARDS)
@@ -374,8 +377,8 @@ def _tile_cost(tile: Tile, shape: QuantisedShape, patches: Patches, vectors: int
     return repeated * (patches.read + _FINISH + _WAIT / (vectors * wide * shared))
 
 
-def _result_steps(values: Values, shape: QuantisedShape) -> Iterator[Step]:
-    panel, wide, shared = tile_of(values)
+def _result_steps(values: Values, plan: QuantisedPlan) -> Iterator[Step]:
+    shape, (panel, wide, shared) = plan.shape, tile_of(values)
     channels = min(panel * LANES, shape.lanes)
     # results of the last channels are computed twice; fewer than a vector holds are guarded
     tail = sch.Tail.SHIFT_INWARDS if shape.lanes == shape.lanes_out else sch.Tail.GUARD
@@ -388,6 +391,6 @@ def _result_steps(values: Values, shape: QuantisedShape) -> Iterator[Step]:
     is_grouped = values[SCOPE] == GROUP
     outer = tasks if is_grouped else tuple(reversed(tasks))
     yield sch.Reorder(RESULT, (*inner, *outer, "g", "n"))
-    yield from register_steps((RESULT,), ("lane", LANES), {"in_w": wide, "in_h": shared})
+    yield from result_steps(plan, 1, {"in_w": wide, "in_h": shared}, (wide, shared))
     yield sch.Parallel(RESULT, "n")
     yield sch.Parallel(RESULT, outer[-1])

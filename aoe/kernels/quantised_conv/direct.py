@@ -20,16 +20,19 @@ from aoe.kernels.family import UPDATE, KernelTarget, PackedInput, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.loops import v
 from aoe.kernels.quantised_conv.shape import (
+    CODES,
     LANES,
     WEIGHTS,
     Buffers,
     QuantisedPlan,
     QuantisedShape,
     Unit,
-    finished,
+    has_table,
     raw_weights,
     read_buffers,
     requantised,
+    result_steps,
+    results,
     weight_at,
     weight_sums,
     with_zeros,
@@ -72,16 +75,20 @@ def direct_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
     padded = _padded(buffers, shape, unit) if needs_copy(plan, unit) else None
     offset, factor = requantised(plan, buffers, weight_sum)
     sums, reduced = _sums(buffers, padded, offset, unit)
-    result, place = hl.Func(RESULT), (v.o, v.g, v.w, v.h, v.n)
-    channel = v.o % LANES, v.o // LANES, v.g
+    place = (v.o, v.g, v.w, v.h, v.n)
+    block = v.o // LANES
+    if has_table(plan):
+        block = hl.min(block, shape.blocks - 1)  # whole tiles of codes are made
+    channel = v.o % LANES, block, v.g
     total = sums[(*channel, v.w, v.h, v.n)]
-    result[place] = finished(plan, buffers, total, factor[channel], place)
+    result, in_front = results(plan, buffers, total, factor[channel], place)
     extents = shape.extents(shape.result, shape.channels_out)
     outer = (("g", 0), ("w", 0), ("h", 0), ("n", 0))
     of_sums = (("lane", LANES), ("block", 0), *outer)
-    stages = {RESULT: result, SUMS: sums, SUMMED: sums.update()}
+    stages = {RESULT: result, SUMS: sums, SUMMED: sums.update(), **in_front}
     loops = {
         RESULT: tuple((one.name(), extent) for one, extent in zip(place, extents, strict=True)),
+        **{name: tuple((one.name(), 0) for one in place) for name in in_front},
         SUMS: of_sums,
         SUMMED: (*of_sums, *reduced),
     }
@@ -100,7 +107,7 @@ def direct_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
             plan.inputs[WEIGHTS]: _packed_weights(plan, unit),
             number: weight_sums(plan),
         },
-        padded=frozenset({SUMS, PADDED}),
+        padded=frozenset({SUMS, PADDED, CODES}),
     )
 
 
@@ -214,7 +221,7 @@ class Direct(TiledAlgorithm[QuantisedPlan]):
         return (in_tiles + reading) * target.idle_ratio(tasks)
 
     def steps(self, values: Values, plan: QuantisedPlan) -> Iterator[Step]:
-        yield from _result_steps(values, plan.shape)
+        yield from _result_steps(values, plan)
         if needs_copy(plan, self.unit):
             yield from copy_steps(values, PADDED, "h")
             yield sch.Vectorize(PADDED, "i", _copy_lanes(plan.shape, self.unit))
@@ -257,7 +264,7 @@ def _whole(extent: int, part: int) -> int:
     return -(-extent // part) * part
 
 
-def _result_steps(values: Values, shape: QuantisedShape) -> Iterator[Step]:
+def _result_steps(values: Values, plan: QuantisedPlan) -> Iterator[Step]:
     blocks, wide, high = tile_of(values)
     yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
     yield sch.Split(RESULT, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
@@ -271,7 +278,7 @@ def _result_steps(values: Values, shape: QuantisedShape) -> Iterator[Step]:
     else:
         yield sch.Reorder(RESULT, (*inner, "n"))
     tile = {"in_block": blocks, "in_w": wide, "in_h": high}
-    yield from register_steps((RESULT,), ("lane", LANES), tile)
+    yield from result_steps(plan, blocks, tile, (wide, high))
     yield sch.Parallel(RESULT, "n")
     yield sch.Parallel(RESULT, "group" if values[SCOPE] == GROUP else "panel")
 

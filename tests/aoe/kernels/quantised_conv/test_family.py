@@ -53,6 +53,18 @@ CASES = {
         (8, 17), (6, 6), (2, 3), weights="uint8", point="QLinearSigmoid"
     ),
     "one axis": quantised_convolution((12, 20), (37,), (5,), pad=2),
+    "SiLU": quantised_convolution((20, 72), (7, 9), (1, 1), point="QLinearSigmoid", gated=True),
+    "depthwise, SiLU": quantised_convolution(
+        (24, 24),
+        (7, 9),
+        (3, 3),
+        pad=1,
+        group=24,
+        levels="int8",
+        made="int8",
+        point="QLinearSigmoid",
+        gated=True,
+    ),
     "depthwise, fewer channels than lanes": quantised_convolution(
         (7, 7), (6, 5), (3, 3), pad=1, group=7, batch=2, added=True
     ),
@@ -142,6 +154,33 @@ def test_record_of_a_cpu_with_vnni_is_none_of_one_without_and_the_other_way_roun
 @pytest.mark.parametrize("label", ["3x3", "depthwise", "groups, dilated", "one axis"])
 def test_levels_are_those_of_the_integers(label: str) -> None:
     _check_integers(CASES[label], _inputs(CASES[label]))
+
+
+@pytest.mark.parametrize("label", ["SiLU", "depthwise, SiLU"])
+def test_every_entry_of_a_table_is_that_of_onnx_runtime(label: str) -> None:
+    workload = CASES[label]
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    limits = np.iinfo(run.inputs["x6"].dtype)
+    sums = integer_sums(workload, run.inputs)
+    # the factor spreads the sums over all levels there are, and past both ends
+    factor = np.float32(300.0 / (sums.max() - sums.min()))
+    model = run.model
+    for tensor in model.graph.initializer:
+        value = {"x1": np.float32(1), "x5": np.float32(1)}.get(tensor.name)
+        if tensor.name == "x4":
+            value = np.full(tensor.dims, factor, np.float32)
+        if value is not None:
+            tensor.CopyFrom(numpy_helper.from_array(np.asarray(value), tensor.name))
+    options = session_options(threads=1, optimize=False)
+    session = default_device().open_session(model.SerializeToString(), options)
+    expected = session.run(None, {"x0": run.inputs["x0"]})[0]
+    inputs = dict(run.inputs)
+    inputs |= {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
+    first = requantised(workload, inputs, sums)
+    assert len(np.unique(first)) > 0.8 * (limits.max - limits.min)
+    for target in _targets():
+        made = CompiledKernel(workload, guessed_schedules(workload, target)[0]).run(inputs)
+        np.testing.assert_array_equal(made, expected)
 
 
 @pytest.mark.parametrize("label", DEPTHWISE)
