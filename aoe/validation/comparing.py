@@ -87,6 +87,7 @@ class ModelComparer(Generic[P]):
         elsewhere: Further points of a range, of which `inputs` are those that take most. Models
             are loaded once for all points, and gain what they gain in the geometric mean.
         weight: Of `inputs` in that mean.
+        is_only: False where an early comparison of the run could have proven a gain.
 
     Attributes:
         left_s: As given.
@@ -107,6 +108,7 @@ class ModelComparer(Generic[P]):
         tolerance: float = MODEL_TOLERANCE,
         elsewhere: Sequence[PointInputs] = (),
         weight: float = 1.0,
+        is_only: bool = True,
     ) -> None:
         self._assembly = assembly
         self._runner = runner
@@ -120,6 +122,7 @@ class ModelComparer(Generic[P]):
         self._rounds = rounds
         self._tolerance = tolerance
         self._elsewhere = elsewhere
+        self._is_only = is_only
         self._mean = PointMean([*(point.weight for point in elsewhere), weight])
         self._unusual: dict[frozenset[str], Deviation] = {}
 
@@ -355,7 +358,9 @@ class ModelComparer(Generic[P]):
             raise TimeIsUpError
         if baseline is None:
             found[0] = self._also_unusual(found[0], kept, tuned)
-        gain = self._mean.gain(found, in_turns=in_turns, known=known, is_early=is_early)
+        gain = self._mean.gain(
+            found, in_turns=in_turns, known=known, is_early=is_early, is_only=self._is_only
+        )
         if not in_turns and gain.surely <= 1 < gain.estimate.median:
             terms = _both_orders(PROCESSES, begin=len(found))
             more = self._one_by_one(held_against, tuned, self._final, terms, surely=PROCESSES)

@@ -52,6 +52,7 @@ class TunedGraph:
     costs: ModelCosts  # What things take with this model
     # The model of an early proof, None if there was none.
     proven: ValidationResult[ChosenKernel] | None = None
+    early_proofs: int = 0  # How often one was tried
 
 
 def rewrite_bank(tuning: TuneContext) -> SubgraphBank:
@@ -86,7 +87,13 @@ def validate_graphs(
         bank: Knows what earlier runs settled, and is told what this one does.
     """
     validation, verdicts = validate_kernels(
-        made.tuning, bank, made.assembly, made.tuned.operators, made.costs, proven=made.proven
+        made.tuning,
+        bank,
+        made.assembly,
+        made.tuned.operators,
+        made.costs,
+        proven=made.proven,
+        is_only=not made.early_proofs,
     )
     if verdicts:  # none where answers are only looked up
         bank.note(verdicts)

@@ -48,8 +48,9 @@ _ONCE_IN_400 = _QUANTILES[LATER]
 HURRIED_LOOKS, EARLY_LOOKS = (4, 6, 8, 10, 12), (2, 4, 6)
 """Processes of one order each after which a comparison in a hurry may end: the final one, and one
 of a model whose search goes on. What is no faster passes by each of these looks once in 2000. Where
-none has ended the final one, it is over with its time, and what is no faster passes once in 400.
-Source: in the simulations of the tests both together pass less than once in a hundred."""
+none has ended the final one, it is over with its time, and what is no faster passes once in 400;
+once in 200 where time allows for the first look only, and no early one was made. Source: in the
+simulations of the tests all together pass less than once in a hundred."""
 _EARLY = (1, 2, 3)
 """Processes after which there is a look instead of the first two, where the scatter of a model like
 this one is known: what it is known from counts among the degrees of freedom. What is no faster
@@ -224,17 +225,21 @@ class ProcessGain:
         return [same for same in (logs[::2], logs[1::2]) if same]
 
 
-def level_at_the_end(processes: int, *, in_turns: bool, is_early: bool = False) -> float:
+def level_at_the_end(
+    processes: int, *, in_turns: bool, is_early: bool = False, is_only: bool = True
+) -> float:
     """Return the level of the interval that accepts a gain when a comparison is over.
 
     Args:
         processes: That have run.
         in_turns: True for those of one order each: with fewer than a look asks for there was none.
         is_early: True for a model whose search goes on.
+        is_only: True if there was no early comparison.
     """
     if is_early:
         return CLEAR
-    return LATER if in_turns and processes >= HURRIED_LOOKS[0] else ACCEPTING
+    most = HURRIED_LOOKS[0] if is_only else HURRIED_LOOKS[0] - 1
+    return LATER if in_turns and processes > most else ACCEPTING
 
 
 def looks(known: Scatter | None) -> Collection[int]:

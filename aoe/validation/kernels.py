@@ -91,6 +91,7 @@ def validate_kernels(
     *,
     is_proven_anew: bool = False,
     proven: ValidationResult[ChosenKernel] | None = None,
+    is_only: bool = True,
 ) -> tuple[ValidationResult[ChosenKernel], Verdicts]:
     """Return the kernels that stay in the run's graph; a library of the staying kernels is built.
 
@@ -107,6 +108,7 @@ def validate_kernels(
         costs: What things take with this model.
         is_proven_anew: True to measure in full even where all kernels are settled.
         proven: The model of an early proof, which stays unless this one is better.
+        is_only: False where there was an early comparison.
 
     Returns:
         The judgement, and what of it is to be kept.
@@ -125,7 +127,7 @@ def validate_kernels(
         candidates = [kernel for kernel in candidates if earlier[kernel.key] is not Event.DROPPED]
     candidates = kernels_within_memory(tuning, candidates)
     # one library for every model that is compared: a kernel that is left out stays in it
-    comparer = model_comparer(tuning, assembly, costs)
+    comparer = model_comparer(tuning, assembly, costs, is_only=is_only)
     in_library, lost = compiled(tuning, assembly, candidates, comparer)
     # accuracy before time: a kernel that has to go for it must not count in a gain
     accuracy = _held(tuning, checker, in_library) if checker is not None else None
@@ -477,7 +479,7 @@ def model_comparer(
         tuning: The run.
         assembly: Puts the model together.
         costs: What things take with this model.
-        points: `elsewhere` and `weight` of a `ModelComparer`.
+        points: `elsewhere`, `weight` and `is_only` of a `ModelComparer`.
     """
     threads, settings = tuning.threads_validated, tuning.settings
     left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s

@@ -124,10 +124,11 @@ class PointMean:
         in_turns: bool,
         known: Scatter | None = None,
         is_early: bool = False,
+        is_only: bool = True,
     ) -> ModelGain:
         """Return the gain of comparisons, one per process; see `ProcessGain`."""
         gain = self._together(found, in_turns=in_turns, known=known)
-        level = level_at_the_end(len(found), in_turns=in_turns, is_early=is_early)
+        level = level_at_the_end(len(found), in_turns=in_turns, is_early=is_early, is_only=is_only)
         joined = joined_comparison(found, median_memory)
         estimates = {}
         for number in self._timed:

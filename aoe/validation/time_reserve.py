@@ -34,9 +34,9 @@ most cost more than beginning the process. Each other point has as many as cost 
 fewer than `PAIRS_OF_TWO_ROUNDS`."""
 _PAIRS_SHARE = 0.25
 """What pairs may cost beyond those, as a share of what beginning a process with its models does."""
-_SCATTERED_PAIRS, _HURRIED_WIDTH = 24, 0.02
+_SCATTERED_PAIRS, _HURRIED_WIDTH = 24, 0.04
 """Most pairs of a process in a hurry, and the half-width of their interval that is enough: less
-than half of what the place of its memory does. No time is kept for them."""
+than what the place of its memory does. No time is kept for them."""
 _PAIRS_KNOWN = 6
 """Pairs an interval needs; a measurement that takes long ends with them."""
 _SHARE, _HURRIED_SHARE, _LEAST_SHARE = 0.25, 0.5, 0.75

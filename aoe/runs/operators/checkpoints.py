@@ -52,12 +52,12 @@ class Checkpoints:
     costs: ModelCosts  # What things take with this model
     report: LiveReport[OpatReport]  # Says what is proven
     best: ValidationResult[ChosenKernel] | None = None  # The best model proven so far
+    tries: int = 0  # How often a proof was tried
     # Time to search, without what is kept for the last comparison.
     searching: Stopwatch = field(init=False)
     _began_s: float = field(init=False)
     _reserve_s: float = 0.0
     _promised: float = 0.0
-    _tries: int = 0
 
     def begin(self, searching: Stopwatch) -> Stopwatch:
         """Return the time to search, of which a proof may find that less of it is left."""
@@ -74,7 +74,7 @@ class Checkpoints:
         promise = sum(map(_saved_share, tuned))
         if not self._is_due(promise) or needs_accuracy(self.tuning, kernels_of(tuned)):
             return
-        self._promised, self._tries = promise, self._tries + 1
+        self._promised, self.tries = promise, self.tries + 1
         stopwatch, began_s = self.tuning.time.stopwatch, self.searching.elapsed_s()
         assert stopwatch.limit_s is not None
         most_s = min(_MOST_SHARE * stopwatch.limit_s, self.searching.left_s())
@@ -93,7 +93,7 @@ class Checkpoints:
     def _is_due(self, promise: float) -> bool:
         limit_s, passed_s = self.searching.limit_s, self.searching.elapsed_s()
         whole_s = self.tuning.time.stopwatch.limit_s
-        if limit_s is None or whole_s is None or self._tries >= _MOST_TRIES:
+        if limit_s is None or whole_s is None or self.tries >= _MOST_TRIES:
             return False
         if promise < max(_LEAST_PROMISE, _MORE_PROMISE * self._promised):
             return False

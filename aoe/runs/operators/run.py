@@ -346,6 +346,7 @@ def tuned_graphs(
             assembly=made[number],
             costs=costs[number],
             proven=checkpoints.best,
+            early_proofs=checkpoints.tries,
         )
 
 

@@ -76,7 +76,8 @@ def _accepted(
         for number in range(count):
             middle = math.log(speedup) + rng.gauss(0.0, placing) + (-order, order)[number % 2]
             processes.append(_process([rng.gauss(middle, jitter) for _ in range(pairs)]))
-        accepted += _surely(ProcessGain(processes=tuple(processes), in_turns=True)) > 1
+        gain = ProcessGain(processes=tuple(processes), in_turns=True)
+        accepted += gain.middle > gain.half_width(level_at_the_end(count, in_turns=True))
     return accepted
 
 
@@ -244,7 +245,7 @@ def _is_accepted_in_turns(
         if number + 1 in looked_at and gain.middle > gain.half_width(CLEAR):
             return True
     is_early = looked_at is EARLY_LOOKS
-    level = level_at_the_end(last, in_turns=True, is_early=is_early)
+    level = level_at_the_end(last, in_turns=True, is_early=is_early, is_only=False)
     return gain.middle > gain.half_width(level)
 
 
