@@ -307,16 +307,16 @@ class Runner:
     def apart(self) -> SeparateCompiler | None:
         """Keep to cores for what is measured; return a compiler on others, None if there are none.
 
-        A worker that runs is ended; one on these cores is started for the next call.
+        A worker that keeps to other cores is ended; one on these is started for the next call.
         """
         split = self.device.apart(self.target.core_num)
         if not split.spare:
             return None
-        self.restart()
-        self._end_ahead()
-        self._end_twin()
-        self._cores = split.measured
-        self.start()  # it loads beside what comes before the first measurement
+        if self._cores != split.measured:
+            self.restart()
+            self._end_ahead()
+            self._end_twin()
+            self.start(is_apart=True)  # it loads beside what comes before the first measurement
         compiler = self._like(cores=split.spare)
         return SeparateCompiler(
             runner=compiler,
@@ -346,10 +346,18 @@ class Runner:
             following = following if self._clock.pool is ThreadPool.SHARED else 0
         self._following = following
 
-    def start(self) -> None:
-        """Start the worker, which loads what it needs beside whatever this process does."""
-        if self._worker is None and not self._ahead:
-            self._ahead.append(self._started())
+    def start(self, *, is_apart: bool = False) -> None:
+        """Start the worker, which loads what it needs beside whatever this process does.
+
+        Args:
+            is_apart: True to keep to the cores that `apart` measures on.
+        """
+        if self._worker is not None or self._ahead:
+            return
+        split = self.device.apart(self.target.core_num) if is_apart else None
+        if split is not None and split.spare:
+            self._cores = split.measured
+        self._ahead.append(self._started())
 
     def await_start(self) -> None:
         """Wait until what was started has loaded, so that it disturbs nothing that is measured."""

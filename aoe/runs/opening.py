@@ -234,7 +234,8 @@ def profile_default(tuning: TuneContext) -> tuple[ModelGraph, ModelProfile]:
     device, threads = tuning.machine.runner.device, tuning.machine.runner.target.core_num
     tuning.time.phases.begin(Phase.PROFILE)
     tuning.progress.step("optimising the graph with ONNX Runtime")
-    tuning.machine.runner.start()  # on another core than what optimises
+    # on another core than what optimises
+    tuning.machine.runner.start(is_apart=tuning.subject.streams == 1)
     folder = Path(mkdtemp(prefix="optimized_", dir=tuning.scratch))
     start = laid_out(tuning.subject.start, folder / WEIGHTS)
     as_images = not tuning.settings.precision.mode.quantises

@@ -299,8 +299,7 @@ class ModelComparer(Generic[P]):
         if self.left_s() < self._comparison_s(policy):
             raise TimeIsUpError
         tuned = self._assembly.write_model(kept)
-        found = self._compare(self._assembly.untuned, tuned, policy, elsewhere=_ONCE)
-        return self._mean.of_one(found)
+        return self._mean.of_one(self._compare(self._assembly.untuned, tuned, policy))
 
     def for_the_record(
         self,

@@ -321,6 +321,22 @@ def test_workers_of_restarts_that_will_come_start_beside_each_other(
     assert _ends(left)
 
 
+def test_worker_on_the_measured_cores_stays_when_others_are_left_to_a_compiler(
+    toolchain: Toolchain,
+) -> None:
+    with Runner(CPU, CPU.describe(1), toolchain) as runner:
+        runner.start(is_apart=True)
+        started = runner.waiting
+        if runner.apart() is None:
+            pytest.skip("all cores share something with the measured one")
+        assert runner.waiting == started
+    with Runner(CPU, CPU.describe(1), toolchain) as runner:
+        runner.start()
+        started = runner.waiting
+        assert runner.apart() is not None
+        assert len(runner.waiting) == 1 and runner.waiting != started
+
+
 def test_worker_that_was_started_is_the_one_that_answers(
     target: Target, toolchain: Toolchain, plain_model: Path
 ) -> None:

@@ -186,7 +186,7 @@ class ScriptedRunner:
         """Count the request."""
         self.restarts += 1
 
-    def start(self) -> None:
+    def start(self, *, is_apart: bool = False) -> None:
         """Do nothing: there is no process."""
 
     def await_start(self) -> None:
