@@ -40,6 +40,8 @@ model was quantised for."""
 _RULES = {PARALLEL_RULE: (0, 8, 16), FILTERS_RULE: (8, 16), GROUPS_RULE: (16,)}
 """Rules for networks in float32 that take no kernel away, and the channels of blocks (0 without a
 blocked layout) with which they do less: groups of 8 are whole blocks of 8."""
+_OF_FINITE_VALUES = (PARALLEL_RULE, GROUPS_RULE)
+"""Those with which what becomes of an infinity may be something else."""
 _UINT8_ARCHITECTURES = ("x86-64",)
 """Where ONNX Runtime writes int8 activations as uint8. Source: its `QDQS8ToU8Transformer`."""
 
@@ -58,7 +60,12 @@ def with_faster_form(tuning: TuneContext, earlier: Sequence[object] = ()) -> Tun
 
 
 def other_form(
-    imported: onnx.ModelProto, device: Device, scratch: Path, *, threads: int
+    imported: onnx.ModelProto,
+    device: Device,
+    scratch: Path,
+    *,
+    threads: int,
+    strict: bool = False,
 ) -> WrittenForm | None:
     """Return the form of a model that is tried beside it, None where there is none.
 
@@ -67,8 +74,14 @@ def other_form(
         device: Optimises it: what is dequantised then in every run is folded.
         scratch: Directory for files.
         threads: Of its sessions.
+        strict: True if NaN and infinities are to come out where they do in the imported model.
     """
-    rules = [rule for rule, blocks in _RULES.items() if device.channel_block() in blocks]
+    block = device.channel_block()
+    rules = [
+        rule
+        for rule, blocks in _RULES.items()
+        if block in blocks and not (strict and rule in _OF_FINITE_VALUES)
+    ]
     float_form, counts = rewritten_and_counted(imported, *rules, tidy=True)
     proto = written = with_uint8_activations(float_form)
     if written is not float_form or _dequantized(imported):
@@ -89,7 +102,8 @@ def other_form(
 def _chosen_form(tuning: TuneContext) -> WrittenForm | None:
     target, device = tuning.machine.runner.target, tuning.machine.runner.device
     imported = tuning.subject.model.proto
-    form = other_form(imported, device, tuning.scratch, threads=target.core_num)
+    strict = tuning.settings.precision.strict
+    form = other_form(imported, device, tuning.scratch, threads=target.core_num, strict=strict)
     if form is None:
         return None
     if tuning.settings.lookup_only:  # nothing is measured: as ONNX Runtime does where it can

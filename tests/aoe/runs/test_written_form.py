@@ -192,6 +192,21 @@ def test_parallel_branches_are_one_convolution_where_that_is_faster(
     assert mode_of(found).summary()["written_as"] == f"{kept}{words}: {gain:.3g}x"
 
 
+def test_strict_float32_leaves_out_what_moves_infinities(tmp_path: Path) -> None:
+    (tmp_path / "bank").mkdir()
+    runs = ScriptedRuns(model=lambda baseline, tuned: 1.0, candidate=lambda schedule: 0.5)
+    given: dict[str, Any] = {"bank": tmp_path / "bank", "output": tmp_path, "trials": 2}
+    model = SmallModel()
+    x = model.input(1, 16, 24, 24)
+    wide = model.conv(x, 16, 32, 3, group=16)
+    made = model.op("Relu", model.conv(wide, 32, 16, pads=[0] * 4))
+    made = model.op("Add", model.conv(made, 16, 16, 3, group=2), made)
+    onnx.save(model.model(made), str(tmp_path / "net.onnx"))
+    found = runs.tune(tmp_path / "net.onnx", strict_fp32=True, **given)
+    form = mode_of(found).written_as
+    assert form is not None and dict(form.rules) == {"channel-filters-apart": 1}
+
+
 def test_parallel_branches_are_merged_for_real(tmp_path: Path) -> None:
     file = parallel(tmp_path)
     (tmp_path / "bank").mkdir()
