@@ -66,6 +66,7 @@ def other_form(
     *,
     threads: int,
     strict: bool = False,
+    quantises: bool = False,
 ) -> WrittenForm | None:
     """Return the form of a model that is tried beside it, None where there is none.
 
@@ -75,12 +76,14 @@ def other_form(
         scratch: Directory for files.
         threads: Of its sessions.
         strict: True if NaN and infinities are to come out where they do in the imported model.
+        quantises: True if convolutions may be quantised afterwards: the ones of a copied tensor
+            would take the range of the weights they are added to.
     """
     block = device.channel_block()
     rules = [
         rule
         for rule, blocks in _RULES.items()
-        if block in blocks and not (strict and rule in _OF_FINITE_VALUES)
+        if block in blocks and not quantises and not (strict and rule in _OF_FINITE_VALUES)
     ]
     float_form, counts = rewritten_and_counted(imported, *rules, tidy=True)
     proto = written = with_uint8_activations(float_form)
@@ -102,8 +105,15 @@ def other_form(
 def _chosen_form(tuning: TuneContext) -> WrittenForm | None:
     target, device = tuning.machine.runner.target, tuning.machine.runner.device
     imported = tuning.subject.model.proto
-    strict = tuning.settings.precision.strict
-    form = other_form(imported, device, tuning.scratch, threads=target.core_num, strict=strict)
+    precision = tuning.settings.precision
+    form = other_form(
+        imported,
+        device,
+        tuning.scratch,
+        threads=target.core_num,
+        strict=precision.strict,
+        quantises=precision.mode.quantises,
+    )
     if form is None:
         return None
     if tuning.settings.lookup_only:  # nothing is measured: as ONNX Runtime does where it can

@@ -48,12 +48,14 @@ class KnownConv:
         weight: Array,
         bias: Array | None,
         output: str = "",
+        *,
+        name: str = "",
     ) -> str:
-        """Add a Conv with the same attributes and other weights."""
+        """Add a Conv with the same attributes and other weights; `name` is that of the node."""
         inputs = [source, rewriting.constant(weight.astype(np.float32), "weight")]
         if bias is not None:
             inputs.append(rewriting.constant(bias.astype(np.float32), "bias"))
-        return rewriting.copy(self.node, inputs, output)
+        return rewriting.copy(self.node, inputs, output, name=name)
 
 
 def known_conv(graph: ModelGraph, node: onnx.NodeProto | None) -> KnownConv | str:
@@ -539,7 +541,8 @@ def _merged(graph: ModelGraph, source: str, found: _LinearSum, convs: list[Known
             return refuse(graph, _MERGED, found.nodes, "the summed weights are not finite")
     rewriting = Rewriting(graph, _MERGED, found.nodes)
     output = graph.nodes[max(found.nodes)].output[0]
-    whole.add_to(rewriting, source, weight, bias if bias.any() else None, output)
+    bias_or_none = bias if bias.any() else None
+    whole.add_to(rewriting, source, weight, bias_or_none, output, name=whole.node.name)
     return rewriting.finish()
 
 

@@ -192,7 +192,17 @@ def test_parallel_branches_are_one_convolution_where_that_is_faster(
     assert mode_of(found).summary()["written_as"] == f"{kept}{words}: {gain:.3g}x"
 
 
-def test_strict_float32_leaves_out_what_moves_infinities(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "rules"),
+    [
+        ({"strict_fp32": True}, {"channel-filters-apart": 1}),
+        ({"precision_mode": "allow_mix_precision_int8"}, {}),
+    ],
+    ids=lambda options: " ".join(options),
+)
+def test_branches_stay_where_infinities_or_ranges_of_weights_matter(
+    options: dict[str, Any], rules: dict[str, int], tmp_path: Path
+) -> None:
     (tmp_path / "bank").mkdir()
     runs = ScriptedRuns(model=lambda baseline, tuned: 1.0, candidate=lambda schedule: 0.5)
     given: dict[str, Any] = {"bank": tmp_path / "bank", "output": tmp_path, "trials": 2}
@@ -202,9 +212,8 @@ def test_strict_float32_leaves_out_what_moves_infinities(tmp_path: Path) -> None
     made = model.op("Relu", model.conv(wide, 32, 16, pads=[0] * 4))
     made = model.op("Add", model.conv(made, 16, 16, 3, group=2), made)
     onnx.save(model.model(made), str(tmp_path / "net.onnx"))
-    found = runs.tune(tmp_path / "net.onnx", strict_fp32=True, **given)
-    form = mode_of(found).written_as
-    assert form is not None and dict(form.rules) == {"channel-filters-apart": 1}
+    form = mode_of(runs.tune(tmp_path / "net.onnx", **given, **options)).written_as
+    assert (dict(form.rules) if form is not None else {}) == rules
 
 
 def test_parallel_branches_are_merged_for_real(tmp_path: Path) -> None:
