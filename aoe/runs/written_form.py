@@ -42,14 +42,11 @@ model is compared again later."""
 _GROWTH = 0.1
 """Most bytes of float values in the place of codes, as a share of all constants: codes are what a
 model was quantised for."""
-_RULES = {
-    PARALLEL_RULE: (0, 8, 16),
-    FILTERS_RULE: (8, 16),
-    GROUPS_RULE: (16,),
-    BIAS_RULE: (0, 8, 16),
-}
-"""Rules that take no kernel away, and the channels of blocks (0 without a blocked layout) with
-which the model does less: groups of 8 are whole blocks of 8."""
+_OF_FLOATS = {PARALLEL_RULE: (0, 8, 16), FILTERS_RULE: (8, 16), GROUPS_RULE: (16,)}
+"""Rules for networks in float32 that take no kernel away, and the channels of blocks (0 without a
+blocked layout) with which they do less: groups of 8 are whole blocks of 8."""
+_OF_FINITE_VALUES = (PARALLEL_RULE, GROUPS_RULE)
+"""Those with which what becomes of an infinity may be something else."""
 _UINT8_ARCHITECTURES = ("x86-64",)
 """Where ONNX Runtime writes int8 activations as uint8. Source: its `QDQS8ToU8Transformer`."""
 
@@ -68,7 +65,13 @@ def with_faster_form(tuning: TuneContext, earlier: Sequence[object] = ()) -> Tun
 
 
 def other_form(
-    imported: onnx.ModelProto, device: Device, scratch: Path, *, threads: int
+    imported: onnx.ModelProto,
+    device: Device,
+    scratch: Path,
+    *,
+    threads: int,
+    strict: bool = False,
+    quantises: bool = False,
 ) -> WrittenForm | None:
     """Return the form of a model that is tried beside it, None where there is none.
 
@@ -77,9 +80,17 @@ def other_form(
         device: Optimises it: what is dequantised then in every run is folded.
         scratch: Directory for files.
         threads: Of its sessions.
+        strict: True if NaN and infinities are to come out where they do in the imported model.
+        quantises: True if convolutions may be quantised afterwards: the ones of a copied tensor
+            would take the range of the weights they are added to.
     """
-    rules = [rule for rule, blocks in _RULES.items() if device.channel_block() in blocks]
-    plain, counts = rewritten_and_counted(imported, *rules, tidy=True)
+    block = device.channel_block()
+    rules = [
+        rule
+        for rule, blocks in _OF_FLOATS.items()
+        if block in blocks and not quantises and not (strict and rule in _OF_FINITE_VALUES)
+    ]
+    plain, counts = rewritten_and_counted(imported, *rules, BIAS_RULE, tidy=True)
     proto = written = with_uint8_activations(plain)
     if written is not plain or _dequantized(imported):
         try:
@@ -99,14 +110,21 @@ def other_form(
 def _chosen_form(tuning: TuneContext) -> WrittenForm | None:
     target, device = tuning.machine.runner.target, tuning.machine.runner.device
     imported = tuning.subject.model.proto
-    corrected = _corrected(imported)
+    corrected, precision = _corrected(imported), tuning.settings.precision
     if corrected is not None:
         misread = ", ".join(node.name or node.output[0] for node in corrected[1])
         tuning.progress.warn(
             f"ONNX Runtime reads the integer bias of {misread} in another scale than it has, and "
             "computes something else: it is written in the scale of the products"
         )
-    form = other_form(imported, device, tuning.scratch, threads=target.core_num)
+    form = other_form(
+        imported,
+        device,
+        tuning.scratch,
+        threads=target.core_num,
+        strict=precision.strict,
+        quantises=precision.mode.quantises,
+    )
     if form is None:
         return None
     if tuning.settings.lookup_only:  # nothing is measured: as ONNX Runtime does where it can

@@ -582,14 +582,15 @@ def _filters_apart(
     for number in range(count):
         pick: Pick = itemgetter(slice(number, None, count))
         bias = None if conv.bias is None else pick(conv.bias)
-        part = conv.add_to(rewriting, conv.node.input[0], pick(conv.weight), bias)
+        name = "" if number else conv.node.name
+        part = conv.add_to(rewriting, conv.node.input[0], pick(conv.weight), bias, name=name)
         if chain.nodes:
             part = chain.replay(graph, rewriting, part, pick)
         made.append(part)
     joined = rewriting.add("Concat", made, axis=1)
     order = np.arange(len(conv.weight)).reshape(-1, count).T.reshape(-1)
-    weight = behind.weight[:, order]
-    behind.add_to(rewriting, joined, weight, behind.bias, behind.node.output[0])
+    weight, result = behind.weight[:, order], behind.node.output[0]
+    behind.add_to(rewriting, joined, weight, behind.bias, result, name=behind.node.name)
     return rewriting.finish()
 
 
@@ -647,7 +648,7 @@ def _groups_joined(graph: ModelGraph, index: int, conv: KnownConv, joined: int) 
     rewriting = Rewriting(graph, _GROUPS_JOINED, [index])
     wide = replace(conv, node=node)
     weight = weight.reshape(outputs, joined * read, *window)
-    wide.add_to(rewriting, node.input[0], weight, conv.bias, node.output[0])
+    wide.add_to(rewriting, node.input[0], weight, conv.bias, node.output[0], name=node.name)
     return rewriting.finish()
 
 

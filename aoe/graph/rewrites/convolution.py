@@ -51,7 +51,7 @@ class KnownConv:
         *,
         name: str = "",
     ) -> str:
-        """Add a Conv with the same attributes and other weights."""
+        """Add a Conv with the same attributes and other weights; `name` is that of the node."""
         inputs = [source, rewriting.constant(weight.astype(np.float32), "weight")]
         if bias is not None:
             inputs.append(rewriting.constant(bias.astype(np.float32), "bias"))

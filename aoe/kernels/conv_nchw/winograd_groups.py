@@ -146,7 +146,8 @@ def check_group_winograd(shape: ConvNchwShape) -> Support:
     if shape.kernel[:2] != _SIDES or set(shape.strides + shape.dilations) != {1}:
         return Support(f"filters {shape.kernel}, strides or dilations")
     channels = shape.channels_in
-    if shape.groups == 1 or shape.channels_out != channels or channels > _MOST_CHANNELS:
+    is_alone = channels == 1  # nothing is summed up that would pay for the transforms
+    if shape.groups == 1 or shape.channels_out != channels or is_alone or channels > _MOST_CHANNELS:
         return Support(f"{shape.groups} groups of {channels} and {shape.channels_out} channels")
     is_small = min(shape.image[:2] + shape.result[:2]) < _PIXELS // 2
     return Support("a small image") if is_small else SUPPORTED

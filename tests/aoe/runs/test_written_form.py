@@ -193,6 +193,30 @@ def test_parallel_branches_are_one_convolution_where_that_is_faster(
     assert mode_of(found).summary()["written_as"] == f"{kept}{words}: {gain:.3g}x"
 
 
+@pytest.mark.parametrize(
+    ("options", "rules"),
+    [
+        ({"strict_fp32": True}, {"channel-filters-apart": 1}),
+        ({"precision_mode": "allow_mix_precision_int8"}, {}),
+    ],
+    ids=lambda options: " ".join(options),
+)
+def test_branches_stay_where_infinities_or_ranges_of_weights_matter(
+    options: dict[str, Any], rules: dict[str, int], tmp_path: Path
+) -> None:
+    (tmp_path / "bank").mkdir()
+    runs = ScriptedRuns(model=lambda baseline, tuned: 1.0, candidate=lambda schedule: 0.5)
+    given: dict[str, Any] = {"bank": tmp_path / "bank", "output": tmp_path, "trials": 2}
+    model = SmallModel()
+    x = model.input(1, 16, 24, 24)
+    wide = model.conv(x, 16, 32, 3, group=16)
+    made = model.op("Relu", model.conv(wide, 32, 16, pads=[0] * 4))
+    made = model.op("Add", model.conv(made, 16, 16, 3, group=2), made)
+    onnx.save(model.model(made), str(tmp_path / "net.onnx"))
+    form = mode_of(runs.tune(tmp_path / "net.onnx", **given, **options)).written_as
+    assert (dict(form.rules) if form is not None else {}) == rules
+
+
 def test_parallel_branches_are_merged_for_real(tmp_path: Path) -> None:
     file = parallel(tmp_path)
     (tmp_path / "bank").mkdir()

@@ -310,8 +310,9 @@ class TestParallelRule(RewriteRuleTests):
 
     def test_weights_are_summed_once(self) -> None:
         """One convolution is left, whose weights are those of a sum in float64."""
-        model, rounds = rewritten(branches(identity="plain"), self.rule)
-        assert (rounds, [node.op_type for node in model.graph.node]) == (
-            1,
-            ["Relu", "Conv", "Relu"],
-        )
+        original = branches(identity="plain")
+        model, rounds = rewritten(original, self.rule)
+        kinds = [node.op_type for node in model.graph.node]
+        assert (rounds, kinds) == (1, ["Relu", "Conv", "Relu"])
+        largest = next(node for node in original.graph.node if node.op_type == "Conv")
+        assert model.graph.node[1].name == largest.name  # under which the user knows it

@@ -82,6 +82,7 @@ CONVOLUTIONS: Mapping[str, Workload] = {
     "four filters a channel, results added": conv_nchw(
         (1, 4, 6, 18), (16, 1, 1, 5), group=4, pads=(0, 2, 0, 2), added=True
     ),
+    "depthwise, 3x3": conv_nchw((1, 20, 9, 13), (20, 1, 3, 3), group=20, pads=(1,) * 4),
     "depthwise, 1-D": conv_nchw((2, 6, 35), (6, 1, 3), group=6, pads=(1, 1)),
     "depthwise, 3-D": conv_nchw((1, 3, 4, 5, 17), (3, 1, 3, 3, 3), group=3, bias=False),
     "3x1": conv_nchw((1, 5, 11, 19), (6, 5, 3, 1), pads=(1, 0, 1, 0), chain=SILU),
