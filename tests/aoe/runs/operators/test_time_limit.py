@@ -97,8 +97,9 @@ class TimedRunner(ScriptedRunner):
             return len(arguments["schedules"]) * (costs.trial_s + pairs_s)
         if task == "compare_models":
             policy = arguments["policy"]
-            rounds = 2 if policy.pairs_max >= 12 else 1
-            runs = 2 * rounds * (4 + policy.warmup) + 2 * policy.pairs_max
+            rounds = len(arguments["terms"].orders) if policy.pairs_max >= 12 else 1
+            pairs = policy.pairs_max if rounds > 1 else policy.pairs_min  # theirs hardly scatter
+            runs = 2 * rounds * (4 + policy.warmup) + 2 * pairs
             return 2 * rounds * costs.load_s + runs * costs.run_s
         if task == "run_model":
             return costs.load_s + costs.run_s
