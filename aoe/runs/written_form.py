@@ -7,7 +7,7 @@ form, in pairs, and the faster one is tuned.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -21,6 +21,7 @@ from aoe.execute.tasks import ComparisonTerms, ModelComparison
 from aoe.graph.rewrites.always import rewritten_and_counted
 from aoe.graph.rewrites.channels import FILTERS_RULE, GROUPS_RULE
 from aoe.graph.rewrites.convolution import PARALLEL_RULE
+from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.graph.rewrites.quantization import (
     BIAS_RULE,
     with_biases_in_scale,
@@ -33,6 +34,7 @@ from aoe.measurement.estimates import estimate_speedup
 from aoe.om.file import WEIGHTS
 from aoe.tuner.chosen_graph import WrittenForm, form_before
 from aoe.tuner.policies import screen_policy
+from aoe.tuner.precision.settings import PrecisionSettings
 from aoe.tuner.tune_context import TuneContext
 
 _TIMEOUT_S = 120.0
@@ -45,8 +47,6 @@ model was quantised for."""
 _OF_FLOATS = {PARALLEL_RULE: (0, 8, 16), FILTERS_RULE: (8, 16), GROUPS_RULE: (16,)}
 """Rules for networks in float32 that take no kernel away, and the channels of blocks (0 without a
 blocked layout) with which they do less: groups of 8 are whole blocks of 8."""
-_OF_FINITE_VALUES = (PARALLEL_RULE, GROUPS_RULE)
-"""Those with which what becomes of an infinity may be something else."""
 _UINT8_ARCHITECTURES = ("x86-64",)
 """Where ONNX Runtime writes int8 activations as uint8. Source: its `QDQS8ToU8Transformer`."""
 
@@ -70,8 +70,7 @@ def other_form(
     scratch: Path,
     *,
     threads: int,
-    strict: bool = False,
-    quantises: bool = False,
+    without: Collection[RewriteRule] = (),
 ) -> WrittenForm | None:
     """Return the form of a model that is tried beside it, None where there is none.
 
@@ -80,16 +79,10 @@ def other_form(
         device: Optimises it: what is dequantised then in every run is folded.
         scratch: Directory for files.
         threads: Of its sessions.
-        strict: True if NaN and infinities are to come out where they do in the imported model.
-        quantises: True if convolutions may be quantised afterwards: the ones of a copied tensor
-            would take the range of the weights they are added to.
+        without: Rules that are not applied.
     """
     block = device.channel_block()
-    rules = [
-        rule
-        for rule, blocks in _OF_FLOATS.items()
-        if block in blocks and not quantises and not (strict and rule in _OF_FINITE_VALUES)
-    ]
+    rules = [rule for rule, blocks in _OF_FLOATS.items() if block in blocks and rule not in without]
     plain, counts = rewritten_and_counted(imported, *rules, BIAS_RULE, tidy=True)
     proto = written = with_uint8_activations(plain)
     if written is not plain or _dequantized(imported):
@@ -110,21 +103,15 @@ def other_form(
 def _chosen_form(tuning: TuneContext) -> WrittenForm | None:
     target, device = tuning.machine.runner.target, tuning.machine.runner.device
     imported = tuning.subject.model.proto
-    corrected, precision = _corrected(imported), tuning.settings.precision
+    corrected = _corrected(imported)
     if corrected is not None:
         misread = ", ".join(node.name or node.output[0] for node in corrected[1])
         tuning.progress.warn(
             f"ONNX Runtime reads the integer bias of {misread} in another scale than it has, and "
             "computes something else: it is written in the scale of the products"
         )
-    form = other_form(
-        imported,
-        device,
-        tuning.scratch,
-        threads=target.core_num,
-        strict=precision.strict,
-        quantises=precision.mode.quantises,
-    )
+    without = _excluded(tuning.settings.precision)
+    form = other_form(imported, device, tuning.scratch, threads=target.core_num, without=without)
     if form is None:
         return None
     if tuning.settings.lookup_only:  # nothing is measured: as ONNX Runtime does where it can
@@ -148,6 +135,14 @@ def _corrected(imported: onnx.ModelProto) -> tuple[WrittenForm, list[onnx.NodePr
     misread = [node for node in rescaled if node.op_type == "Gemm"]
     form = WrittenForm(proto=scaled, rules={BIAS_RULE.name: len(rescaled)})
     return (form, misread) if misread else None
+
+
+def _excluded(precision: PrecisionSettings) -> tuple[RewriteRule, ...]:
+    """Return the rules a precision leaves out."""
+    if precision.strict:  # they make NaN of an infinity, or an infinity of NaN
+        return (PARALLEL_RULE, GROUPS_RULE)
+    # the weight of 1 of a tensor that is added would set the range of all others in int8
+    return (PARALLEL_RULE,) if precision.mode.quantises else ()
 
 
 def _folded(proto: onnx.ModelProto, device: Device, scratch: Path, threads: int) -> onnx.ModelProto:
