@@ -284,7 +284,7 @@ def _shaped(
     axes.
     """
     workload = parts.workload
-    if any(facts_of(item).per_channel for item in (*front, *behind)):
+    if any(_reads_channels(item, workload) for item in (*front, *behind)):
         return Support("a chain around a reduction reads one value per channel")
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     before = {ref for item in (*front, parts.anchor) for ref in item.inputs}
@@ -300,6 +300,14 @@ def _shaped(
             read = replace(spec, shape=lifted)
         inputs.append(read)
     return reshaped(workload, inputs, shape)
+
+
+def _reads_channels(operation: Operation, workload: Workload) -> bool:
+    """Return True if an operation reads one value per channel."""
+    facts = facts_of(operation)
+    given = [operation.inputs[at] for at in facts.per_channel if at < len(operation.inputs)]
+    sizes = [workload.inputs[int(ref[1:])].size for ref in given if ref.startswith("x")]
+    return bool(facts.channel_values) or any(size > 1 for size in sizes)
 
 
 def _folds(anchor: Operation) -> tuple[str, ...]:

@@ -20,6 +20,8 @@ from aoe import schedule as sch
 from aoe.kernels.family import UPDATE, KernelTarget, PackedInput, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.loops import v
+from aoe.kernels.halide.tables import looked_up, table_of
+from aoe.kernels.halide.tiling import row_memory
 from aoe.kernels.quantised_conv.shape import (
     LANES,
     WEIGHTS,
@@ -40,13 +42,14 @@ from aoe.kernels.tiled_products import (
     Tile,
     TiledAlgorithm,
     copy_steps,
+    group_steps,
     groups_fit,
     register_steps,
     tile_of,
 )
 from aoe.schedule import Step, Values
 
-PADDED, SUMS = "padded", "sums"
+PADDED, SUMS, LEVELS, LOOKED_UP = "padded", "sums", "levels", "looked_up"
 SUMMED = f"{SUMS}{UPDATE}"
 _BLOCKS, _ACROSS, _DOWN, _ROWS = (1, 2, 3, 4, 6), range(1, 29), (1, 2, 4), (1, 2, 4, 7, 14, 28)
 _BEST_TILES = 8
@@ -60,6 +63,8 @@ in 1x28x1, 357 in 4x5x1; pointwise ones of 256 channels of 56x56 583 in 4x6x1, 6
 2x14x1, 787 in 1x28x1 (one thread of a Xeon with VNNI and AMX, medians, 2026-11-29).
 """
 _COPY_LANES = 64
+_LOOKED_UP_BYTES = 32 << 10
+"""Of levels that are looked up at once; as many bytes are found."""
 _WRITTEN_OUT_MAX = 300
 """Products of a depthwise register tile up to which all rows of the filter are written out."""
 
@@ -92,15 +97,25 @@ def direct_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
     sums, reduced = _sums(buffers, padded, unit)
     offset, factor = requantised(plan, buffers, weight_sum)
     result, place = hl.Func(RESULT), shape.place(v.o, v.g, v.w, v.h, v.n)
-    channel = v.o % LANES, v.o // LANES, v.g
-    total = sums[(*channel, v.w, v.h, v.n)] + offset[channel]
-    result[place] = finished(plan, buffers, total, factor[channel], place)
+    channel, pixel = (v.o % LANES, v.o // LANES, v.g), (v.w, v.h, v.n)
+
+    def made(channel: Sequence[hl.Expr]) -> hl.Expr:
+        total = sums[(*channel, *pixel)] + offset[tuple(channel)]
+        return finished(plan, buffers, total, factor[tuple(channel)], place)
+
+    behind: dict[str, hl.Func] = {}
+    if plan.is_looked_up:
+        behind = _behind(plan, buffers, made((v.lane, v.block, v.g)))
+        result[place] = behind[LOOKED_UP][(*channel, *pixel)]
+    else:
+        result[place] = made(channel)
     extents = shape.extents(shape.result, shape.channels_out)
     outer = (("g", 0), ("w", 0), ("h", 0), ("n", 0))
     of_sums = (("lane", LANES), ("block", 0), *outer)
-    stages = {RESULT: result, SUMS: sums, SUMMED: sums.update()}
+    stages = {RESULT: result, SUMS: sums, SUMMED: sums.update(), **behind}
     loops = {
         RESULT: tuple((one.name(), extent) for one, extent in zip(place, extents, strict=True)),
+        **dict.fromkeys(behind, of_sums),
         SUMS: of_sums,
         SUMMED: (*of_sums, *reduced),
     }
@@ -119,8 +134,22 @@ def direct_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
             plan.inputs[WEIGHTS]: _packed_weights(plan, unit),
             number: weight_sums(plan),
         },
-        padded=frozenset({SUMS, PADDED}),
+        padded=frozenset({SUMS, PADDED, LEVELS}),
     )
+
+
+def _behind(plan: QuantisedPlan, buffers: Buffers, level: hl.Expr) -> dict[str, hl.Func]:
+    """Return the levels of the convolution, and what the chain makes of them, by look-up.
+
+    Channels are lanes of blocks, as they are in the sums: where a function of the glue needs the
+    levels is known at run time only, and so would be which lane a channel is.
+    """
+    levels, place = hl.Func(LEVELS), (v.lane, v.block, v.g, v.w, v.h, v.n)
+    levels[place] = level
+    levels.bound(v.lane, 0, LANES).bound(v.w, 0, plan.shape.result[0]).compute_root()
+    table = table_of(plan.workload, plan.chain, plan.operation.output, buffers.arguments)
+    dtype = plan.workload.output.dtype
+    return {LEVELS: levels, LOOKED_UP: looked_up(LOOKED_UP, levels, table, place, dtype)}
 
 
 def _units(shape: QuantisedShape, unit: Unit) -> int:
@@ -194,6 +223,12 @@ def _sums(
             (v.w, v.h), shape.strides, (x, y), shape.dilations, strict=True
         )
     )
+    if buffers.plan.is_looked_up:
+        # how many rows the glue needs is known at run time only: Halide would add those of a tile
+        last = shape.image[1] - 1
+        if padded is not None:
+            last = (shape.result[1] - 1) * shape.strides[1] + _reach(shape, 1)
+        h = hl.unsafe_promise_clamped(h, 0, last)
     block = hl.min(v.block, shape.blocks - 1)  # tiles may go past the last one
     i = block * LANES + v.lane if shape.is_depthwise else unit.size * r.y + r.x
     level = buffers.level(i, v.g, w, h, v.n) if padded is None else padded[i, v.g, w, h, v.n]
@@ -206,6 +241,11 @@ def _sums(
         (loop.name(), extent)
         for loop, extent in zip((r.x, r.y, r.z, r.w)[: len(extents)], extents, strict=True)
     )
+
+
+def _reach(shape: QuantisedShape, axis: int) -> int:
+    """Return how far the last tap of a filter is from the first."""
+    return (shape.kernel[axis] - 1) * shape.dilations[axis]
 
 
 # ---- schedules ----
@@ -257,10 +297,14 @@ class Direct(TiledAlgorithm[QuantisedPlan]):
         return (in_tiles + reading) * target.idle_ratio(tasks)
 
     def steps(self, values: Values, plan: QuantisedPlan) -> Iterator[Step]:
-        yield from _result_steps(values, plan.shape)
+        if plan.is_looked_up:
+            yield from _looked_up_steps(values, plan.shape)
+        else:
+            yield from _result_steps(values)
         if needs_copy(plan, self.unit):
             yield from copy_steps(values, PADDED, "h")
             yield sch.Vectorize(PADDED, "i", _copy_lanes(plan.shape, self.unit))
+        yield sch.ComputeAt(SUMS, LEVELS if plan.is_looked_up else RESULT, "w")
         yield from _sum_steps(values, plan.shape, self.unit)
 
 
@@ -304,21 +348,60 @@ def _whole(extent: int, part: int) -> int:
     return -(-extent // part) * part
 
 
-def _result_steps(values: Values, shape: QuantisedShape) -> Iterator[Step]:
-    blocks, wide, high = tile_of(values)
-    yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
-    yield sch.Split(RESULT, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
+def _result_steps(values: Values) -> Iterator[Step]:
+    yield from _tile_splits(RESULT, values)
     # guarded: a block is 16 channels, whatever the result has
+    yield from _channel_splits(values)
+    inner = ("lane", "in_block", "in_w", "in_h", "w", "h", "panel", "g")
+    yield from group_steps(values, inner)
+    yield from _written_out(RESULT, values)
+    yield from _task_steps(values)
+
+
+def _tile_splits(stage: str, values: Values) -> Iterator[Step]:
+    _, wide, high = tile_of(values)
+    yield sch.Split(stage, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(stage, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
+
+
+def _channel_splits(values: Values) -> Iterator[Step]:
+    blocks = tile_of(values)[0]
     yield sch.Split(RESULT, "o", "panel", "in_panel", LANES * blocks, sch.Tail.GUARD)
     yield sch.Split(RESULT, "in_panel", "in_block", "lane", LANES, sch.Tail.GUARD)
-    inner = ("lane", "in_block", "in_w", "in_h", "w", "h", "panel", "g")
-    if values[SCOPE] == GROUP:
-        yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
-        yield sch.Reorder(RESULT, (*inner, "group", "n"))
-    else:
-        yield sch.Reorder(RESULT, (*inner, "n"))
+
+
+def _written_out(stage: str, values: Values) -> Iterator[Step]:
+    blocks, wide, high = tile_of(values)
     tile = {"in_block": blocks, "in_w": wide, "in_h": high}
-    yield from register_steps((RESULT,), ("lane", LANES), tile)
+    yield from register_steps((stage,), ("lane", LANES), tile)
+
+
+def _looked_up_steps(values: Values, shape: QuantisedShape) -> Iterator[Step]:
+    """Yield the steps that look levels up, and copy what is found.
+
+    All rows of a task at once if they stay in the first-level cache, else a row of tiles: a call
+    of the glue takes 0.2 us.
+    """
+    blocks, _, high = tile_of(values)
+    rows = high * int(values[TILE_ROWS]) if values[SCOPE] == GROUP else shape.result[1]
+    row_bytes = LANES * blocks * shape.result[0]
+    at, kept = ("panel", rows) if rows * row_bytes <= _LOOKED_UP_BYTES else ("h", high)
+    yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
+    yield from _channel_splits(values)
+    yield from group_steps(values, ("lane", "in_block", "w", "in_h", "h", "panel", "g"))
+    yield from register_steps((RESULT,), ("lane", LANES), {"in_block": blocks})
+    yield from _task_steps(values)
+    for stage in (LEVELS, LOOKED_UP):
+        yield sch.ComputeAt(stage, RESULT, at)
+        yield sch.StoreIn(stage, row_memory(row_bytes * kept))
+    yield from _tile_splits(LEVELS, values)
+    # levels behind the last block are made, and never read
+    yield sch.Split(LEVELS, "block", "block", "in_block", blocks, sch.Tail.ROUND_UP)
+    yield sch.Reorder(LEVELS, ("lane", "in_block", "in_w", "in_h", "w", "h", "block", "g", "n"))
+    yield from _written_out(LEVELS, values)
+
+
+def _task_steps(values: Values) -> Iterator[Step]:
     yield sch.Parallel(RESULT, "n")
     yield sch.Parallel(RESULT, "group" if values[SCOPE] == GROUP else "panel")
 
@@ -331,7 +414,6 @@ def _copy_lanes(shape: QuantisedShape, unit: Unit) -> int:
 
 def _sum_steps(values: Values, shape: QuantisedShape, unit: Unit) -> Iterator[Step]:
     blocks, wide, high = tile_of(values)
-    yield sch.ComputeAt(SUMS, RESULT, "w")
     for stage in (SUMS, SUMMED):
         # sums behind the last block are made, and never read: no guard in the hot loop
         yield sch.Split(stage, "block", "block", "in_block", blocks, sch.Tail.ROUND_UP)

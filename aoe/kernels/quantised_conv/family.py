@@ -18,11 +18,17 @@ WIDENED, DEPTHWISE = "direct_widened", "depthwise_widened"
 IN_FOURS, DEPTHWISE_IN_FOURS = f"direct_{VNNI}", f"depthwise_{VNNI}"
 _GUESSES = 5
 
-ALGORITHMS: Mapping[str, Direct] = {
+_COMPUTED: Mapping[str, Direct] = {
     IN_FOURS: Direct(guesses=_GUESSES, unit=FOURS, needs_vnni=True),
     WIDENED: Direct(guesses=_GUESSES, unit=PAIRS),
     DEPTHWISE_IN_FOURS: Direct(guesses=_GUESSES, unit=SINGLE, needs_vnni=True),
     DEPTHWISE: Direct(guesses=_GUESSES, unit=SINGLE),
+}
+_WITH_TABLE = "_table"
+"""End of the name where the chain is looked up: such a schedule has other stages."""
+ALGORITHMS: Mapping[str, Direct] = {
+    **_COMPUTED,
+    **{f"{name}{_WITH_TABLE}": algorithm for name, algorithm in _COMPUTED.items()},
 }
 """By the name a schedule has. The results of all of them are the same integers; the name tells
 records of CPUs with VNNI from others."""
@@ -55,9 +61,8 @@ class QuantisedConvolution(PlannedFamily[QuantisedPlan]):
 
 def _names(plan: QuantisedPlan) -> tuple[str, ...]:
     """Return the algorithms of a convolution, best first."""
-    if plan.shape.is_depthwise:
-        return DEPTHWISE_IN_FOURS, DEPTHWISE
-    return IN_FOURS, WIDENED
+    names = (DEPTHWISE_IN_FOURS, DEPTHWISE) if plan.shape.is_depthwise else (IN_FOURS, WIDENED)
+    return tuple(f"{name}{_WITH_TABLE}" for name in names) if plan.is_looked_up else names
 
 
 def _first_guesses(

@@ -17,9 +17,15 @@ from math import prod
 import halide as hl
 
 from aoe.kernels.family import PackedInput, Support
-from aoe.kernels.halide.chain import build_chain, check_chain
+from aoe.kernels.halide.chain import (
+    WRITTEN_OUT_CYCLES,
+    build_chain,
+    check_chain,
+    estimate_cycles,
+)
 from aoe.kernels.halide.loops import v
 from aoe.kernels.halide.shapes import infer_shapes
+from aoe.kernels.halide.tables import is_point_function
 from aoe.kernels.math.elements import element_type, loaded, nearest_level, round_small, stored
 from aoe.kernels.math.functions import strict
 from aoe.operators import integers, number, op_key
@@ -134,6 +140,13 @@ class QuantisedPlan:
         return int(number(self.operation.attributes, WEIGHT_ZERO_POINT, 0))
 
     @property
+    def is_looked_up(self) -> bool:
+        """True if the chain makes levels of the convolution's alone: a table has all of them."""
+        is_point = is_point_function(self.workload, self.chain, self.operation.output)
+        costs = estimate_cycles(self.chain) >= WRITTEN_OUT_CYCLES
+        return is_point and costs and self.shape.channels_last
+
+    @property
     def is_signed(self) -> bool:
         """True if the levels of the image are signed."""
         return self.workload.inputs[self.inputs[X]].dtype == "int8"
@@ -153,6 +166,8 @@ def read_quantised(workload: Workload) -> QuantisedPlan | Support:
     shapes = infer_shapes(workload)
     if reason or isinstance(shapes, str):
         return Support(reason or str(shapes))
+    if shapes[operation.output] != workload.output.shape:
+        return Support(f"a chain that broadcasts what {operation.op_type} makes")
     plan = QuantisedPlan(
         workload=workload, shape=_shape(operation, workload), operation=operation, chain=chain
     )
@@ -383,9 +398,10 @@ def requantised(
     shape, place = plan.shape, (v.lane, v.block, v.g)
     inside = hl.min(v.block * LANES + v.lane, shape.lanes_out - 1)
     channel = v.g * shape.lanes_out + inside
+    known = v.lane, hl.min(v.block, shape.blocks - 1), v.g  # tiles may go past the last one
     offset, factor = hl.Func("offset"), hl.Func("factor")
     bias = buffers.at(BIAS)[channel] if BIAS in plan.inputs else hl.i32(0)
-    offset[place] = bias - buffers.image_zero() * weight_sum[place]
+    offset[place] = bias - buffers.image_zero() * weight_sum[known]
     of_weights = buffers.at(W_SCALE)
     scale = of_weights[channel] if of_weights.dimensions() else of_weights[()]
     product = strict(buffers.at(X_SCALE)[()] * scale)
@@ -404,6 +420,8 @@ def finished(
 ) -> hl.Expr:
     """Return one result: requantised as ONNX Runtime does, and what the chain makes of it.
 
+    Where the chain is looked up, the level of the convolution.
+
     Args:
         plan: What is computed.
         buffers: What it is computed from.
@@ -418,7 +436,7 @@ def finished(
     # limits and rounding in front of the zero point. Source: MlasRequantizeOutput
     scaled = strict(hl.f32(total) * factor)
     limited = hl.max(hl.min(scaled, hl.f32(high - zero)), hl.f32(low - zero))
-    if not plan.chain:
+    if not plan.chain or plan.is_looked_up:
         return nearest_level(limited, zero, made)
     level = strict(round_small(limited) + hl.f32(zero))
     return _chained(plan, buffers, level, place, types)

@@ -33,6 +33,7 @@ def quantised_convolution(
     bias: bool = True,
     added: bool = False,
     point: str = "",
+    gated: bool = False,
 ) -> Workload:
     """Return a convolution of levels; `added` puts a QLinearAdd behind it, `point` a function.
 
@@ -54,6 +55,7 @@ def quantised_convolution(
         bias: True if there is one.
         added: True if another tensor is added.
         point: Operator of one tensor behind all, or none.
+        gated: True if what it makes is multiplied by what it was made of.
     """
     rank, (read, written) = len(image), channels
     extents = tuple(
@@ -106,6 +108,11 @@ def quantised_convolution(
         ref, scale, zero = operations[-1].output, f"x{len(inputs)}", f"x{len(inputs) + 1}"
         inputs += [_constant((), "float32"), _constant((), made)]
         operations.append(_behind(point, (ref, "x5", "x6", scale, zero), "t2"))
+        if gated:
+            made_scale, made_zero = f"x{len(inputs)}", f"x{len(inputs) + 1}"
+            inputs += [_constant((), "float32"), _constant((), made)]
+            factors = (ref, "x5", "x6", "t2", scale, zero, made_scale, made_zero)
+            operations.append(_behind("QLinearMul", factors, "t3"))
     return Workload(
         op_type="quantised_convolution",
         inputs=tuple(inputs),

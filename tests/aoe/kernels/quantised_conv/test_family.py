@@ -20,7 +20,7 @@ from support.contracts.kernels import (
 from support.engine.quantised import integer_sums, quantised_convolution, requantised
 
 from aoe.device.registry import default_device
-from aoe.graph.workload_model import constant_values, random_inputs
+from aoe.graph.workload_model import constant_values, random_inputs, workload_model
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.ort.sessions import session_options
@@ -50,6 +50,18 @@ CASES = {
     "unsigned weights, sigmoid": quantised_convolution(
         (8, 17), (6, 6), (2, 3), weights="uint8", point="QLinearSigmoid"
     ),
+    "gated": quantised_convolution(
+        (20, 88), (9, 13), (1, 1), point="QLinearSigmoid", gated=True, batch=2
+    ),
+    "depthwise, gated": quantised_convolution(
+        (40, 40), (9, 12), (5, 5), pad=2, stride=2, group=40, point="QLinearSigmoid", gated=True
+    ),
+    "signed, leaky": quantised_convolution(
+        *((7, 40), (11, 7), (3, 3)), pad=1, levels="int8", made="int8", point="QLinearLeakyRelu"
+    ),
+    "channels second, sigmoid": quantised_convolution(
+        (6, 20), (5, 7), (3, 3), pad=1, last=False, point="QLinearSigmoid"
+    ),
     "one axis": quantised_convolution((12, 20), (37,), (5,), pad=2),
     "channels second": quantised_convolution((6, 33), (8, 7), (3, 3), pad=1, last=False),
     "channels second, depthwise": quantised_convolution(
@@ -71,7 +83,9 @@ class TestQuantisedConvolution(KernelFamilyTests):
 
 
 class TestWithoutVnni(TestQuantisedConvolution):
-    cases: ClassVar = {label: CASES[label] for label in ("3x3", "depthwise", "signed, one scale")}
+    cases: ClassVar = {
+        label: CASES[label] for label in ("3x3", "depthwise", "signed, one scale", "gated")
+    }
 
     @property
     def target(self) -> KernelTarget:
@@ -139,6 +153,55 @@ def test_every_level_comes_through_for_zero_points_at_both_ends() -> None:
             "x6": np.array(made, np.uint8),
         }
         _check_integers(workload, _inputs(workload, **changed))
+
+
+LOOKED_UP = ("gated", "depthwise, gated", "signed, leaky", "unsigned weights, sigmoid")
+
+
+@pytest.mark.parametrize("label", LOOKED_UP)
+def test_chain_that_is_looked_up_gives_the_levels_of_onnx_runtime(label: str) -> None:
+    workload = CASES[label]
+    schedules = [guessed_schedules(workload, target)[at] for target in _targets() for at in (0, 1)]
+    assert all(schedule.algorithm.endswith("_table") for schedule in schedules)
+    kernels = [CompiledKernel(workload, schedule) for schedule in schedules]
+    made = np.iinfo(workload.output.dtype)
+    for zero in (made.min, made.max):
+        # steps so large that few levels are saturated
+        inputs = _inputs(workload, x6=np.array(zero, made.dtype))
+        inputs["x5"] = np.full_like(inputs["x5"], 0.9)
+        expected = _in_onnx_runtime(workload, inputs)
+        for kernel in kernels:
+            np.testing.assert_array_equal(kernel.run(inputs), expected)
+
+
+def test_chain_that_broadcasts_the_result_is_refused() -> None:
+    workload = CASES["gated"]
+    image = replace(workload.inputs[0], shape=(1, 1, 1, 20))
+    gate = replace(
+        workload,
+        inputs=(image, *workload.inputs[1:], workload.output),
+        operations=(
+            *workload.operations[:2],
+            replace(
+                workload.operations[2],
+                inputs=("x12", *workload.operations[2].inputs[1:]),
+            ),
+        ),
+    )
+    assert "broadcasts" in get_family("quantised_convolution").supports(gate).reason
+
+
+def _in_onnx_runtime(workload: Workload, inputs: dict[str, Array]) -> Array:
+    """Return what ONNX Runtime makes of inputs that are constants of the workload, too."""
+    free = replace(
+        workload, inputs=tuple(replace(spec, constant=False) for spec in workload.inputs)
+    )
+    model = workload_model(free, seed=SEED)
+    given = {one.name for one in model.graph.input}
+    options = session_options(threads=1, optimize=False)
+    session = default_device().open_session(model.SerializeToString(), options)
+    feed = {name: value for name, value in inputs.items() if name in given}
+    return np.asarray(session.run(None, feed)[0])
 
 
 MOST_OFF_PER_MILLION, MOST_OFF_UNFUSED_PER_MILLION = 10, 100
