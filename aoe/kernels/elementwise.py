@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
 import halide as hl
 
 from aoe import schedule as sch
 from aoe.kernels.algorithms import KNOB, known_algorithm
 from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.halide.anchored import feeding
 from aoe.kernels.halide.chain import (
     RESULT,
     Operands,
+    build_chain,
     chain_pipeline,
     check_chain,
     estimate_cycles,
@@ -25,10 +31,11 @@ from aoe.kernels.halide.tiling import (
     row_schedule,
     row_space,
 )
+from aoe.kernels.math.elements import loaded
 from aoe.operators import STORED_DTYPES
 from aoe.operators.element_types import BOOLEAN, element_types
 from aoe.schedule import Configuration, Knob, Schedule, Space, Values
-from aoe.workload import Workload
+from aoe.workload import Operation, Workload
 
 _HEAVY_CYCLES = 12
 """Cycles of a vector from which computing, not memory, sets the pace."""
@@ -37,7 +44,9 @@ _LEAST_LOOKED_UP = 4096
 """Elements from which a table is worth its 256 results."""
 _CHUNKS = (1 << 12, 1 << 14, 1 << 16)
 """Elements looked up at once: they pass through the first-level cache, or the second."""
-_BYTES = 64
+_BYTES, _LANES = 64, 16
+_LEAST_REPEATED = 8
+"""How often a value is read that is made before everything else."""
 
 
 class Elementwise:
@@ -58,7 +67,7 @@ class Elementwise:
         """Return the chain as one function, or a table of its results and look-ups."""
         operands = read_operands(workload, iteration_of(workload))
         if not algorithm:
-            return chain_pipeline(workload, operands, workload.operations)
+            return chain_pipeline(workload, *_hoisted(workload, operands))
         known_algorithm(self.name, algorithm, _algorithms(workload))
         return _table_pipeline(workload, operands)
 
@@ -96,6 +105,65 @@ def row_nest(workload: Workload, target: KernelTarget) -> RowNest:
         axes=iteration.axes,
         work_us=estimate_us(iteration.size, cycles, traffic, target),
     )
+
+
+# ---- gates ----
+
+
+def _hoisted(workload: Workload, operands: Operands) -> tuple[Operands, tuple[Operation, ...]]:
+    """Return operands with the costly values of few elements made first, and the other operations.
+
+    A gate for each channel is computed once, not for every pixel.
+    """
+    iteration, types, operations = operands.iteration, element_types(workload), workload.operations
+    axes: dict[str, frozenset[int]] = {"": frozenset()}
+    axes |= {f"x{at}": frozenset(found) for at, found in enumerate(iteration.operands)}
+    axes |= {f"s{at}": frozenset() for at in range(len(workload.scalars))}
+    for operation in operations:
+        axes[operation.output] = frozenset().union(*(axes[ref] for ref in operation.inputs))
+
+    def is_small(ref: str) -> bool:
+        size = prod(iteration.axes[at].extent for at in axes[ref])
+        return 0 < _LEAST_REPEATED * size <= iteration.size and bool(axes[ref])
+
+    made: dict[str, hl.Expr] = {}
+    for operation in operations:
+        ref, chain = operation.output, feeding(operation.output, operations)
+        readers = [item for item in operations if ref in item.inputs]
+        is_read_larger = any(not is_small(item.output) for item in readers)
+        is_heavy = estimate_cycles(chain) >= _HEAVY_CYCLES and types[ref] != BOOLEAN
+        if is_small(ref) and is_read_larger and is_heavy and not workload.is_open:
+            made[ref] = _made_first(workload, operands, chain, axes)
+    wanted, kept = {workload.result}, list[Operation]()
+    for operation in reversed(operations):
+        if operation.output in wanted and operation.output not in made:
+            kept.append(operation)
+            wanted.update(operation.inputs)
+    return replace(operands, values={**operands.values, **made}), tuple(reversed(kept))
+
+
+def _made_first(
+    workload: Workload,
+    operands: Operands,
+    chain: Sequence[Operation],
+    axes: Mapping[str, frozenset[int]],
+) -> hl.Expr:
+    """Return what a chain makes, computed before everything else in the loops it has."""
+    ref, types, names = chain[-1].output, element_types(workload), operands.iteration.axes
+    variables = [hl.Var(names[at].name) for at in sorted(axes[ref], reverse=True)]
+    values: dict[str, hl.Expr] = {}
+    for read in sorted({one for item in chain for one in item.inputs if one.startswith("x")}):
+        number = int(read[1:])
+        place = [names[at].name for at in reversed(operands.iteration.operands[number])]
+        function = hl.Func(f"{read}_first")
+        element = operands.arguments[number][tuple(map(hl.Var, place))]
+        function[tuple(variables)] = loaded(element, types[read])
+        values[read] = hl.Expr(function[tuple(variables)])
+    known = build_chain(chain, values, workload.scalars, variables, types)
+    first = hl.Func(f"{ref}_first")
+    first[tuple(variables)] = known[ref]
+    first.compute_root().vectorize(variables[0], _LANES, hl.TailStrategy.GuardWithIf)
+    return hl.Expr(first[tuple(variables)])
 
 
 # ---- look-ups ----

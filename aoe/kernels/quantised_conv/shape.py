@@ -398,10 +398,11 @@ def requantised(
     shape, place = plan.shape, (v.lane, v.block, v.g)
     inside = hl.min(v.block * LANES + v.lane, shape.lanes_out - 1)
     channel = v.g * shape.lanes_out + inside
-    known = v.lane, hl.min(v.block, shape.blocks - 1), v.g  # tiles may go past the last one
+    # levels that are looked up go past the last block
+    block = hl.min(v.block, shape.blocks - 1) if plan.is_looked_up else v.block
     offset, factor = hl.Func("offset"), hl.Func("factor")
     bias = buffers.at(BIAS)[channel] if BIAS in plan.inputs else hl.i32(0)
-    offset[place] = bias - buffers.image_zero() * weight_sum[known]
+    offset[place] = bias - buffers.image_zero() * weight_sum[v.lane, block, v.g]
     of_weights = buffers.at(W_SCALE)
     scale = of_weights[channel] if of_weights.dimensions() else of_weights[()]
     product = strict(buffers.at(X_SCALE)[()] * scale)
