@@ -372,7 +372,7 @@ def check_toolchain(toolchain: Toolchain, target: Target) -> None:
 
 def _glue_parts(features: Collection[str]) -> tuple[str, ...]:
     """Return the C files, without suffix, of kernels that need these CPU features."""
-    parts = ("glue", "row_cuts", "scratch", "shared_packs", "file_pages", "indices")
+    parts = ("glue", "row_cuts", "scratch", "shared_packs", "file_pages", "indices", "tables")
     return (*parts, "tiles") if TILES_FEATURE in features else parts
 
 

@@ -39,7 +39,9 @@ from aoe.operators import (
     is_reorder,
     op_key,
 )
+from aoe.operators.element_types import LEVELS
 from aoe.operators.movement import RESHAPE, RESHAPING, SPLIT, interpolates
+from aoe.operators.quantised import QUANTISED_CONVOLUTIONS
 from aoe.workload import NCHWC_DOMAIN
 
 
@@ -509,8 +511,10 @@ _OF_GROUPS: OperatorKey = ("", "InstanceNormalization")
 class _Takes(Enum):
     """Behind what the chain of a region may stand, tried in this order."""
 
+    CONVOLVED_LEVELS = auto()
+    """Quantised convolutions: their chain may convert levels, and makes levels again."""
     PRODUCTS = auto()
-    """Sums of products, and all other anchors."""
+    """Sums of products, and all other anchors; nothing in the chain converts."""
     ANCHORS = auto()
     """Anchors but for sums of products."""
     NEITHER = auto()
@@ -565,6 +569,7 @@ class Growth:
             for nodes in [self.grow(sink, blocked=blocked, takes=behind, prologues=prologues)]
             if behind is not _Takes.PRODUCTS or self._holds_product(nodes)
         ]
+        of_levels = self._convolved_levels(sink) if fuse_products else ()
         behind_product = any(map(self._holds_product, found))
         if fuse_products and behind_product and converts(self._graph.nodes[sink]):
             found = [(sink,)]  # kernels of products make float32: the chain is left to them
@@ -584,7 +589,8 @@ class Growth:
                 for grow in (*grown, grow_attention)
             ]
             fed.append(grow_pooled(self._graph, sink, free=self._free))
-        yield from filter(None, dict.fromkeys([*fed, *anchored, resized, moving, alone, *found]))
+        every = [of_levels, *fed, *anchored, resized, moving, alone, *found]
+        yield from filter(None, dict.fromkeys(every))
 
     def grow(self, sink: int, *, blocked: bool, takes: _Takes, prologues: bool) -> tuple[int, ...]:
         """Return the nodes of the region that ends in `sink`, or () if there is none."""
@@ -616,6 +622,14 @@ class Growth:
                 members.add(index)
         nodes = tuple(sorted(members))
         return nodes if self._worthwhile(nodes, blocked) else ()
+
+    def _convolved_levels(self, sink: int) -> tuple[int, ...]:
+        """Return a quantised convolution and its chain, which makes levels; () if there is none."""
+        made = self._graph.find_info(self._graph.nodes[sink].output[0])
+        if made is None or made.dtype not in LEVELS:
+            return ()
+        nodes = self.grow(sink, blocked=False, takes=_Takes.CONVOLVED_LEVELS, prologues=False)
+        return nodes if self._holds_product(nodes) else ()
 
     def _holds_product(self, nodes: Iterable[int]) -> bool:
         return any(self._is_product(self._graph.nodes[at]) for at in nodes)
@@ -654,7 +668,7 @@ class Growth:
             groups = self._joins_groups(index) or self._parts_groups(index)
             return groups and not blocked and takes is not _Takes.NEITHER
         if self._is_product(node) and takes is not _Takes.PRODUCTS:
-            return False
+            return takes is _Takes.CONVOLVED_LEVELS and key in QUANTISED_CONVOLUTIONS
         if takes is _Takes.PRODUCTS and converts(node):
             return False
         if self._is_anchor(index) and takes is _Takes.NEITHER:

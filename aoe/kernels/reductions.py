@@ -20,7 +20,14 @@ import halide as hl
 
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.anchored import Anchored, feeding
-from aoe.kernels.halide.chain import RESULT, build_chain, estimate_cycles, in_type, read_operands
+from aoe.kernels.halide.chain import (
+    RESULT,
+    Operands,
+    build_chain,
+    estimate_cycles,
+    in_type,
+    read_operands,
+)
 from aoe.kernels.halide.iteration import (
     Axis,
     Iteration,
@@ -41,11 +48,11 @@ from aoe.kernels.halide.reductions import (
 from aoe.kernels.halide.rows import split_around
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import estimate_us, parallel_steps, shared_space, vector_choices
-from aoe.kernels.math.elements import stored
+from aoe.kernels.math.elements import loaded, stored
 from aoe.kernels.math.functions import LOWEST, constant, exp, log, strict
 from aoe.operators import OPERATORS, STORED_DTYPES, Shape, facts_of
 from aoe.operators.axes import keeps_dimensions, reduced_axes
-from aoe.operators.element_types import element_types
+from aoe.operators.element_types import FLOAT32, element_types
 from aoe.schedule import Schedule, Space, Split, Step, Tail, Values, Vectorize
 from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
 
@@ -225,7 +232,11 @@ class Reductions(PlannedFamily[_ReductionPlan]):
         variables = plan.around.variables or (hl.Var(_ONE),)
         made, output = hl.Func("reduced"), hl.Func(RESULT)
         made[variables] = in_type(plan.anchor, value, types[plan.anchor.output])
-        behind = {**operands.values, plan.anchor.output: made[variables]}
+        behind = {
+            **operands.values,
+            **_read_behind(plan, operands, variables),
+            plan.anchor.output: made[variables],
+        }
         results = build_chain(plan.behind, behind, scalars, variables, types)
         output[variables] = stored(results[workload.result], workload.output.dtype)
         stages, loops = gathered(folds)
@@ -265,6 +276,25 @@ class Reductions(PlannedFamily[_ReductionPlan]):
         return Schedule(tuple(steps))
 
 
+def _read_behind(
+    plan: _ReductionPlan, operands: Operands, variables: Sequence[hl.Var]
+) -> dict[str, hl.Expr]:
+    """Return inputs of other types than float32 as numbers in the loops of the result."""
+    read = {ref for item in plan.behind for ref in item.inputs}
+    found = {}
+    for number, spec in enumerate(plan.workload.inputs):
+        ref = f"x{number}"
+        if ref in read and spec.dtype != FLOAT32:
+            axes = [
+                plan.iteration.axes[at].name for at in reversed(plan.iteration.operands[number])
+            ]
+            element = operands.arguments[number][tuple(map(hl.Var, axes))]
+            function = hl.Func(f"{ref}_behind")
+            function[tuple(variables)] = loaded(element, spec.dtype)
+            found[ref] = hl.Expr(function[tuple(variables)])
+    return found
+
+
 def _cut(parts: Anchored) -> tuple[tuple[Operation, ...], tuple[Operation, ...]]:
     """Return the operations in front of the anchor, and all others."""
     front = feeding(parts.anchor.inputs[0], parts.before)
@@ -284,7 +314,7 @@ def _shaped(
     axes.
     """
     workload = parts.workload
-    if any(facts_of(item).per_channel for item in (*front, *behind)):
+    if any(_reads_channels(item, workload) for item in (*front, *behind)):
         return Support("a chain around a reduction reads one value per channel")
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     before = {ref for item in (*front, parts.anchor) for ref in item.inputs}
@@ -300,6 +330,14 @@ def _shaped(
             read = replace(spec, shape=lifted)
         inputs.append(read)
     return reshaped(workload, inputs, shape)
+
+
+def _reads_channels(operation: Operation, workload: Workload) -> bool:
+    """Return True if an operation reads one value per channel."""
+    facts = facts_of(operation)
+    given = [operation.inputs[at] for at in facts.per_channel if at < len(operation.inputs)]
+    sizes = [workload.inputs[int(ref[1:])].size for ref in given if ref.startswith("x")]
+    return bool(facts.channel_values) or any(size > 1 for size in sizes)
 
 
 def _folds(anchor: Operation) -> tuple[str, ...]:

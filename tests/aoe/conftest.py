@@ -68,7 +68,7 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 BuildAbi = Callable[..., Path]
-_GLUE = ("glue", "row_cuts", "scratch", "shared_packs", "file_pages", "indices")
+_GLUE = ("glue", "row_cuts", "scratch", "shared_packs", "file_pages", "indices", "tables")
 
 
 @pytest.fixture(scope="session")

@@ -170,6 +170,8 @@ def read_quantised(workload: Workload) -> QuantisedPlan | Support:
     shapes = infer_shapes(workload)
     if reason or isinstance(shapes, str):
         return Support(reason or str(shapes))
+    if shapes[operation.output] != workload.output.shape:
+        return Support(f"a chain that broadcasts what {operation.op_type} makes")
     plan = QuantisedPlan(
         workload=workload, shape=_shape(operation, workload), operation=operation, chain=chain
     )

@@ -109,3 +109,46 @@ def test_cast_of_what_kernels_cannot_read_ends_the_chain(dtype: str) -> None:
 def test_cast_to_integers_is_none_of_ours() -> None:
     nodes = [_op("Sigmoid", ["x"], "a"), _cast("a", "y", TensorProto.UINT8)]
     assert _regions(_graph(nodes, {"y": "uint8"})) == [["a"]]
+
+
+def test_chain_that_converts_levels_joins_a_quantised_convolution_in_front_of_it() -> None:
+    step, zero = np.array(0.1, np.float32), np.array(3, np.uint8)
+    weights = {"s": step, "z": zero, "w": np.ones((8, 8, 1, 1), np.int8), "wz": np.int8([0])[0]}
+    parameters = {"pads": [0] * 4, "strides": [1, 1], "kernel_shape": [1, 1], "channels_last": 1}
+    nodes = [
+        helper.make_node(
+            "QLinearConv",
+            ["x", "s", "z", "w", "s", "wz", "s", "z"],
+            ["c"],
+            "c",
+            domain="com.microsoft",
+            **parameters,
+        ),
+        _op("DequantizeLinear", ["c", "s", "z"], "a"),
+        _op("HardSigmoid", ["a"], "b"),
+        _op("QuantizeLinear", ["b", "s", "z"], "g"),
+        helper.make_node(
+            "QLinearMul",
+            ["c", "s", "z", "g", "s", "z", "s", "z"],
+            ["y"],
+            "y",
+            domain="com.microsoft",
+        ),
+    ]
+    shape = (1, 12, 12, 8)
+    types = {"x": "uint8", "c": "uint8", "g": "uint8", "y": "uint8"}
+    model = make_model(
+        nodes,
+        {"x": shape},
+        ["y"],
+        weights={name: np.asarray(value) for name, value in weights.items()},
+        domains={"com.microsoft": 1},
+    )
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
+    infos = {
+        name: TensorInfo(dtype=types.get(name, "float32"), shape=shape)
+        for node in nodes
+        for name in node.output
+    }
+    graph = ModelGraph(model, infos, block=0)
+    assert _regions(graph) == [["c", "a", "b", "g", "y"]]

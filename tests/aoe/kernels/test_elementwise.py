@@ -99,6 +99,17 @@ class TestElementwise(KernelFamilyTests):
         "shorter than a vector": make((13,), operation("Sigmoid", "x0")),
         "prime rows": make((17, 1, 101), operation("Erf", "x0")),
         "gated chain": GATED,
+        "gates made first": make(
+            (2, 24, 5, 7),
+            operation("Mul", "x1 s0", "t0"),
+            operation("Tanh", "t0", "t1"),
+            operation("Add", "x0 t1", "t2"),
+            operation("Add", "t2 t0", "t3"),
+            operation("Tanh", "x2", "t4"),
+            operation("Add", "t3 t4", "t5"),
+            others=(plain(2, 24, 1, 1), plain(1, 24, 1, 1)),
+            scalars=(0.3,),
+        ),
         "chosen by a mask of rows": make(
             (2, 3, 5, 37),
             operation("Where", "x1 x0 x2"),

@@ -106,6 +106,18 @@ PER_COLUMN = make(
     plain(2, 5, 9),
     operation("DequantizeLinear", "x0 x1 x2", "t0", axis=-1),
 )
+SIGMOID_GATED = make(
+    "elementwise",
+    [byte(2, 2100), byte(), plain(), plain(), byte()],
+    byte(2, 2100),
+    operation("DequantizeLinear", "x0 s0 x1", "t0"),
+    operation("Sigmoid", "t0", "t1"),
+    operation("QuantizeLinear", "t1 x2 x1", "t2"),
+    operation("DequantizeLinear", "t2 x2 x1", "t3"),
+    operation("Mul", "t0 t3", "t4"),
+    operation("QuantizeLinear", "t4 x3 x4", "t5"),
+    scalars=(0.04,),
+)
 NO_ZERO_POINT = make(
     "elementwise",
     [plain(513)],
@@ -129,6 +141,23 @@ class TestElementwise(KernelFamilyTests):
         "levels, relu": between_levels("Relu", byte(3, 37), byte(constant=True)),
         "levels, hard swish": between_levels(
             "HardSwish", signed(2, 8, 5, 5), signed(constant=True)
+        ),
+        "levels looked up, hard swish": between_levels(
+            "HardSwish", signed(1, 73, 8, 9), signed(constant=True)
+        ),
+        "levels looked up, gated": SIGMOID_GATED,
+        "levels, gate made first": make(
+            "elementwise",
+            [signed(2, 9, 7, 19), signed(2, 1, 1, 19), signed()],
+            signed(2, 9, 7, 19),
+            operation("DequantizeLinear", "x1 s0 x2", "t0"),
+            operation("HardSigmoid", "t0", "t1"),
+            operation("QuantizeLinear", "t1 s1 x2", "t2"),
+            operation("DequantizeLinear", "t2 s1 x2", "t3"),
+            operation("DequantizeLinear", "x0 s0 x2", "t4"),
+            operation("Mul", "t3 t4", "t5"),
+            operation("QuantizeLinear", "t5 s0 x2", "t6"),
+            scalars=(0.05, 0.01),
         ),
         "scale of each channel": PER_CHANNEL,
         "scale of each column": PER_COLUMN,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.contracts.kernels import CompiledKernel, operation, plain
+from support.contracts.kernels import CompiledKernel, kernel_target, operation, plain
 
 from aoe.device.registry import default_device
 from aoe.graph.workload_model import workload_model
@@ -15,6 +15,7 @@ from aoe.kernels.registry import get_family
 from aoe.operators import MICROSOFT_DOMAIN, OPERATORS
 from aoe.operators.facts import Signature
 from aoe.ort.sessions import session_options
+from aoe.schedule import Configuration, Schedule
 from aoe.workload import AttributeValue, TensorSpec, Workload
 
 Array = np.ndarray[Any, Any]
@@ -56,13 +57,15 @@ def _feed(workload: Workload, levels: list[Array], parameters: list[float]) -> d
     return feed
 
 
-def _check_equal(workload: Workload, feed: dict[str, Array]) -> None:
+def _check_equal(
+    workload: Workload, feed: dict[str, Array], schedule: Schedule | None = None
+) -> None:
     assert get_family(workload.op_type).supports(workload).reason == ""
     options = session_options(threads=1, optimize=False)
     model = workload_model(workload, seed=1)
     session = default_device().open_session(model.SerializeToString(), options)
     expected = session.run(None, feed)[0]
-    np.testing.assert_array_equal(CompiledKernel(workload).run(feed), expected)
+    np.testing.assert_array_equal(CompiledKernel(workload, schedule).run(feed), expected)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
@@ -83,6 +86,59 @@ def test_every_level_is_what_onnx_runtime_makes_of_it(op_type: str, dtype: str) 
     for scale, zero, _, _, result_scale, result_zero in PARAMETERS:
         parameters = [scale, zero, result_scale / 10, result_zero]
         _check_equal(workload, _feed(workload, [np.arange(256).astype(dtype)], parameters))
+
+
+POINTS = {
+    "GELU": (
+        ("Div", "t0 s1"),
+        ("Erf", "t1"),
+        ("Add", "t2 s2"),
+        ("Mul", "t0 t3"),
+        ("Mul", "t4 s3"),
+    ),
+    "SiLU": (("Sigmoid", "t0"), ("Mul", "t0 t1")),
+    **{name: ((name, "t0"),) for name in ("HardSwish", "HardSigmoid", "Tanh", "LeakyRelu", "Exp")},
+}
+_SCALARS = (0.05, 2.0**0.5, 1.0, 0.5, 0.031)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("name", POINTS)
+def test_chain_of_every_level_is_looked_up_as_onnx_runtime_computes_it(
+    name: str, dtype: str
+) -> None:
+    levels, zero = plain(17, 256, dtype=dtype), TensorSpec(shape=(), dtype=dtype)
+    chain = [
+        operation(op_type, inputs, f"t{at}")
+        for at, (op_type, inputs) in enumerate(POINTS[name], start=1)
+    ]
+    workload = Workload(
+        op_type="elementwise",
+        inputs=(levels, zero, zero),
+        scalars=_SCALARS,
+        operations=(
+            operation("DequantizeLinear", "x0 s0 x1", "t0"),
+            *chain,
+            operation("QuantizeLinear", f"t{len(chain)} s4 x2", "y0"),
+        ),
+        output=levels,
+    )
+    space = get_family("elementwise").space(workload, kernel_target())
+    guess = Configuration(space.first_guesses[0])
+    assert guess["algorithm"] == "table"
+    schedule = get_family("elementwise").schedule(workload, guess, kernel_target())
+    every, ends = np.tile(np.arange(256), (17, 1)).astype(dtype), np.iinfo(dtype)
+    for read, made in ((ends.min, ends.max), (ends.max, ends.min), (3, 7)):
+        feed = {"x0": every, "x1": np.array(read, dtype), "x2": np.array(made, dtype)}
+        _check_equal(workload, feed, schedule)
+
+
+def test_few_levels_and_levels_of_several_tensors_are_computed() -> None:
+    few = _workload("QLinearSigmoid", (256,), 1, "uint8")
+    pair = _workload("QLinearAdd", (64, 256), 2, "uint8")
+    for workload in (few, pair):
+        space = get_family("elementwise").space(workload, kernel_target())
+        assert "algorithm" not in space.first_guesses[0]
 
 
 def test_every_element_wise_operator_of_levels_is_tested_here() -> None:

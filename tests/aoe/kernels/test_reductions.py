@@ -77,6 +77,23 @@ def surrounded() -> Workload:
     )
 
 
+def of_levels(shape: tuple[int, ...], axes: tuple[int, ...]) -> Workload:
+    """Return the mean of levels as quantised gates write it."""
+    zero = TensorSpec(shape=(), dtype="uint8", constant=True)
+    kept = tuple(1 if at in axes else extent for at, extent in enumerate(shape))
+    return Workload(
+        op_type="reductions",
+        inputs=(plain(*shape, dtype="uint8"), zero, plain(constant=True), zero),
+        scalars=(0.043,),
+        operations=(
+            operation("DequantizeLinear", "x0 s0 x1", "t0"),
+            operation("ReduceMean", "t0", "t1", version=13, keepdims=1, axes=axes),
+            operation("QuantizeLinear", "t1 x2 x3", "t2"),
+        ),
+        output=plain(*kept, dtype="uint8"),
+    )
+
+
 class TestReductions(KernelFamilyTests):
     family_name = "reductions"
     cases: Mapping[str, Workload] = {
@@ -95,6 +112,8 @@ class TestReductions(KernelFamilyTests):
         "every other axis": make("ReduceLogSumExp", (3, 5, 4, 7, 20), (0, 2, 3)),
         "infinite sums": make("ReduceLogSumExp", (3, 5, 3, 7, 20), (0, 2, 3)),
         "chains on both sides": surrounded(),
+        "means of levels, channels last": of_levels((2, 9, 7, 40), (1, 2)),
+        "means of levels": of_levels((2, 5, 7, 9), (2, 3)),
         "global mean": pooled("GlobalAveragePool", (2, 5, 7, 9)),
         "global largest of a volume": pooled("GlobalMaxPool", (1, 3, 3, 5, 7)),
         "global norm of signals": pooled("GlobalLpPool", (2, 3, 101)),

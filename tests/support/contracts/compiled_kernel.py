@@ -266,10 +266,10 @@ def _load_runtime() -> None:
     with ScratchFolder("runtime") as scratch:
         built, file = scratch / "runtime.o", scratch / "runtime.so"
         hl.compile_standalone_runtime(str(built), hl.Target(target.halide_name))
-        parts: list[Path | str] = [built]
+        glue = Path(aoe.kernels.__file__).parent / "glue"
+        parts: list[Path | str] = [built, f"-I{halide_include()}", glue / "tables.c"]
         if kernel_target().bf16_tiles:
-            glue = Path(aoe.kernels.__file__).parent / "glue"
-            parts += [f"-I{halide_include()}", glue / "tiles.c"]
+            parts.append(glue / "tiles.c")
         _link(file, parts)
         # kernels of later libraries look their runtime up among all global symbols
         runtime = ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)

@@ -225,6 +225,22 @@ def test_every_level_comes_through_for_zero_points_at_both_ends() -> None:
         _check_integers(workload, _inputs(workload, **changed))
 
 
+def test_chain_that_broadcasts_the_result_is_refused() -> None:
+    workload = CASES["SiLU"]
+    image = replace(workload.inputs[0], shape=(1, 1, 1, 20))
+    sigmoid, product = workload.operations[1:3]
+    gate = replace(
+        workload,
+        inputs=(image, *workload.inputs[1:], workload.output),
+        operations=(
+            *workload.operations[:1],
+            sigmoid,
+            replace(product, inputs=(f"x{len(workload.inputs)}", *product.inputs[1:])),
+        ),
+    )
+    assert "broadcasts" in get_family("quantised_convolution").supports(gate).reason
+
+
 MOST_OFF_PER_MILLION, MOST_OFF_UNFUSED_PER_MILLION = 10, 100
 """Results one level off: from QLinearConv, and from a float32 convolution of the numbers."""
 
