@@ -29,7 +29,7 @@ _FIRST, _SECOND = 1 / 3, 2 / 3
 _LEAST_SEARCH = 0.2
 """Part of the time to search that goes before any proof."""
 _MOST_SHARE = 0.25
-"""Most of a time limit that one proof may take."""
+"""Most of a time limit that all proofs together may take that prove nothing."""
 _MOST_OF_SEARCH = 0.6
 """The same of what is left to search: a large model is compared once, behind its search."""
 _LEAST_PROMISE = 0.06
@@ -58,6 +58,7 @@ class Checkpoints:
     _began_s: float = field(init=False)
     _reserve_s: float = 0.0
     _promised: float = 0.0
+    _vain_s: float = 0.0  # Seconds of proofs that have proven nothing
 
     def begin(self, searching: Stopwatch) -> Stopwatch:
         """Return the time to search, of which a proof may find that less of it is left."""
@@ -77,7 +78,8 @@ class Checkpoints:
         self._promised, self.tries = promise, self.tries + 1
         stopwatch, began_s = self.tuning.time.stopwatch, self.searching.elapsed_s()
         assert stopwatch.limit_s is not None
-        most_s = min(_MOST_SHARE * stopwatch.limit_s, self.searching.left_s())
+        most_s = _MOST_SHARE * stopwatch.limit_s - self._vain_s
+        most_s = min(most_s, self.searching.left_s())
         limited = replace(stopwatch, limit_s=began_s + most_s)
         within = replace(self.tuning, time=replace(self.tuning.time, stopwatch=limited))
         found = prove_early(within, self.bank, self.assembly, tuned, self.costs)
@@ -85,6 +87,7 @@ class Checkpoints:
         if isinstance(found, str):
             self.tuning.progress.step(f"not proven faster yet: {found}")
             self._learn(took_s)
+            self._vain_s += took_s
         else:
             self._keep(found)
             self._learn(took_s * max(1.0, HURRIED_PROCESSES / found.processes))
@@ -99,7 +102,9 @@ class Checkpoints:
             return False
         threads = self.tuning.machine.runner.target.core_num
         least_s = self.costs.early_proof_s(threads, LEAST_PROCESSES)
-        if least_s > min(_MOST_SHARE * whole_s, _MOST_OF_SEARCH * self.searching.left_s()):
+        if least_s > min(
+            _MOST_SHARE * whole_s - self._vain_s, _MOST_OF_SEARCH * self.searching.left_s()
+        ):
             return False
         by_s = (_FIRST if self.best is None else _SECOND) * whole_s
         from_s = self._began_s + _LEAST_SEARCH * (limit_s - self._began_s)
