@@ -501,13 +501,13 @@ class ModelValidator(Generic[P]):
             largest = self._largest_alone(kept, gain)
             if largest is not None:
                 return largest
+            if not gain.is_open:
+                reason = not_proven_faster(gain)
+                return self._all_dropped(kept, Drop(reason=reason, estimate=gain.estimate))
         if kept and demand_gain and gain.is_open:
             return self.undecided(
                 kept, f"{_OPEN}: {gain.estimate.low:.2f}x to {gain.estimate.high:.2f}x"
             )
-        if kept and demand_gain and gain.surely <= 1:
-            reason = not_proven_faster(gain)
-            return self._all_dropped(kept, Drop(reason=reason, estimate=gain.estimate))
         if kept and demand_gain and (lost := sure_loss(gain.points)) is not None:
             return self._all_dropped(kept, Drop(reason=SLOWER_AT_A_POINT, estimate=lost))
         excess = excess_bytes(gain.comparison.memory, self._peak_ratio, self._mapped_bytes)

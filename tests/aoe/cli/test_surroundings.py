@@ -33,6 +33,7 @@ _AOE = {
     "advise": "advise models/net.onnx",
     "sign": "sign net.om --key key",
     "inspect": "inspect net.om",
+    "watch": "watch out",
 }
 _NO_PROCESS_OF_ITS_OWN = {"demo"}
 """Commands that run another one of these, for minutes."""

@@ -159,9 +159,8 @@ def test_long_candidates_leave_time_for_the_fresh_pairs_of_the_winner(
 def test_no_time_at_all_means_no_trials_and_no_answer() -> None:
     runner = ScriptedRunner()
     result = _searched(runner, left_s=lambda: 0.0)
-    assert result == SearchResult(
-        configuration=None, answer=None, measurement=None, estimate=None, trials=()
-    )
+    assert (result.configuration, result.answer, result.measurement) == (None, None, None)
+    assert (result.estimate, result.trials) == (None, ())
     assert not runner.calls
 
 
