@@ -105,7 +105,7 @@ class ObjectCache:
         return self._sources_of(source.workload.op_type)
 
     def _sources_of(self, op_type: str) -> _FamilySources:
-        """Return what is known of the sources of a family, read anew where they have changed."""
+        """Return the digests of a family's sources, read anew where they have changed."""
         if op_type in self._sources:
             return self._sources[op_type]
         name, found = f"{_all_kernels()}-{op_type}{_SOURCES}", None

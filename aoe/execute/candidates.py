@@ -317,7 +317,7 @@ class CandidateMeasurer:
         return replace(found, rounding=steps)
 
     def _fused(self, baseline: _Baseline, number: int) -> Array:
-        """Return what ONNX Runtime makes of the workload with its graph optimisations."""
+        """Return the results of ONNX Runtime with its graph optimisations."""
         session = self._open(baseline.model, self._options(optimize=True))
         fused: Array = run_session(session, baseline.checks.feeds[number])[0]
         return fused

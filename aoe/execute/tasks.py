@@ -457,7 +457,7 @@ def _deviation(
     feed: Mapping[str, Any],
     results: tuple[list[Any], list[Any]],
 ) -> Deviation:
-    """Return how far results are apart, beyond what rounding steps of the model explain."""
+    """Return the deviation of results, less what rounding steps of the model explain."""
     tolerance = terms.tolerance_of(tuned)
     found = compare_model_results(*results, tuned.precision, tolerance=tolerance)
     if found.acceptable or terms.rounding is None:

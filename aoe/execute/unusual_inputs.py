@@ -258,7 +258,7 @@ def within_rounding_steps(
     results: tuple[list[Any], list[Any]],
     precision: Precision,
 ) -> Deviation:
-    """Return how far results are beyond what rounding steps of a model explain.
+    """Return the deviation of results, less what rounding steps of a model explain.
 
     Where a model rounds to integers, a difference in the last place in front of a step becomes a
     whole step behind it. How far results may be apart is measured: by ONNX Runtime's own results
@@ -541,7 +541,7 @@ def _counted(
 
 
 def _told_apart(number: int, reference: Array, actual: Array, others: Sequence[Array]) -> str:
-    """Say how far a result is apart, beside how far ONNX Runtime's own results are; or nothing."""
+    """Return the deviation of a result beside that of ONNX Runtime's own, in words; or nothing."""
     mine = _apart(reference, actual)
     if not mine[0]:
         return ""
@@ -555,7 +555,7 @@ def _told_apart(number: int, reference: Array, actual: Array, others: Sequence[A
 
 
 def _apart(reference: Array, actual: Array) -> tuple[int, float]:
-    """Return how many values differ by more than rounding, and by how much of the largest."""
+    """Return the number of values off beyond rounding, and the largest error as a share."""
     wide, narrow = reference.astype(np.float64), actual.astype(np.float64)
     finite = np.isfinite(wide) & np.isfinite(narrow)
     scale = float(np.abs(wide[finite]).max(initial=0.0)) or 1.0

@@ -234,7 +234,7 @@ def _values(
 
 
 def _quantised_roles(workload: Workload) -> dict[str, str]:
-    """Return what the inputs of operators of levels are, by reference."""
+    """Return the roles of inputs of operators on levels, by reference."""
     found = {}
     for operation in workload.operations:
         quantised = facts_of(operation).quantised

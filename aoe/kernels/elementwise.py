@@ -148,7 +148,7 @@ def _made_first(
     chain: Sequence[Operation],
     axes: Mapping[str, frozenset[int]],
 ) -> hl.Expr:
-    """Return what a chain makes, computed before everything else in the loops it has."""
+    """Return the result of a chain, computed before everything else in its own loops."""
     ref, types, names = chain[-1].output, element_types(workload), operands.iteration.axes
     variables = [hl.Var(names[at].name) for at in sorted(axes[ref], reverse=True)]
     values: dict[str, hl.Expr] = {}

@@ -59,6 +59,10 @@ _QUANTISATIONS: Mapping[str, Quantisation] = {
 """By operator type, those named QLinear... left out."""
 
 
+ROWS_IN_INTEGERS = 4
+"""Accuracy level of MatMulNBits from which on rows are rounded to 8 bits. Source: ONNX Runtime."""
+
+
 def quantisations_of(op_types: Iterable[str]) -> frozenset[Quantisation]:
     """Return which numbers of a model are integers; nothing for a model of floats.
 

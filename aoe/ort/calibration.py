@@ -22,13 +22,11 @@ from onnx import numpy_helper
 from aoe.errors import RunError
 from aoe.graph.protos import free_name
 from aoe.graph.rewrites.preparation import prepared
-from aoe.operators.quantised import quantisations_of
+from aoe.operators.quantised import ROWS_IN_INTEGERS, quantisations_of
 
 Feed = Mapping[str, np.ndarray[Any, Any]]
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 """Operators with products, which ONNX Runtime computes in integers."""
-_IN_INTEGERS = 4
-"""Accuracy level of MatMulNBits from which on it rounds the other factor to 8 bits."""
 _LEAST_OPSET = 13
 """Opset with scales per channel."""
 _CACHE = "calibration_cache_path"
@@ -53,7 +51,7 @@ def is_quantised(proto: onnx.ModelProto) -> bool:
 def _rounds_rows(node: onnx.NodeProto) -> bool:
     """True for products by weights of few bits that round the other factor to 8 bits."""
     levels = (said.i for said in node.attribute if said.name == "accuracy_level")
-    return node.op_type == "MatMulNBits" and any(level >= _IN_INTEGERS for level in levels)
+    return node.op_type == "MatMulNBits" and any(level >= ROWS_IN_INTEGERS for level in levels)
 
 
 class CalibratedQuantizer:

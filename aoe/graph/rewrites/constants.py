@@ -70,7 +70,7 @@ def _constants(graph: onnx.GraphProto) -> dict[str, TensorProto]:
 def _value(
     proto: onnx.ModelProto, node: onnx.NodeProto, known: Mapping[str, TensorProto]
 ) -> Array | None:
-    """Return what a node makes of constants, None if that is not sure."""
+    """Return the result of a node with constant inputs, None if that is not sure."""
     if any(name and name not in known for name in node.input):
         return None
     tensors = [known[name] for name in node.input if name]
@@ -88,7 +88,7 @@ def _value(
 
 
 def dequantised(inputs: Sequence[Array], attributes: Mapping[str, Any]) -> Array | None:
-    """Return what DequantizeLinear makes, with the bits ONNX Runtime gives it; None if unknown.
+    """Return the result of a DequantizeLinear to the bit of ONNX Runtime; None if unknown.
 
     Args:
         inputs: Integers, scale and, if there is one, zero point.

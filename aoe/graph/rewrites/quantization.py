@@ -621,6 +621,8 @@ def with_biases_in_scale(
     The model itself if all of them are.
     """
     made = rewritten(proto, BIAS_RULE, tidy=True)
+    if made is proto:
+        return proto, []
     before = {node.output[0]: list(node.input) for node in proto.graph.node}
     readers = [node for node in made.graph.node if is_op(node, "Conv", "Gemm")]
     return made, [one for one in readers if before[one.output[0]] != list(one.input)]

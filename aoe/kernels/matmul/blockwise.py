@@ -69,7 +69,7 @@ from aoe.kernels.matmul.tiles import (
 )
 from aoe.kernels.tiled_products import cheapest_first, combinations, register_steps
 from aoe.operators import number, op_key
-from aoe.operators.quantised import BLOCKWISE_PRODUCT
+from aoe.operators.quantised import BLOCKWISE_PRODUCT, ROWS_IN_INTEGERS
 from aoe.schedule import Choice, Knob, Space, Step, Values
 from aoe.workload import Operation, TensorSpec, Workload
 
@@ -78,8 +78,6 @@ BLOCKS_FLOAT, PANELS_DEQUANTISED = "blocks", "panels_dequantised"
 _GROUPS = {BLOCKS_VNNI: 4, BLOCKS_WIDENED: 2}
 """Products one instruction sums up."""
 BLOCKWISE_ALGORITHMS = (BLOCKS_VNNI, BLOCKS_WIDENED, BLOCKS_FLOAT, PANELS_DEQUANTISED)
-IN_INTEGERS = 4
-"""Accuracy level from which on rows may be rounded to 8 bits. Source: ONNX Runtime, MatMulNBits."""
 LARGEST, DISTANCES, BLOCK_SUMS = "largest", "distances", "block_sums"
 DEQUANTISED, PADDED = "dequantised", "padded"
 _PART_OF = "_parts"
@@ -175,7 +173,7 @@ def read_blockwise(workload: Workload) -> BlockwiseProduct | Support:
         block_size=block,
         scales=int(scales[1:]),
         zero=int(zero[1:]) if zero else None,
-        in_integers=number(anchor.attributes, "accuracy_level", 0) >= IN_INTEGERS,
+        in_integers=number(anchor.attributes, "accuracy_level", 0) >= ROWS_IN_INTEGERS,
     )
 
 
