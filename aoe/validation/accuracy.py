@@ -21,6 +21,11 @@ class HeldAccuracy(Generic[P]):
     sets: int  # Sets of inputs the model was run on
     made_up: bool  # True if they were made up
 
+    @property
+    def is_kept(self) -> bool:
+        """True if the constraint is known to hold, with all that stays."""
+        return self.trade.holds and self.trade.in_time
+
     def __str__(self) -> str:
         inputs = "made-up inputs" if self.made_up else f"{self.sets} input sets"
         value = f"{self.constraint.name} {told(self.trade.value)} on {inputs}"

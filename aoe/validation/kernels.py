@@ -39,7 +39,7 @@ from aoe.validation.model_validator import (
     decide_candidates,
 )
 from aoe.validation.prior_result import PriorResult, prior_result_of
-from aoe.validation.time_reserve import HURRIED_PROCESSES, NO_COSTS, ModelCosts
+from aoe.validation.time_reserve import HURRIED_PROCESSES, LEAST_PROCESSES, NO_COSTS, ModelCosts
 from aoe.workload import Workload
 from aoebank import Event, plural
 
@@ -123,6 +123,7 @@ def validate_kernels(
     earlier |= dict.fromkeys((one.key for one, _ in dropped), Event.DROPPED)
     left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
     checker = _accuracy_checker(tuning, assembly, candidates, left_s, costs)
+    _warn_of_precision(tuning, candidates)
     if checker is None:  # else what was dropped counts too, or a second run would trade otherwise
         candidates = [kernel for kernel in candidates if earlier[kernel.key] is not Event.DROPPED]
     candidates = kernels_within_memory(tuning, candidates)
@@ -233,10 +234,26 @@ def prove_early(
         if earlier_verdict(tuning, bank, one.source.workload) is not Event.DROPPED
     ]
     comparer = model_comparer(tuning, assembly, costs)
-    in_library, _ = compiled(tuning, assembly, candidates, comparer)
-    in_library, _ = _without_losers(tuning, assembly, in_library, costs, comparer.left_s())
-    tuning.progress.step(f"trying the whole model with {plural(len(in_library), 'kernel')}")
-    return model_validator(tuning, comparer).prove(in_library)
+    kernels, _ = compiled(tuning, assembly, candidates, comparer)
+    threads = tuning.machine.runner.target.core_num
+    proof = tuning.time.stopwatch.keeping(costs.early_proof_s(threads, LEAST_PROCESSES))
+    checker = _accuracy_checker(tuning, assembly, kernels, proof.left_s, costs, is_early=True)
+    accuracy = checker.hold(kernels) if checker is not None else None
+    if accuracy is not None:
+        if not accuracy.is_kept:
+            return f"its accuracy is not known in that time: {accuracy}"
+        kernels = list(accuracy.kernels)
+    kernels, _ = _without_losers(tuning, assembly, kernels, costs, comparer.left_s())
+    tuning.progress.step(f"trying the whole model with {plural(len(kernels), 'kernel')}")
+    found = model_validator(tuning, comparer).prove(kernels)
+    if isinstance(found, str) or checker is None or accuracy is None:
+        return found
+    if len(found.kept) < len(accuracy.kernels):  # errors may add up anew
+        again = checker.hold(found.kept)
+        if not again.is_kept or again.trade.roll_back:
+            return f"without the others it is not accurate enough: {again}"
+        accuracy = accuracy.followed_by(again)
+    return replace(found, accuracy=accuracy)
 
 
 def _without_losers(
@@ -258,13 +275,6 @@ def _without_losers(
     for name, drop in drops.items():
         tuning.progress.step(f"put back {name}: {drop.reason}")
     return [one for one in kernels if one not in losing], drops
-
-
-def needs_accuracy(tuning: TuneContext, kernels: Sequence[ChosenKernel]) -> bool:
-    """True if the accuracy of a model with kernels has to be held to a constraint."""
-    precision = tuning.settings.precision
-    is_lower = lowest_precision(kernels, tuning.subject.precision).is_lower
-    return precision.constraint is not None and (precision.accuracy is not None or is_lower)
 
 
 def _proven_gain(bank: OperatorBank, kernels: Sequence[ChosenKernel]) -> float | None:
@@ -383,15 +393,17 @@ def _accuracy_checker(
     kernels: Sequence[ChosenKernel],
     left_s: Callable[[], float],
     costs: ModelCosts,
+    *,
+    is_early: bool = False,
 ) -> AccuracyChecker | None:
-    """Return the accuracy checker of the model, None where nothing has to be held."""
+    """Return the accuracy checker of the model, None where nothing has to be held.
+
+    An early one looks at no kernel alone where all of them may stay.
+    """
     precision = tuning.settings.precision
     is_lower = lowest_precision(kernels, tuning.subject.precision).is_lower
-    if precision.mode.lowest.is_lower and not is_lower:
-        lower = " or ".join(one.value for one in precision.mode.lowered)
-        tuning.progress.warn(f"no kernel in {lower} was proven faster than float32")
     constraint = precision.constraint
-    if constraint is None or not needs_accuracy(tuning, kernels):
+    if constraint is None or (precision.accuracy is None and not is_lower):
         return None
     proof = final_policy(tuning.threads_validated, left_s=left_s())
     return AccuracyChecker(
@@ -401,8 +413,16 @@ def _accuracy_checker(
         inputs=tuning.subject.calibration,
         left_s=left_s,
         run_s=costs.load_s + costs.run_s,
-        following_s=HURRIED_PROCESSES * costs.hurried_s(proof),
+        following_s=math.inf if is_early else HURRIED_PROCESSES * costs.hurried_s(proof),
     )
+
+
+def _warn_of_precision(tuning: TuneContext, kernels: Sequence[ChosenKernel]) -> None:
+    """Warn if a lower precision was allowed and no kernel has it."""
+    mode = tuning.settings.precision.mode
+    if mode.lowest.is_lower and not lowest_precision(kernels, tuning.subject.precision).is_lower:
+        lower = " or ".join(one.value for one in mode.lowered)
+        tuning.progress.warn(f"no kernel in {lower} was proven faster than float32")
 
 
 def kernels_within_memory(

@@ -14,12 +14,12 @@ from aoe.bank.operators import OperatorBank
 from aoe.results.opat import OpatReport
 from aoe.runs.model_mode import whole_model_ms
 from aoe.runs.tuned_model import write_proven_model
-from aoe.tasks.operators.chosen_kernel import ChosenKernel, kernels_of, lowest_precision
+from aoe.tasks.operators.chosen_kernel import ChosenKernel, lowest_precision
 from aoe.tasks.operators.operator import TunedOperator
 from aoe.tuner.live_report import LiveReport, Phase, Stopwatch
 from aoe.tuner.tune_context import TuneContext
 from aoe.validation.kernel_assembly import Assembly
-from aoe.validation.kernels import needs_accuracy, prove_early
+from aoe.validation.kernels import prove_early
 from aoe.validation.model_validator import ValidationResult
 from aoe.validation.time_reserve import HURRIED_PROCESSES, LEAST_PROCESSES, ModelCosts
 from aoebank import plural
@@ -73,7 +73,7 @@ class Checkpoints:
             OutputError: the model cannot be written.
         """
         promise = sum(map(_saved_share, tuned))
-        if not self._is_due(promise) or needs_accuracy(self.tuning, kernels_of(tuned)):
+        if not self._is_due(promise):
             return
         self._promised, self.tries = promise, self.tries + 1
         stopwatch, began_s = self.tuning.time.stopwatch, self.searching.elapsed_s()

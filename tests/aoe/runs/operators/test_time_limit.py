@@ -149,6 +149,8 @@ class TimedRun:
     # Speed-up of the second of two models.
     model: Callable[[Any, Any], float] = lambda baseline, tuned: 1.5
     net: Callable[[], onnx.ModelProto] = conv_net
+    # Result of a model.
+    results: Callable[[ModelPart], np.ndarray[Any, Any]] = lambda part: np.ones(3, np.float32)
     # Times of the nodes of a model in it.
     node_us: Callable[[ModelPart], Mapping[str, float]] = lambda part: {}
 
@@ -197,7 +199,7 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iter
             drift=0.0,
             model=lambda baseline, tuned: run.model(baseline, tuned),
             node_us=lambda part: run.node_us(part),
-            results=lambda part: [np.ones(3, np.float32)],
+            results=lambda part: [run.results(part)],
         )
 
     def profiled(model: Any, *_: Any, most_s: float = math.inf, **__: Any) -> ModelProfile:
@@ -372,15 +374,28 @@ def _moments(timed: TimedRun) -> list[tuple[float, str]]:
     return moments
 
 
-@pytest.mark.parametrize("limit_s", [45.0, 90.0])
+@pytest.mark.parametrize(
+    ("limit_s", "accuracy"), [(45.0, None), (90.0, None), (90.0, "cosine>=0.99")]
+)
 def test_proven_model_is_there_from_the_first_third_of_the_limit(
-    searched: TimedRun, limit_s: float
+    searched: TimedRun, limit_s: float, accuracy: str | None
 ) -> None:
     moments = _moments(searched)
-    result = searched.tune(limit_s)
+    result = searched.tune(limit_s, precision=parse_precision(None, accuracy=accuracy))
     written = [at_s for at_s, text in moments if text.startswith("writing")]
     assert len(written) > 1 and written[0] <= limit_s * (1 / 3 + _SLACK) + 2.0
     assert result.validation.kept and searched.clock.now_s <= limit_s * (1 + _SLACK)
+
+
+def test_model_is_proven_early_only_with_the_accuracy_asked_for(searched: TimedRun) -> None:
+    """The results of a model with kernels are off, but for the imported one's."""
+    moments = _moments(searched)
+    searched.results = lambda part: np.ones(3) * (1 + 0.1 * np.arange(3) * ("variant" in str(part)))
+    result = searched.tune(90.0, precision=parse_precision(None, accuracy="cosine>=0.999"))
+    early = [text for _, text in moments if text.startswith("not proven faster yet")]
+    assert early and "accuracy" in early[0], moments
+    assert not any(text.startswith("proven so far") for _, text in moments)
+    assert result.validation.accuracy is not None and not result.validation.accuracy.is_kept
 
 
 def test_run_that_ends_before_its_last_comparison_leaves_the_model_proven_early(
