@@ -14,6 +14,7 @@ from tempfile import mkdtemp
 
 import onnx
 
+from aoe.bank.choices import Choice, ChoiceKind, StoredChoice
 from aoe.device.protocol import Device
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
@@ -114,15 +115,48 @@ def _chosen_form(tuning: TuneContext) -> WrittenForm | None:
     form = other_form(imported, device, tuning.scratch, threads=target.core_num, without=without)
     if form is None:
         return None
-    if tuning.settings.lookup_only:  # nothing is measured: as ONNX Runtime does where it can
+    bank, key = tuning.banks.choices(ChoiceKind.FORM, target.core_num), _key(tuning, form)
+    stored = None if tuning.settings.repeat_tune else bank.find(key)
+    if stored is not None:
+        form = _as_stored(form, stored)
+        bank.adopt(key)
+    elif tuning.settings.lookup_only:  # nothing is measured: as ONNX Runtime does where it can
         is_usual = target.soc_version.startswith(_UINT8_ARCHITECTURES) or not form.is_uint8
         form = form if is_usual else replace(form, proto=None)
     else:
         form = _measured(tuning, form)
+        if form.speedup is not None:
+            measured = {"form": form.what, "speedup": form.speedup}
+            bank.save(key, [measured], None if form.proto is None else 0)
+    if tuning.places.bank is not None:
+        bank.copy_to(tuning.places.bank, [key])
     if form.proto is None and corrected is not None:
         form = corrected[0]
     tuning.progress.step(str(form))
     return form
+
+
+def _key(tuning: TuneContext, form: WrittenForm) -> Choice:
+    """Return all that a choice depends on, but for the machine."""
+    subject = tuning.subject
+    return {
+        "model": subject.model.sha256,
+        "form": form.what,
+        "shapes": {name: [*shape] for name, shape in sorted(subject.inputs.shapes.items())},
+        "streams": subject.streams,
+        "onnxruntime": tuning.machine.versions.get("onnxruntime", ""),
+    }
+
+
+def _as_stored(form: WrittenForm, stored: StoredChoice) -> WrittenForm:
+    """Return a form as an earlier run has chosen: taken or not, with its gain then."""
+    speedup = stored.forms[0].get("speedup") if stored.forms else None
+    return replace(
+        form,
+        proto=None if stored.chosen is None else form.proto,
+        speedup=float(speedup) if isinstance(speedup, int | float) else None,
+        is_stored=True,
+    )
 
 
 def _corrected(imported: onnx.ModelProto) -> tuple[WrittenForm, list[onnx.NodeProto]] | None:
@@ -167,7 +201,8 @@ def _measured(tuning: TuneContext, form: WrittenForm) -> WrittenForm:
     tuning.progress.step("comparing the model with another form of it")
     estimate = _estimate(tuning, form)
     is_faster = estimate is not None and estimate.low > 1
-    return replace(form, proto=form.proto if is_faster else None, estimate=estimate)
+    speedup = estimate.median if estimate is not None else None
+    return replace(form, proto=form.proto if is_faster else None, speedup=speedup)
 
 
 def _estimate(tuning: TuneContext, form: WrittenForm) -> SpeedupEstimate | None:

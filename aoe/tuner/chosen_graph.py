@@ -8,7 +8,6 @@ from typing import Protocol, runtime_checkable
 
 import onnx
 
-from aoe.measurement import SpeedupEstimate
 from aoe.om.file import SubgraphUse
 from aoe.workload import Precision
 from aoebank import plural
@@ -35,7 +34,8 @@ class WrittenForm:
     constants: int = 0  # Constants of which it has the float values
     # Number of places rewrite rules have changed in it, by their names.
     rules: Mapping[str, int] = field(default_factory=dict)
-    estimate: SpeedupEstimate | None = None  # Of that form over the imported model, if measured
+    speedup: float | None = None  # Of that form over the imported model, None if not measured
+    is_stored: bool = False  # True if the bank had it: nothing of it was measured in this run
 
     @property
     def what(self) -> str:
@@ -48,8 +48,8 @@ class WrittenForm:
         return ", ".join(parts)
 
     def __str__(self) -> str:
-        gain = "not measured" if self.estimate is None else f"{self.estimate.median:.3g}x"
-        found = f"{self.what}: {gain}"
+        gain = "not measured" if self.speedup is None else f"{self.speedup:.3g}x"
+        found = f"{self.what}: {gain}{', as in the bank' if self.is_stored else ''}"
         return found if self.proto is not None else f"the model stays as it is; {found}"
 
 

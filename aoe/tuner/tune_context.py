@@ -13,6 +13,7 @@ from typing import Self
 import onnx
 
 from aoe.bank.built_in import built_in_bank
+from aoe.bank.choices import ChoiceBank, ChoiceKind
 from aoe.bank.damage import DamagedFile, without_damaged
 from aoe.bank.journal import BankJournal, machine_fingerprint
 from aoe.bank.operators import bank_root
@@ -137,6 +138,11 @@ class RunBanks:
     base: EarlierResult | None = None
     damaged: tuple[DamagedFile, ...] = ()  # Bank files the run does without
     spare: SpareBank = field(default_factory=SpareBank)  # Takes what the custom bank cannot
+
+    def choices(self, kind: ChoiceKind, core_num: int) -> ChoiceBank:
+        """Return the choices of a kind between forms of a whole model, on so many cores."""
+        base = self.base.bank if self.base is not None else None
+        return ChoiceBank(kind, self.journal, core_num=core_num, base=base)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 import onnx
 
-from aoe.bank.calibrations import CalibrationBank, Choice, StoredChoice
+from aoe.bank.choices import Choice, ChoiceKind, StoredChoice
 from aoe.errors import AccuracyError, RunError
 from aoe.execute.messages import ModelPart
 from aoe.graph.origins import Origins
@@ -94,7 +94,8 @@ def calibrate(tuning: TuneContext) -> Calibration | None:
         return None
     sets = plural(len(precision.calibration), "set")
     try:
-        bank, key = _bank(tuning), _choice_of(tuning)
+        cores = tuning.machine.runner.target.core_num
+        bank, key = tuning.banks.choices(ChoiceKind.CALIBRATION, cores), _choice_of(tuning)
         stored = None if tuning.settings.repeat_tune else bank.find(key)
         found = _stored(tuning, stored) if stored is not None else None
         if found is not None:
@@ -112,15 +113,6 @@ def calibrate(tuning: TuneContext) -> Calibration | None:
         why = str(error) or "the time limit"
         tuning.progress.warn(f"the model is not calibrated: {why}")
         return None
-
-
-def _bank(tuning: TuneContext) -> CalibrationBank:
-    base = tuning.banks.base
-    return CalibrationBank(
-        tuning.banks.journal,
-        core_num=tuning.machine.runner.target.core_num,
-        base=base.bank if base is not None else None,
-    )
 
 
 def _choice_of(tuning: TuneContext) -> Choice:

@@ -18,6 +18,7 @@ from support.engine.quantized import LARGE, biased, feeds, int8_model, residual
 from support.engine.scripted_runs import ScriptedRuns
 
 import aoe
+import aoebank
 from aoe import TuneResult
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
@@ -116,7 +117,7 @@ def test_faster_form_is_the_tuned_model_of_every_mode(
     assert read_manifest(found.om_file).written_as == "int8 activations written as uint8"
     if "lookup_only" not in options:
         assert 2.3 < found.speedup < 2.7
-        assert mode.written_as is not None and mode.written_as.estimate is not None
+        assert mode.written_as is not None and mode.written_as.speedup is not None
         again = runs.tune(file, output=tmp_path / "again", **given, **options)
         assert 2.3 < again.speedup < 2.7
 
@@ -133,6 +134,30 @@ def test_imported_form_stays_where_it_is_faster(tmp_path: Path) -> None:
     said = mode_of(found).summary()["written_as"]
     assert said == "the model stays as it is; int8 activations written as uint8: 0.8x"
     assert (found.speedup, mode_of(found).summary()["unchanged"]) == (1.0, True)
+
+
+@pytest.mark.parametrize("gain", [2.5, 0.8])
+def test_later_run_takes_the_form_of_the_bank_unmeasured(gain: float, tmp_path: Path) -> None:
+    file = int8_model(tmp_path)
+    (tmp_path / "bank").mkdir()
+    given = {"bank": tmp_path / "bank", "output": tmp_path / "out", "trials": 2}
+
+    def tuned(by_then: float, **options: Any) -> str:
+        runs = scripted(by_then)
+        runs.candidate = lambda schedule: 0.5
+        told: list[str] = []
+        found = runs.tune(file, **given, progress=lambda event: told.append(event.text), **options)
+        is_compared = any("comparing the model with another form" in text for text in told)
+        return f"{mode_of(found).summary()['written_as']}{', compared' if is_compared else ''}"
+
+    words = f"int8 activations written as uint8: {gain:.3g}x"
+    kept = "" if gain > 1 else "the model stays as it is; "
+    assert tuned(gain) == f"{kept}{words}, compared"
+    assert tuned(1 / gain) == f"{kept}{words}, as in the bank"
+    assert tuned(1 / gain, lookup_only=True) == f"{kept}{words}, as in the bank"
+    found = aoebank.validate(tmp_path / "bank").findings
+    assert {one.code for one in found} <= {"AB401"}  # a choice has no time, which is a note
+    assert tuned(1.25, repeat_tune=True).endswith("uint8: 1.25x, compared")
 
 
 def test_imported_form_stays_where_the_other_cannot_be_run(tmp_path: Path) -> None:

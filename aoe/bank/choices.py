@@ -1,4 +1,4 @@
-"""Choices of a model in integers, by model and calibration data, for later runs.
+"""Choices between forms of a whole model, by what they depend on, for later runs.
 
 A choice is a record of the unified bank like those of operators. What it says is for the engine
 alone, so its strategy bears another name, and readers of operators pass it over.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,22 @@ from aoebank import Bank, Event, Record, make_unified_record, workload_key
 
 Choice = Mapping[str, Any]
 """What a choice depends on, but for the machine: model, arrays, bound, lists, versions."""
-_NAME = "calibration"
-"""Stands for the operator in the name of the file."""
-_ENGINE = "aoe.calibration"
 _COMPARED = ("cpu_model", "onnxruntime", "core_num")
-"""Parts of the fingerprint that must agree: they decide what is faster in integers."""
+"""Parts of the fingerprint that must agree: they decide which form is faster."""
+
+
+class ChoiceKind(StrEnum):
+    """What is chosen; the name stands for the operator in the name of the file."""
+
+    CALIBRATION = "calibration"
+    """Between forms of a model in integers."""
+    FORM = "form"
+    """Between the imported model and another form of it, which computes the same."""
+
+    @property
+    def engine(self) -> str:
+        """What a strategy names, so that nobody else reads it."""
+        return f"aoe.{self.value}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,21 +42,24 @@ class StoredChoice(Stored):
     """Choice of an earlier run."""
 
     forms: tuple[Mapping[str, Any], ...]  # All forms that were measured, JSON values
-    chosen: int | None  # Which of them was the fastest; None where float32 stayed
+    chosen: int | None  # Which of them was the fastest; None where the model stayed as it is
 
 
-class CalibrationBank(TaskBank[Choice]):
-    """The choices of one target below one root.
+class ChoiceBank(TaskBank[Choice]):
+    """The choices of a kind, of one target below one root.
 
     Args:
+        kind: What is chosen.
         journal: The run's hand in the bank.
         core_num: Cores of the target, names the file.
         base: Bank of an earlier result, looked up behind the own one; it is never written.
     """
 
-    def __init__(self, journal: BankJournal, *, core_num: int, base: Bank | None = None) -> None:
+    def __init__(
+        self, kind: ChoiceKind, journal: BankJournal, *, core_num: int, base: Bank | None = None
+    ) -> None:
         super().__init__(journal, base=base, compared=_COMPARED)
-        self._core_num = core_num
+        self._kind, self._core_num = kind, core_num
 
     def find(self, task: Choice) -> StoredChoice | None:
         """Return the choice of this machine and these versions, None if there is none.
@@ -62,11 +77,11 @@ class CalibrationBank(TaskBank[Choice]):
         """Write the record of a choice; one in quarantine stays as it is."""
         record = make_unified_record(
             workload=dict(task),
-            strategy={"engine": _ENGINE, "forms": [*forms], "chosen": chosen},
+            strategy={"engine": self._kind.engine, "forms": [*forms], "chosen": chosen},
             cost_us=None,
             origin=self._journal.engine,
         )
-        record = replace(record, soc_version=self.soc_version, op_type=_NAME)
+        record = replace(record, soc_version=self.soc_version, op_type=self._kind.value)
         if self._journal.quarantine_reason(record) is None:
             file = self.file_of(task)
             event = Event.ADD if self._record_at(file, record.key) is None else Event.UPDATE
@@ -78,25 +93,24 @@ class CalibrationBank(TaskBank[Choice]):
         if record is None or last is None or self._journal.quarantine_reason(record) is not None:
             return None
         is_from_here = all(last.fingerprint.get(name) == one for name, one in self._here.items())
-        return _choice_of(record) if is_from_here else None
+        return self._choice_of(record) if is_from_here else None
 
     def _key(self, task: Choice) -> str:
         return workload_key(dict(task))
 
     def _file_in(self, bank: Bank, task: Choice) -> Path:
         return bank.unified_file(
-            soc_version=self.soc_version, core_num=self._core_num, op_type=_NAME
+            soc_version=self.soc_version, core_num=self._core_num, op_type=self._kind.value
         )
 
-
-def _choice_of(record: Record) -> StoredChoice | None:
-    """Return the choice in a record, None for one that cannot be read."""
-    strategy = record.strategy
-    if not isinstance(strategy, Mapping) or strategy.get("engine") != _ENGINE:
+    def _choice_of(self, record: Record) -> StoredChoice | None:
+        """Return the choice in a record, None for one that cannot be read."""
+        strategy = record.strategy
+        if not isinstance(strategy, Mapping) or strategy.get("engine") != self._kind.engine:
+            return None
+        match strategy.get("forms"), strategy.get("chosen"):
+            case [*values], None | int() as chosen:
+                forms = tuple(one for one in values if isinstance(one, Mapping))
+                if len(forms) == len(values) and (chosen is None or 0 <= chosen < len(forms)):
+                    return StoredChoice(forms=forms, chosen=chosen)
         return None
-    match strategy.get("forms"), strategy.get("chosen"):
-        case [*values], None | int() as chosen:
-            forms = tuple(one for one in values if isinstance(one, Mapping))
-            if len(forms) == len(values) and (chosen is None or 0 <= chosen < len(forms)):
-                return StoredChoice(forms=forms, chosen=chosen)
-    return None
