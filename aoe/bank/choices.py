@@ -30,6 +30,8 @@ class ChoiceKind(StrEnum):
     """Between forms of a model in integers."""
     FORM = "form"
     """Between the imported model and another form of it, which computes the same."""
+    OPTIMIZATIONS = "optimizations"
+    """The optimisations of ONNX Runtime with which the model is right."""
 
     @property
     def engine(self) -> str:

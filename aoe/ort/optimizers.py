@@ -12,10 +12,10 @@ by its results (`aoe.execute.unusual_inputs`), and marked in it like the former.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import onnx
 import onnxruntime as ort
@@ -92,6 +92,20 @@ class Optimizations:
         if self.level != _EVERYTHING:
             return f"optimisations of {self.level.name}"
         return " but ".join(filter(None, ("all optimisations", ", ".join(self.left_out))))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return them as the bank has them."""
+        return {"level": self.level.name, "left_out": [*self.left_out]}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Optimizations:
+        """Return what `to_json` has written.
+
+        Raises:
+            AttributeError, KeyError, TypeError: it is no such thing.
+        """
+        level = getattr(ort.GraphOptimizationLevel, value["level"])
+        return cls(level=level, left_out=tuple(map(str, value["left_out"])))
 
     def wrong_warning(self, how_far: str) -> str:
         """Say that the optimised form computes something else, and what is done about it."""

@@ -11,6 +11,7 @@ from tempfile import mkdtemp
 
 import onnx
 
+from aoe.bank.choices import ChoiceKind, StoredChoice
 from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.accuracy import MODEL_TOLERANCE
 from aoe.execute.messages import ModelPart
@@ -50,28 +51,65 @@ def leave_out_what_is_wrong(tuning: TuneContext) -> None:
         return
     rounds = bool(integers - {Quantisation.WEIGHTS})
     of_weights = MODEL_TOLERANCE if tuning.settings.precision.strict else _LEVELS_TOLERANCE
-    if rounds and tuning.settings.lookup_only:  # which takes no longer than the look-up
-        return
+    tolerance = _STEPS_TOLERANCE if rounds else of_weights
+    bank = tuning.banks.choices(ChoiceKind.OPTIMIZATIONS, tuning.machine.runner.target.core_num)
+    key = {
+        "model": subject.model.sha256,
+        "inputs": subject.inputs.digest(),
+        "tolerance": tolerance,
+        "onnxruntime": tuning.machine.versions.get("onnxruntime", ""),
+    }
+    known = None if tuning.settings.repeat_tune else _known(bank.find(key))
+    if known is not None:
+        bank.adopt(key)
+    # a look-up alone takes no longer than the look-up
+    elif not (rounds and tuning.settings.lookup_only):
+        known = _found(tuning, tolerance)
+        if known is not None:
+            optimizations, how_far = known
+            bank.save(key, [{**optimizations.to_json(), "how_far": how_far}], 0)
+    if tuning.places.bank is not None:
+        bank.copy_to(tuning.places.bank, [key])
+    if known is not None:
+        _mark(tuning, *known)
+
+
+def _known(stored: StoredChoice | None) -> tuple[Optimizations, str] | None:
+    """Return what an earlier run has found, None where there is nothing that can be read."""
+    if stored is None or stored.chosen is None:
+        return None
+    form = stored.forms[stored.chosen]
+    try:
+        return Optimizations.from_json(form), str(form["how_far"])
+    except (AttributeError, KeyError, TypeError):
+        return None
+
+
+def _found(tuning: TuneContext, tolerance: float) -> tuple[Optimizations, str] | None:
+    """Return the optimisations with which the model is right, and how far it is off with all.
+
+    None where it cannot be run, or not in time.
+    """
     # biases that are misread are written anew, which costs nothing, see `aoe.runs.written_form`
-    checked, _ = with_biases_in_scale(proto)
+    checked, _ = with_biases_in_scale(tuning.subject.model.proto)
     left_s = tuning.time.stopwatch.left_s()
     timeout_s = min(_MOST_S, max(_SHARE * left_s, min(_LEAST_S, left_s)))
     tuning.progress.step("holding ONNX Runtime's optimised form against the model")
     try:
-        found, how_far = tuning.machine.runner.call(
+        found: tuple[Optimizations, str] = tuning.machine.runner.call(
             "right_optimizations",
             timeout_s=timeout_s,
             untuned=_written(checked, Path(mkdtemp(prefix="host_form_", dir=tuning.scratch))),
-            inputs=subject.inputs,
+            inputs=tuning.subject.inputs,
             most_s=_SESSION_SHARE * timeout_s,
-            tolerance=_STEPS_TOLERANCE if rounds else of_weights,
+            tolerance=tolerance,
         )
     except TurnTimeoutError:
         raise
     except RunError as error:
         tuning.progress.detail(f"ONNX Runtime's optimised form was not checked: {error}")
-        return
-    _mark(tuning, found, how_far)
+        return None
+    return found
 
 
 def _mark(tuning: TuneContext, found: Optimizations, how_far: str) -> None:

@@ -55,7 +55,7 @@ def _error(found: Any, meant: Array) -> float:
 
 def _tuned(root: Path, **options: Any) -> tuple[aoe.TuneResult, str]:
     onnx.save(block_wise(), str(root / "net.onnx"))
-    (root / "bank").mkdir()
+    (root / "bank").mkdir(exist_ok=True)
     told: list[str] = []
     found = aoe.tune(
         root / "net.onnx",
@@ -83,6 +83,12 @@ def test_model_is_computed_right_where_onnx_runtimes_optimised_form_is_not(tmp_p
     assert "all optimisations but 8-bit activations of MatMulNBits" in told
     mode: Any = found.modes[-1]
     assert "8-bit activations of MatMulNBits" in mode.summary()["baseline"]
+
+    again, told = _tuned(tmp_path, strict_fp32=True)  # as the bank knows by now
+    assert "holding ONNX Runtime's optimised form" not in told
+    assert "all optimisations but 8-bit activations of MatMulNBits" in told
+    assert again.om_file is not None
+    assert _error(aoe.load(again.om_file).run(None, {"x": x})[0], meant) < 1e-5
 
 
 @pytest.mark.parametrize(
