@@ -7,7 +7,7 @@ form, in pairs, and the faster one is tuned.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -48,6 +48,12 @@ model was quantised for."""
 _OF_FLOATS = {PARALLEL_RULE: (0, 8, 16), FILTERS_RULE: (8, 16), GROUPS_RULE: (16,)}
 """Rules for networks in float32 that take no kernel away, and the channels of blocks (0 without a
 blocked layout) with which they do less: groups of 8 are whole blocks of 8."""
+_NOT_STRICT: tuple[RewriteRule, ...] = (PARALLEL_RULE, GROUPS_RULE)
+"""They make NaN of an infinity, or an infinity of NaN."""
+_NOT_INTEGERS: tuple[RewriteRule, ...] = (PARALLEL_RULE,)
+"""The weight of 1 of a tensor that is added would set the range of all others in int8."""
+_EXCLUDED: tuple[tuple[RewriteRule, ...], ...] = ((), _NOT_INTEGERS, _NOT_STRICT)
+"""What runs leave out, each in its precision."""
 _UINT8_ARCHITECTURES = ("x86-64",)
 """Where ONNX Runtime writes int8 activations as uint8. Source: its `QDQS8ToU8Transformer`."""
 
@@ -99,6 +105,18 @@ def other_form(
         constants=_dequantized(written) - _dequantized(proto),
         rules={rule: count for rule, count in counts.items() if count},
     )
+
+
+def other_forms(
+    imported: onnx.ModelProto, device: Device, scratch: Path, *, threads: int
+) -> Iterator[WrittenForm]:
+    """Yield the forms of a model that runs of any precision try beside it, each once."""
+    known = set[str]()
+    for without in _EXCLUDED:
+        form = other_form(imported, device, scratch, threads=threads, without=without)
+        if form is not None and form.what not in known:
+            known.add(form.what)
+            yield form
 
 
 def _chosen_form(tuning: TuneContext) -> WrittenForm | None:
@@ -173,10 +191,9 @@ def _corrected(imported: onnx.ModelProto) -> tuple[WrittenForm, list[onnx.NodePr
 
 def _excluded(precision: PrecisionSettings) -> tuple[RewriteRule, ...]:
     """Return the rules a precision leaves out."""
-    if precision.strict:  # they make NaN of an infinity, or an infinity of NaN
-        return (PARALLEL_RULE, GROUPS_RULE)
-    # the weight of 1 of a tensor that is added would set the range of all others in int8
-    return (PARALLEL_RULE,) if precision.mode.quantises else ()
+    if precision.strict:
+        return _NOT_STRICT
+    return _NOT_INTEGERS if precision.mode.quantises else ()
 
 
 def _folded(proto: onnx.ModelProto, device: Device, scratch: Path, threads: int) -> onnx.ModelProto:

@@ -32,7 +32,7 @@ from aoe.ort.static_shapes import infer_tensors
 from aoe.runs.opening import optimized_graph
 from aoe.runs.subgraphs.fusion_groups import invalid_reason_of_groups
 from aoe.runs.verify_records import RecordedGain, RecordReader, VerifyContext
-from aoe.runs.written_form import other_form
+from aoe.runs.written_form import other_forms
 from aoe.tasks.fusion_groups.finding import find_fusion_groups
 from aoe.tasks.fusion_groups.measuring import FusionMeasurer
 from aoe.tasks.rewrites.measuring import RewriteMeasurer
@@ -120,11 +120,10 @@ class SubgraphReader(RecordReader):
         for source in context.models:
             entry = find_entry(None if source.path.suffix == SUFFIX else _ONNX, source)
             model = entry.load(source)
-            form = other_form(
-                model.proto, context.device, context.scratch, threads=context.target.core_num
-            )
-            written = [form.proto] if form is not None and form.proto is not None else []
-            for proto in (model.proto, *written):  # rewrites were searched in either
+            threads = context.target.core_num
+            forms = other_forms(model.proto, context.device, context.scratch, threads=threads)
+            written = [form.proto for form in forms if form.proto is not None]
+            for proto in (model.proto, *written):  # rewrites were searched in one of them
                 self._models.append(GivenModel(replace(model, proto=proto), context))
 
     def read(self, file: Path, record: Record) -> PlacedSubgraph | str | None:

@@ -15,7 +15,7 @@ from onnx import TensorProto
 from support.contracts.small_models import SmallModel
 from support.engine.fakes import RecordingProgress
 from support.engine.quantized import LARGE, biased, feeds, int8_model, residual
-from support.engine.scripted_runs import ScriptedRuns
+from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns
 
 import aoe
 import aoebank
@@ -24,6 +24,7 @@ from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
 from aoe.om.file import FALLBACK, MODEL, read_manifest
 from aoe.runs.model_mode import ModelTuning
+from aoe.runs.written_form import other_forms
 
 
 def int8_activations(model: onnx.ModelProto) -> int:
@@ -58,6 +59,15 @@ def parallel(folder: Path) -> Path:
     file = folder / "net.onnx"
     onnx.save(model.model(x), str(file))
     return file
+
+
+def mixed() -> onnx.ModelProto:
+    """Return a branch without a convolution beside groups of 8, behind two filters a channel."""
+    model = SmallModel()
+    x = model.input(1, 16, 24, 24)
+    wide = model.conv(x, 16, 32, 3, group=16)
+    made = model.op("Relu", model.conv(wide, 32, 16, pads=[0] * 4))
+    return model.model(model.op("Add", model.conv(made, 16, 16, 3, group=2), made))
 
 
 def open_image(file: Path) -> None:
@@ -232,16 +242,20 @@ def test_branches_stay_where_infinities_or_ranges_of_weights_matter(
     (tmp_path / "bank").mkdir()
     runs = ScriptedRuns(model=lambda baseline, tuned: 1.0, candidate=lambda schedule: 0.5)
     given: dict[str, Any] = {"bank": tmp_path / "bank", "output": tmp_path, "trials": 2}
-    model = SmallModel()
-    x = model.input(1, 16, 24, 24)
-    wide = model.conv(x, 16, 32, 3, group=16)
-    made = model.op("Relu", model.conv(wide, 32, 16, pads=[0] * 4))
-    made = model.op("Add", model.conv(made, 16, 16, 3, group=2), made)
-    onnx.save(model.model(made), str(tmp_path / "net.onnx"))
+    onnx.save(mixed(), str(tmp_path / "net.onnx"))
     form = mode_of(runs.tune(tmp_path / "net.onnx", **given, **options)).written_as
     assert form is not None
     of_any_block = set(form.rules) - {"groups-to-whole-blocks"}  # of 16 channels alone
     assert {rule: form.rules[rule] for rule in of_any_block} == rules
+
+
+def test_records_are_placed_in_the_forms_of_every_precision(tmp_path: Path) -> None:
+    """As `aoe verify --model` does, which does not know in which precision a record was made."""
+    forms = list(other_forms(mixed(), ScriptedCpu(), tmp_path, threads=1))
+    rules = [set(form.rules) - {"groups-to-whole-blocks"} for form in forms]  # of 16 channels alone
+    assert rules[0] == {"parallel-branches-merged", "channel-filters-apart"}
+    assert rules[1:] == [{"channel-filters-apart"}] * len(rules[1:]) != []
+    assert len({form.what for form in forms}) == len(forms)
 
 
 def test_parallel_branches_are_merged_for_real(tmp_path: Path) -> None:
