@@ -19,7 +19,7 @@ from aoe.tasks.operators.operator import TunedOperator
 from aoe.tuner.live_report import LiveReport, Phase, Stopwatch
 from aoe.tuner.tune_context import TuneContext
 from aoe.validation.kernel_assembly import Assembly
-from aoe.validation.kernels import prove_early
+from aoe.validation.kernels import model_comparer, prove_early
 from aoe.validation.model_validator import ValidationResult
 from aoe.validation.time_reserve import HURRIED_PROCESSES, LEAST_PROCESSES, ModelCosts
 from aoebank import plural
@@ -38,6 +38,8 @@ may prove something: they take 8 % at the least."""
 _MORE_PROMISE = 1.3
 """Factor by which kernels have to promise more than in the last try."""
 _MOST_TRIES = 3
+_SURE_IN_ONE = 1.26
+"""Speed-up that one process alone proves, see docs/results.md."""
 _MOST_KEPT = 0.5
 """Most of the time left that is kept for the last comparison by what an early one took."""
 
@@ -65,6 +67,32 @@ class Checkpoints:
         self._began_s = searching.elapsed_s()
         self.searching = replace(searching, reserve_s=lambda: self._reserve_s)
         return self.searching
+
+    @property
+    def _form_speedup(self) -> float | None:
+        """Speed-up of the graph operators are tuned in over the imported one, None if not known."""
+        subject = self.tuning.subject
+        if subject.chosen is not None or subject.float32_form is not None:
+            return None
+        return subject.written_as.speedup if subject.form_words and subject.written_as else 1.0
+
+    def write_form(self) -> None:
+        """Write the model in the form that was chosen for it, where one comparison proves that.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        tuning, speedup = self.tuning, self._form_speedup
+        if speedup is None or speedup < _SURE_IN_ONE or self.searching.limit_s is None:
+            return
+        gain = model_comparer(tuning, self.assembly, self.costs).unmeasured(())
+        tuning.progress.step(f"proven so far: {speedup:.2f}x by {tuning.subject.form_words}")
+        none: ValidationResult[ChosenKernel] = ValidationResult(
+            kept=(), drops={}, comparison=gain.comparison, estimate=gain.estimate
+        )
+        write_proven_model(tuning, self.bank, self.assembly, none)
+        self.report.update(speedup=speedup, is_proven=True)
+        tuning.time.phases.begin(Phase.SEARCH)
 
     def look(self, tuned: Sequence[TunedOperator]) -> None:
         """Try the model with what is tuned so far, if a proof is due and there is time for it.
@@ -94,6 +122,8 @@ class Checkpoints:
         self.tuning.time.phases.begin(Phase.SEARCH)
 
     def _is_due(self, promise: float) -> bool:
+        if self._form_speedup is None:  # that model is written, and proven against two others
+            return False
         limit_s, passed_s = self.searching.limit_s, self.searching.elapsed_s()
         whole_s = self.tuning.time.stopwatch.limit_s
         if limit_s is None or whole_s is None or self.tries >= _MOST_TRIES:
@@ -127,11 +157,14 @@ class Checkpoints:
             return
         self.best = found
         tuning, kernels = self.tuning, plural(len(found.kept), "kernel")
-        tuning.progress.step(f"proven so far: {found.estimate.median:.2f}x with {kernels}")
+        form = self._form_speedup or 1.0
+        speedup = form * found.estimate.median
+        tuning.progress.step(f"proven so far: {speedup:.2f}x with {kernels}")
         write_proven_model(tuning, self.bank, self.assembly, found)
+        own_ms = whole_model_ms(found, tuning.subject.streams)
         self.report.update(
-            baseline_ms=whole_model_ms(found, tuning.subject.streams),
-            speedup=found.estimate.median,
+            baseline_ms=own_ms * form if own_ms is not None else None,
+            speedup=speedup,
             precision=lowest_precision(found.kept, tuning.subject.precision),
             memory=found.memory,
             is_proven=True,

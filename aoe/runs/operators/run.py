@@ -375,9 +375,8 @@ def _tuned(
         checkpoints: Of the graph.
     """
     tuning, graph, profile = start.tuning, start.graph, start.profile
-    # a graph of an earlier mode is proven against two others, and its model is written already
-    is_early = not (tuning.subject.is_rewritten or known)
     searching = checkpoints.begin(searching)
+    checkpoints.write_form()
     context = operator_context(tuning, shared.bank, graph, searching, shared.compilers)
     is_chosen = context.is_chosen
 
@@ -404,7 +403,7 @@ def _tuned(
         ),
         on_event=on_event,
         measure_pool=shared.measure_pool,
-        checkpoint=checkpoints.look if is_early else lambda done: None,
+        checkpoint=checkpoints.look if not known else lambda done: None,
     )
     operators = tuple(
         replace(known.get(one.operator.key, one), operator=one.operator) for one in tuned.operators

@@ -11,10 +11,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto
 from support.contracts.small_models import SmallModel
 from support.engine.fakes import RecordingProgress
-from support.engine.quantized import LARGE, biased, feeds, int8_model, residual
+from support.engine.quantized import LARGE, biased, feeds, int8_activations, int8_model, residual
 from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns
 
 import aoe
@@ -25,13 +24,6 @@ from aoe.execute.messages import ModelPart
 from aoe.om.file import FALLBACK, MODEL, read_manifest
 from aoe.runs.model_mode import ModelTuning
 from aoe.runs.written_form import other_forms
-
-
-def int8_activations(model: onnx.ModelProto) -> int:
-    """Return the number of QuantizeLinear that make int8."""
-    known = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
-    nodes = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
-    return sum(known[node.input[2]] == TensorProto.INT8 for node in nodes)
 
 
 def models_of(file: Path, folder: Path) -> tuple[onnx.ModelProto, onnx.ModelProto]:

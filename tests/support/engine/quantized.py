@@ -148,6 +148,13 @@ def int8_model(folder: Path, shape: tuple[int, ...] = LARGE) -> Path:
     return file
 
 
+def int8_activations(model: onnx.ModelProto) -> int:
+    """Return the number of QuantizeLinear that make int8."""
+    known = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    nodes = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    return sum(known[node.input[2]] == TensorProto.INT8 for node in nodes)
+
+
 def biased(op_type: str, factor: float, *, per_channel: bool = False) -> onnx.ModelProto:
     """Return one Gemm or Conv on uint8 codes whose bias has `factor` times the products' scale."""
     graph, rng = Graph(21), np.random.default_rng(5)

@@ -22,6 +22,7 @@ import pytest
 from support.engine.environments import run_environment
 from support.engine.fakes import RecordingProgress, ScriptedClock, ScriptedRunner
 from support.engine.models import conv_net, save_model, separate_chains_net
+from support.engine.quantized import int8_activations, int8_model
 from support.engine.scripted_runs import ScriptedCpu
 from support.tiers import chosen_every_day, few_every_day
 
@@ -396,6 +397,43 @@ def test_model_is_proven_early_only_with_the_accuracy_asked_for(searched: TimedR
     assert early and "accuracy" in early[0], moments
     assert not any(text.startswith("proven so far") for _, text in moments)
     assert result.validation.accuracy is not None and not result.validation.accuracy.is_kept
+
+
+@pytest.mark.parametrize("ends_at", ["trying the whole model", "judging"])
+def test_model_in_a_faster_form_is_written_at_once_and_with_kernels_early(
+    searched: TimedRun, ends_at: str
+) -> None:
+    file = int8_model(searched.root)
+    searched.net = lambda: onnx.load(str(file))
+
+    def us(part: ModelPart) -> float:
+        proto = onnx.load(str(part.model), load_external_data=False)
+        return (4.0 if int8_activations(proto) else 2.0) / (1.5 if part.library else 1.0)
+
+    searched.model = lambda baseline, tuned: us(baseline) / us(tuned)
+    moments = _moments(searched)
+    told = searched.progress.step
+
+    def step(text: str) -> None:
+        told(text)
+        if text.startswith(ends_at):
+            raise KeyboardInterrupt
+
+    searched.progress.step = step
+    with pytest.raises(KeyboardInterrupt):
+        searched.tune(90.0)
+    proven = [text for _, text in moments if text.startswith("proven so far")]
+    assert proven[0] == "proven so far: 2.00x by int8 activations written as uint8"
+    with_kernels = {"proven so far: 3.00x"} if ends_at == "judging" else set()
+    assert {text[:20] for text in proven[1:]} == with_kernels
+    (om_file,) = (searched.root / "out").glob("*.om")
+    unpack(om_file, searched.root / "unpacked")
+    tuned = onnx.load(str(searched.root / "unpacked" / MODEL), load_external_data=False)
+    assert not int8_activations(tuned)
+    assert any(node.domain == "aoe" for node in tuned.graph.node) == bool(with_kernels)
+    (report,) = (searched.root / "out").glob("aoe_result_opat_*.json")
+    improved = json.loads(report.read_text())[1]["OPAT"]["model_performance_improvement"]
+    assert float(improved.removesuffix("%")) == pytest.approx(200 if with_kernels else 100, abs=2)
 
 
 def test_run_that_ends_before_its_last_comparison_leaves_the_model_proven_early(
