@@ -30,7 +30,6 @@ from aoe.graph.rewrites.quantization import (
     with_uint8_activations,
 )
 from aoe.graph.weights import WeightStore, is_outside, laid_out
-from aoe.measurement import SpeedupEstimate
 from aoe.measurement.estimates import estimate_speedup
 from aoe.om.file import WEIGHTS
 from aoe.tuner.chosen_graph import WrittenForm, form_before
@@ -216,13 +215,15 @@ def _dequantized(proto: onnx.ModelProto) -> int:
 def _measured(tuning: TuneContext, form: WrittenForm) -> WrittenForm:
     """Return the form with its gain; without one that is proven, the imported model stays."""
     tuning.progress.step("comparing the model with another form of it")
-    estimate = _estimate(tuning, form)
-    is_faster = estimate is not None and estimate.low > 1
-    speedup = estimate.median if estimate is not None else None
-    return replace(form, proto=form.proto if is_faster else None, speedup=speedup)
+    found = _comparison(tuning, form)
+    if found is None:
+        return replace(form, proto=None)
+    estimate = estimate_speedup(found.measurement)
+    form = replace(form, speedup=estimate.median)
+    return replace(form, comparison=found) if estimate.low > 1 else replace(form, proto=None)
 
 
-def _estimate(tuning: TuneContext, form: WrittenForm) -> SpeedupEstimate | None:
+def _comparison(tuning: TuneContext, form: WrittenForm) -> ModelComparison | None:
     assert form.proto is not None
     subject, runner = tuning.subject, tuning.machine.runner
     folder = Path(mkdtemp(prefix="form_", dir=tuning.scratch))
@@ -249,7 +250,7 @@ def _estimate(tuning: TuneContext, form: WrittenForm) -> SpeedupEstimate | None:
     except RunError as error:
         tuning.progress.warn(f"the other form cannot be run, the imported one stays: {error}")
         return None
-    return estimate_speedup(found.measurement)
+    return found
 
 
 def _part(store: WeightStore, proto: onnx.ModelProto, file: Path) -> ModelPart:

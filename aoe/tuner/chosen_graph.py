@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import onnx
 
+from aoe.execute.tasks import ModelComparison
 from aoe.om.file import SubgraphUse
 from aoe.workload import Precision
 from aoebank import plural
@@ -35,6 +36,8 @@ class WrittenForm:
     # Number of places rewrite rules have changed in it, by their names.
     rules: Mapping[str, int] = field(default_factory=dict)
     speedup: float | None = None  # Of that form over the imported model, None if not measured
+    # What this run has measured of the form that was taken, None where that is from the bank.
+    comparison: ModelComparison | None = None
     is_stored: bool = False  # True if the bank had it: nothing of it was measured in this run
 
     @property

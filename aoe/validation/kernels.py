@@ -30,6 +30,7 @@ from aoe.validation.in_model import times_in_model
 from aoe.validation.kernel_accuracy import AccuracyChecker
 from aoe.validation.kernel_assembly import Assembly
 from aoe.validation.memory_pruning import PEAK_RATIO, within_memory
+from aoe.validation.model_gain import PointMean
 from aoe.validation.model_validator import (
     OF_ALL,
     OVER_PEAK,
@@ -150,6 +151,7 @@ def validate_kernels(
         lookup_only=lookup_only,
         progress=tuning.progress,
         proven_gain=lambda: _proven_gain(bank, kernels),
+        without="without kernels" if tuning.subject.is_rewritten else "untuned",
     )
     if (better := better_of(validation, proven)) is not validation:
         validation, news = better, _of_proven(tuning, assembly, better, news)
@@ -374,8 +376,13 @@ def over_imported(
     try:
         gain = comparer.for_the_record(validation.kept, imported)
     except TimeIsUpError:
-        tuning.progress.warn("the time limit left no time to measure it: no gain is claimed")
         gain = comparer.unmeasured(validation.kept)
+        form = tuning.subject.written_as
+        if validation.kept or tuning.subject.chosen or not form or not form.comparison:
+            tuning.progress.warn("the time limit left no time to measure it: no gain is claimed")
+        else:  # nothing has changed since then
+            tuning.progress.step("its gain is that of the comparison its form was chosen by")
+            gain = PointMean([1.0]).of_one(form.comparison)
     return replace(
         validation,
         comparison=gain.comparison,

@@ -673,6 +673,7 @@ def decide_candidates(
     progress: Progress,
     measures_none: bool = True,
     proven_gain: Callable[[], float | None] = lambda: None,
+    without: str = "untuned",
 ) -> tuple[ValidationResult[P], list[P]]:
     """Return the candidates that stay in the model, and the candidates the bank needs a note on.
 
@@ -687,6 +688,7 @@ def decide_candidates(
         progress: Is told what happens.
         measures_none: True to measure the model where there is no candidate, too.
         proven_gain: Returns what an earlier run has proven of just these candidates, see `confirm`.
+        without: How the model stays without candidates, in words.
     """
     progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
     if lookup_only or not (candidates or measures_none):
@@ -697,7 +699,7 @@ def decide_candidates(
         validation = validator.validate(candidates, prior())
     if validation.undecided and not validation.kept:
         way_out = _MORE_TIME if validation.undecided.startswith((_NO_TIME, _OPEN)) else ""
-        progress.warn(f"the whole model stays untuned: {validation.undecided}{way_out}")
+        progress.warn(f"the whole model stays {without}: {validation.undecided}{way_out}")
     news = [
         one
         for one in candidates

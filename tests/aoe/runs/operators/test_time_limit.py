@@ -399,6 +399,33 @@ def test_model_is_proven_early_only_with_the_accuracy_asked_for(searched: TimedR
     assert result.validation.accuracy is not None and not result.validation.accuracy.is_kept
 
 
+def test_form_that_was_proven_keeps_its_gain_where_no_time_is_left_for_the_whole(
+    searched: TimedRun, costs: Costs
+) -> None:
+    file = int8_model(searched.root)
+    searched.net = lambda: onnx.load(str(file))
+
+    def us(part: ModelPart) -> float:
+        return (
+            4.0 if int8_activations(onnx.load(str(part.model), load_external_data=False)) else 2.0
+        )
+
+    searched.model = lambda baseline, tuned: us(baseline) / us(tuned)
+    told = searched.progress.step
+
+    def step(text: str) -> None:
+        told(text)
+        if text.startswith("proven so far: 2.00x"):
+            costs.load_s = 40.0
+
+    searched.progress.step = step
+    result = searched.tune(90.0)
+    assert not result.validation.kept
+    assert result.speedup == pytest.approx(2.0, rel=0.01)
+    warned = " ".join(searched.progress.texts("warn"))
+    assert "stays without kernels" in warned and "no gain is claimed" not in warned
+
+
 @pytest.mark.parametrize("ends_at", ["trying the whole model", "judging"])
 def test_model_in_a_faster_form_is_written_at_once_and_with_kernels_early(
     searched: TimedRun, ends_at: str
