@@ -87,6 +87,8 @@ def parts_of(name: str) -> NameParts:
     found = format_.parse_name(path.name) if format_ else None
     if found is None:
         return NameParts(soc_versions=frozenset(folder), op_type=None)
+    if format_ is not None and format_.is_of_one_target:
+        folder = set()
     return NameParts(soc_versions=frozenset({found.soc_version, *folder}), op_type=found.op_type)
 
 

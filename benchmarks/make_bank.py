@@ -139,6 +139,20 @@ def gradient_items(numbers: range, rng: Random, cores: int) -> Iterator[str]:
         yield _compact({"modelhash": str(2**50 + number), "modelvalue": value})
 
 
+def vllm_rows(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield rows of a configuration of vLLM."""
+    for number in numbers:
+        row = {
+            "BLOCK_SIZE_M": rng.choice((16, 32, 64, 128)),
+            "BLOCK_SIZE_N": rng.choice((32, 64, 128)),
+            "BLOCK_SIZE_K": 128,
+            "GROUP_SIZE_M": rng.choice((1, 16, 32)),
+            "num_warps": rng.choice((4, 8)),
+            "num_stages": rng.choice((2, 3, 4)),
+        }
+        yield json.dumps({str(8 * (number + 1)): row}, indent=4)[6:-2]
+
+
 Texts = Callable[[range, Random, int], Iterator[str]]
 # what makes the records, folder, file name, and what opens, separates and closes a file
 LAYOUTS: dict[str, tuple[Texts, str, str, tuple[str, str, str]]] = {
@@ -173,7 +187,16 @@ LAYOUTS: dict[str, tuple[Texts, str, str, tuple[str, str, str]]] = {
         ('{"version": "2.1"}\n', "\n", "\n"),
     ),
     "gradient": (gradient_items, "graph", "{soc}_gradient_fusion.json", ("[", ",", "]")),
+    "vllm": (
+        vllm_rows,
+        "",
+        "E=8,N=1024,device_name={soc},dtype=fp8_w8a8,block_shape=[128,128].json",
+        ('{\n    "triton_version": "3.5.0",\n    ', ",\n    ", "\n}\n"),
+    ),
 }
+
+
+TARGETS = {"vllm": "NVIDIA_H200"}  # of formats that are not CANN's
 
 
 def make_bank(
@@ -182,18 +205,23 @@ def make_bank(
     *,
     records: int,
     files: int = 1,
-    soc_version: str = "Ascend910B2",
+    soc_version: str | None = None,
     cores: int = 24,
     seed: int = 0,
 ) -> list[Path]:
-    """Write a bank and return its files; each file is a soc_version of its own."""
+    """Write a bank and return its files; each file is a soc_version of its own.
+
+    Args:
+        soc_version: By default that of the sample banks.
+    """
+    target = soc_version or TARGETS.get(format_name, "Ascend910B2")
     texts, folder, pattern, (opening, separator, closing) = LAYOUTS[format_name]
     rng = Random(seed)
     written = []
     for number in range(files):
-        soc = soc_version if files == 1 else f"{soc_version}_{number:04}"
+        soc = target if files == 1 else f"{target}_{number:04}"
         name = pattern.format(soc=soc, cores=cores, lower=soc.lower().replace("-", "_"))
-        path = root / soc / folder / name
+        path = root / soc / folder / name if folder else root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         part = range(records * number // files, records * (number + 1) // files)
         with path.open("w", encoding="ascii") as stream:
@@ -220,7 +248,7 @@ def main() -> None:
     parser.add_argument("--format", choices=[*LAYOUTS], required=True)
     parser.add_argument("--records", type=int, default=1000)
     parser.add_argument("--files", type=int, default=1)
-    parser.add_argument("--soc", default="Ascend910B2")
+    parser.add_argument("--soc")
     parser.add_argument("--cores", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()

@@ -50,6 +50,9 @@ class Format(Protocol):
     joins_equal_keys: bool = False
     # Whether `check` has an error about each ASCII record `record` refuses.
     check_reads_all: bool = False
+    # Whether files lie in any folder and are of the one target their name says: its records have a
+    # place in no file of another target, whatever is asked for.
+    is_of_one_target: bool = False
     # Codes of findings that are notes elsewhere and break its readers.
     fatal_codes: frozenset[str] = frozenset()
 
@@ -68,6 +71,10 @@ class Format(Protocol):
     def fits_folder(self, spelled: str, soc_version: str) -> bool:
         """True if a file with `spelled` in its name may lie in a folder for a target."""
         return self.is_soc(spelled, soc_version)
+
+    def check_name(self, path: Path) -> Iterator[Finding]:
+        """Yield why a name is not of the pattern, where more than the pattern can be told."""
+        return iter(())
 
     def recognizes_content(self, head: bytes) -> bool:
         """True if the first bytes of a file look like this format."""
@@ -193,6 +200,8 @@ class ParsedFile:
     # What kept parts of the file from being read, or is odd about its text.
     findings: tuple[Finding, ...]
     lines: LineIndex
+    # First byte and end of what stands among the records of a bracketed file and is none.
+    properties: tuple[tuple[int, int], ...] = ()
     # Position of the record `find` gives for a key, where it is not that of readers.
     preferred: Mapping[str, int] = field(default_factory=dict)
     _places: dict[str, int] = field(default_factory=dict, init=False)

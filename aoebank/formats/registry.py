@@ -13,6 +13,7 @@ from aoebank.formats.protocol import Format
 from aoebank.formats.runtime_kb.format import RuntimeKbFormat
 from aoebank.formats.unified.format import UnifiedFormat
 from aoebank.formats.vector.format import VectorFormat
+from aoebank.formats.vllm.format import VllmFormat
 
 HEAD_BYTES = 4096
 _SNIFFED_SUFFIX = ".json"
@@ -26,6 +27,7 @@ FORMATS: tuple[Format, ...] = (
     CubeFormat(),
     GradientFormat(),
     GraphFormat(),
+    VllmFormat(),
     _UNIFIED,
 )
 
@@ -77,6 +79,8 @@ def find_loose_targets(names: Iterable[str]) -> frozenset[str]:
     found = set()
     for path in map(Path, names):
         named = parse_name(path)
+        if named is not None and named[0].is_of_one_target:
+            continue  # such a tree has as many targets as it likes, and folders for none
         soc = plain_soc(named[1].soc_version or "") if named is not None else ""
         if soc and soc not in map(plain_soc, path.parts[:-1]):
             found.add(soc)

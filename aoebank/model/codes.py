@@ -94,6 +94,8 @@ CODES: dict[str, FindingCode] = {
     "AB310": _warning("different workloads with the same 32-bit hash"),
     "AB311": _note("equal workloads under different identities"),
     "AB312": _error("same modelhash twice"),
+    "AB313": _error("key no look-up can ask for"),
+    "AB314": _warning("key is spelled with blanks"),
     "AB401": _note("no measured time"),
     "AB402": _warning("measured time is zero or negative"),
     "AB403": _warning("candidates are not sorted by measured time"),
@@ -104,6 +106,7 @@ CODES: dict[str, FindingCode] = {
     "AB408": _warning("gradient record is empty or a placeholder"),
     "AB409": _warning("measured time is not plausible"),
     "AB410": _error("strategy is none its engine can replay"),
+    "AB411": _warning("value is the text of a Python constant"),
     "AB501": _error("nothing there to read"),
     "AB502": _warning("file name does not follow the pattern of its format"),
     "AB503": _warning("soc_version in the name is not the one of the folder"),
@@ -121,6 +124,7 @@ CODES: dict[str, FindingCode] = {
     "AB515": _error("quarantine cannot be read"),
     "AB516": _note("records are not as sibling files have them"),
     "AB517": _note("records that sibling files have are missing"),
+    "AB518": _warning("device name is empty"),
 }
 
 # codes a class mends; with --select or --ignore it acts only if one of them is selected
@@ -128,7 +132,7 @@ FIXED_CODES: dict[FixClass, tuple[str, ...]] = {
     FixClass.BOM: ("AB105",),
     FixClass.CRLF: ("AB106",),
     FixClass.BLANK: ("AB112",),
-    FixClass.KEY: ("AB302", "AB303", "AB307", "AB308"),
+    FixClass.KEY: ("AB302", "AB303", "AB307", "AB308", "AB314"),
     FixClass.ORDER: ("AB403",),
     FixClass.TEXT: (),
 }

@@ -117,7 +117,8 @@ def is_file(path: Path) -> bool:
 
 
 def _check_key(key: str) -> str:
-    if key.startswith("["):  # a record of a vector bank goes by its feature text
+    # a record of a vector bank goes by its feature text, one of vLLM by a number of rows
+    if key.startswith("[") or key.isdecimal():
         return key
     if len(key) < MIN_PREFIX or not _KEY.fullmatch(key):
         raise UsageError(
@@ -153,7 +154,8 @@ def _of_key(
         except BankPathError as error:
             yield SelectorMiss(selector=str(error.path), reason=error.problem)
             continue
-        keys = {key for key in parsed.keys if key.startswith(prefix)}
+        is_key = prefix in parsed.places  # of `16` and `160`, short keys both, one is meant
+        keys = {prefix} if is_key else {key for key in parsed.keys if key.startswith(prefix)}
         if number < _MOST:
             keys |= {*parsed.format.iter_keys_of_id(parsed, number)}
         matches += [(place, parsed.path, key) for key in sorted(keys)]

@@ -72,6 +72,10 @@ def check_name(parsed: ParsedFile) -> Iterator[Finding]:
     """Yield the contradictions between the name of a bank file and its folder."""
     path, name = parsed.path, parsed.name
     if name is None:
+        told = [*parsed.format.check_name(path)]
+        yield from told
+        if told:
+            return
         yield make_finding(
             "AB502",
             Location(path=path),

@@ -235,6 +235,20 @@ def _unlink(_: Path, finding: Finding) -> None:
     finding.location.path.unlink()
 
 
+def _remove_member(_: Path, finding: Finding) -> None:
+    _rewrite_json(finding, lambda bank: bank.pop(json.loads(finding.got or "")))
+
+
+def _write_constant(_: Path, finding: Finding) -> None:
+    constant = json.loads(finding.expected or "")
+    _field(finding, lambda values, name: values.update({name: constant}))
+
+
+def _name_device(_: Path, finding: Finding) -> None:
+    path = finding.location.path
+    path.rename(path.with_name(path.name.replace("device_name=,", "device_name=NVIDIA_H200,")))
+
+
 # how hints begin, behind their code; each one is followed by one of these
 HINTS: Mapping[str, Follow] = {
     r"^AB(111|112|113|204|205|208|404|515) (remove|restore) (the line|it)\b": _remove_line,
@@ -272,6 +286,9 @@ HINTS: Mapping[str, Follow] = {
     r"make them alike, if they should be; ": _make_alike,
     r"make the twin anew with CANN's tools": _make_binary_cache,
     r"remove the link; ": _unlink,
+    r"^AB313 rename it to the M it was tuned for, or remove it$": _remove_member,
+    r"^AB411 write the constant of JSON: ": _write_constant,
+    r"^AB518 rename it after the device ": _name_device,
     r"chmod u\+r": lambda _, finding: finding.location.path.chmod(0o600),
     r"name its directory with --built-in, or unset the variable": lambda *_: None,  # the caller
 }

@@ -21,6 +21,7 @@ A = "Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json"
 C = "repository_ascend910B3_matmul.json"
 E = "ascend910b3_l2cache.json"
 F = "Ascend910B3_gradient_fusion.json"
+G = "E=8,N=64,device_name=NVIDIA_H200,dtype=fp8_w8a8.json"
 SIDE_CAR = f"{B}.provenance.jsonl"
 KEY = hashlib.md5(b"{}", usedforsecurity=False).hexdigest()
 ENTRY = {
@@ -72,6 +73,14 @@ def graph(*lines: object) -> dict[str, str]:
 
 
 # code: the files of a small tree that has it, and nothing else once its hint was followed
+ROW = {"BLOCK_SIZE_M": 16, "num_warps": 4}
+
+
+def rows(**named: dict[str, Any]) -> str:
+    """Return a configuration of vLLM."""
+    return json.dumps({"1": ROW, **named})
+
+
 TREES: dict[str, dict[str, str | bytes]] = {
     "AB102": {B: unified(KEY, candidate(origin="é")).replace("\\u00e9", "é").encode("latin-1")},
     "AB103": {B: "{"},
@@ -118,6 +127,8 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB309": {F: json.dumps([item("0x1F")])},
     "AB311": graph(SUBGRAPH, {**SUBGRAPH, "graphID": "2"}),
     "AB312": {F: json.dumps([item(), item()])},
+    "AB313": {G: rows(default=ROW)},
+    "AB314": {G: rows(**{" 16": ROW})},
     "AB401": {B: unified(KEY, candidate(cost_time=-1))},
     "AB402": {B: unified(KEY, candidate(cost_time=0))},
     "AB403": {B: unified(KEY, candidate(cost_time=2.0), candidate())},
@@ -127,6 +138,7 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB407": {A: with_knowledge(baseM=1.5)},
     "AB408": {F: json.dumps([item(sizes=[0, 0], times=[0, 0])])},
     "AB409": {B: unified(KEY, candidate(cost_time=1e-300))},
+    "AB411": {G: rows(**{"16": {**ROW, "USE_TMA": "False"}})},
     "AB502": {"renamed.json": line()},
     "AB503": {f"x86-64-v3/unified_bank/{B}": unified()},
     "AB504": {"unified_bank/notes.txt": "milk\n"},
@@ -139,6 +151,7 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB515": {B: unified(), QUARANTINE: "{"},
     "AB516": {A: line(), A.replace("B2", "B1"): with_knowledge(baseM=2)},
     "AB517": {A: line(), A.replace("B2", "B1"): line() + "\n" + with_info(m=4096)},
+    "AB518": {G.replace("NVIDIA_H200", ""): rows()},
     "AB509": {CUBE.name: CUBE.read_bytes(), CUBE.with_suffix(".bin").name: b"short"},
 }
 HEALTHY = {
