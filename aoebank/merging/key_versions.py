@@ -131,7 +131,7 @@ def decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
     if ours is None or theirs is None:
         is_gone = key.ours is None or key.theirs is None
         return conflict_of(Reason.DELETED_AND_CHANGED if is_gone else Reason.UNREADABLE)
-    by_target = _by_target(key) if policy is Policy.KEEP_BEST else None
+    by_target = _by_target(key, rules) if policy is Policy.KEEP_BEST else None
     if by_target is not None:
         return by_target if rules.untimed is Policy.FAIL else choose_by_policy(rules.untimed)
     # with a base its strategy tells the incumbent, see `_incumbent`
@@ -152,15 +152,20 @@ def decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
     return choice
 
 
-def _by_target(key: KeyVersions) -> Choice | None:
+def _by_target(key: KeyVersions, rules: MergeRules) -> Choice | None:
     """Return the choice between records for two targets, None where both are for one.
 
     Times of two chips say nothing about each other. Whoever merges them all the same
     (`--allow-other-soc`) wants what the other one has more, and keeps what is tuned for this one.
+    The target of a file whose name tells none may be any.
     """
     files = (key.files.ours, key.files.theirs)
     ours, theirs = (None if parsed is None else parsed.name for parsed in files)
     members = differing_target(ours, theirs)
+    if not members and rules.may_differ_in_soc:
+        unnamed = [parsed.path.name for parsed in files if parsed and parsed.name is None]
+        note = f"the name of {' and of '.join(unnamed)} tells no target"
+        return conflict_of(Reason.OTHER_TARGET, note) if unnamed else None
     if not members:
         return None
     told = [

@@ -20,6 +20,7 @@ from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.report.output import Report, Text, location_document, members
 from aoebank.storage.sides.side import PathSide, Side
+from aoebank.storage.tree import demand_bank_file
 
 MIN_PREFIX = 4
 _MOST = 2**32
@@ -130,6 +131,7 @@ def _check_key(key: str) -> str:
 
 
 def _on_disk(path: Path) -> _Place:
+    demand_bank_file(path)
     return _Place(side=PathSide(label=str(path), path=path), name=path.name)
 
 

@@ -230,7 +230,9 @@ def validate(
     for stray in run.strays:
         if stray.path in run.companions:
             continue
-        if is_foreign(stray) and stray.path not in asked:
+        if stray.path in asked:
+            run.findings += check_entry(stray, is_named=True)
+        elif is_foreign(stray):
             passed_over.add(stray.path)
         else:
             run.findings += check_entry(stray)

@@ -19,8 +19,12 @@ from aoebank.storage.tree import FileKind, TreeEntry, leads_back
 _WITHOUT_RECORD = (Event.UNSATISFIED, Event.DROPPED)
 
 
-def check_entry(entry: TreeEntry) -> Iterator[Finding]:
-    """Yield the finding about what is neither a bank file nor a side-car."""
+def check_entry(entry: TreeEntry, *, is_named: bool = False) -> Iterator[Finding]:
+    """Yield the finding about what is neither a bank file nor a side-car.
+
+    Args:
+        is_named: Whether a person named this very file, and takes it for a bank file.
+    """
     place = Location(path=entry.path)
     match entry.kind:
         case FileKind.UNREADABLE:
@@ -38,7 +42,7 @@ def check_entry(entry: TreeEntry) -> Iterator[Finding]:
             stray = make_finding(
                 "AB504", place, "file is no bank file", hint="move it out of the bank"
             )
-            yield replace(stray, severity=Severity.NOTE) if is_foreign(entry) else stray
+            yield replace(stray, severity=Severity.ERROR) if is_named else stray
 
 
 def is_foreign(entry: TreeEntry) -> bool:
