@@ -153,6 +153,18 @@ def vllm_rows(numbers: range, rng: Random, cores: int) -> Iterator[str]:
         yield json.dumps({str(8 * (number + 1)): row}, indent=4)[6:-2]
 
 
+def aiter_rows(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield rows of tuned products of aiter."""
+    for number in numbers:
+        tile, us = rng.choice((16, 32, 64)), round(rng.uniform(20, 500), 4)
+        m, n, k = number + 1, 1024, 512
+        figures = f"{round(2e-6 * m * n * k / us, 2)},{round(1e-3 * (m + n) * k / us, 2)}"
+        kernel = (
+            f"gemm_{tile}x64x128_{rng.choice(('intrawave', 'interwave'))}_v{rng.choice((1, 3))}"
+        )
+        yield f"{cores},{m},{n},{k},{rng.randrange(40)},0,{us},{kernel},{figures},0.0"
+
+
 Texts = Callable[[range, Random, int], Iterator[str]]
 # what makes the records, folder, file name, and what opens, separates and closes a file
 LAYOUTS: dict[str, tuple[Texts, str, str, tuple[str, str, str]]] = {
@@ -193,6 +205,12 @@ LAYOUTS: dict[str, tuple[Texts, str, str, tuple[str, str, str]]] = {
         "E=8,N=1024,device_name={soc},dtype=fp8_w8a8,block_shape=[128,128].json",
         ('{\n    "triton_version": "3.5.0",\n    ', ",\n    ", "\n}\n"),
     ),
+    "aiter": (
+        aiter_rows,
+        "",
+        "a8w8{model}_tuned_gemm.csv",
+        ("cu_num,M,N,K,kernelId,splitK,us,kernelName,tflops,bw,errRatio\n", "\n", "\n"),
+    ),
 }
 
 
@@ -220,7 +238,8 @@ def make_bank(
     written = []
     for number in range(files):
         soc = target if files == 1 else f"{target}_{number:04}"
-        name = pattern.format(soc=soc, cores=cores, lower=soc.lower().replace("-", "_"))
+        lower, model = soc.lower().replace("-", "_"), "" if files == 1 else f"_{number:04}"
+        name = pattern.format(soc=soc, cores=cores, lower=lower, model=model)
         path = root / soc / folder / name if folder else root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         part = range(records * number // files, records * (number + 1) // files)

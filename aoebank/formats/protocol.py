@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -53,6 +53,8 @@ class Format(Protocol):
     # Whether files lie in any folder and are of the one target their name says: its records have a
     # place in no file of another target, whatever is asked for.
     is_of_one_target: bool = False
+    # Whether each record names its target, which its key has a part for, and file names none.
+    has_target_in_rows: bool = False
     # Codes of findings that are notes elsewhere and break its readers.
     fatal_codes: frozenset[str] = frozenset()
 
@@ -167,6 +169,26 @@ class Format(Protocol):
         None where a strategy is no JSON object with members that can be named.
         """
         return ()
+
+    def edit_strategy(
+        self,
+        parsed: ParsedFile,
+        number: int,
+        assign: Mapping[str, JsonValue],
+        unset: Collection[str],
+    ) -> bytes | None:
+        """Return a record with members of its strategy set and taken out.
+
+        None where `strategy_places` tells where they stand in its text.
+
+        Raises:
+            BankFormatError: the file has no room for such a member.
+        """
+        return None
+
+    def respell_key(self, parsed: ParsedFile, number: int) -> bytes:
+        """Return a record with its key in the spelling its readers compare."""
+        return parsed.raw(number)
 
     def header(self, parsed: ParsedFile) -> str:
         """Return the text before the records, which has to be one in files that are merged."""

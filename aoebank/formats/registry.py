@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from aoebank.formats.aiter.format import AiterFormat
 from aoebank.formats.cube.format import CubeFormat
 from aoebank.formats.gradient.format import GradientFormat
 from aoebank.formats.graph.format import GraphFormat
@@ -28,6 +29,7 @@ FORMATS: tuple[Format, ...] = (
     GradientFormat(),
     GraphFormat(),
     VllmFormat(),
+    AiterFormat(),
     _UNIFIED,
 )
 
@@ -35,6 +37,11 @@ FORMATS: tuple[Format, ...] = (
 def bank_globs() -> tuple[str, ...]:
     """Return the patterns that take in the name of every bank file, each once."""
     return tuple(dict.fromkeys(glob for known in FORMATS for glob in known.globs))
+
+
+def bank_suffixes() -> tuple[str, ...]:
+    """Return the ends of the names of bank files, each once."""
+    return tuple(dict.fromkeys(Path(glob).suffix for glob in bank_globs()))
 
 
 def bank_folders() -> tuple[str, ...]:

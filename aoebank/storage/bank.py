@@ -406,7 +406,7 @@ def _demand_fitting(record: Record, file: Path, format_: Format) -> None:
     name = format_.parse_name(file.name)
     soc_version, op_type = record.soc_version, record.op_type
     pairs = [("format", record.format, format_.name, record.format == format_.name)]
-    if name is not None and soc_version is not None:
+    if name is not None and name.soc_version is not None and soc_version is not None:
         fits = format_.is_soc(name.soc_version, soc_version)
         pairs.append(("soc_version", soc_version, name.soc_version, fits))
     if name is not None and None not in (op_type, name.op_type):
@@ -457,8 +457,8 @@ def soc_folder(path: Path) -> str:
 def _target_of(path: Path) -> str:
     """Return the target of a file below a root: that of its folder, where its format has one."""
     named = parse_name(path)
-    if named is not None and named[0].is_of_one_target:
-        return named[1].soc_version
+    if named is not None and (named[0].is_of_one_target or named[0].has_target_in_rows):
+        return named[1].soc_version or ""
     return soc_folder(path)
 
 

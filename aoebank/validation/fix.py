@@ -62,7 +62,8 @@ def fix_keys(parsed: ParsedFile, findings: tuple[Finding, ...]) -> bytes:
         elif finding.code == "AB314":  # its key is right, and spelled in another way
             number = _member_of(parsed, finding)
             if number is not None and parsed.keys.count(parsed.keys[number]) == 1:
-                edits[parsed.starts[number]] = _name_edit(parsed, number, parsed.keys[number])
+                start, end = parsed.starts[number], parsed.ends[number]
+                edits[start] = (start, end, parsed.format.respell_key(parsed, number))
         elif finding.code in _VALUE_CODES and finding.location.pointer.endswith("/id"):
             edit = _value_edit(parsed, finding, finding.expected)
             if edit is not None:

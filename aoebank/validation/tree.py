@@ -89,6 +89,8 @@ def check_name(parsed: ParsedFile) -> Iterator[Finding]:
             hint="rename it as expected; readers find banks by name only",
         )
         return
+    if name.soc_version is None:
+        return
     folder = path.absolute().parent
     soc_version = soc_of_folder(folder)
     if soc_version is not None and not parsed.format.fits_folder(name.soc_version, soc_version):

@@ -14,7 +14,8 @@ GRAPH = FOLDER / "graph" / "ascend910b2_l2cache.json"
 GRADIENT = FOLDER / "graph" / "Ascend910B2_gradient_fusion.json"
 GPU = ROOT / "sample_banks" / "gpu"
 VLLM = GPU / "E=8,N=1024,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
-ALL = (RUNTIME_KB, UNIFIED, CUBE, VECTOR, GRAPH, GRADIENT, VLLM)
+AITER = GPU / "a8w8_tuned_gemm.csv"
+ALL = (RUNTIME_KB, UNIFIED, CUBE, VECTOR, GRAPH, GRADIENT, VLLM, AITER)
 
 
 def root_of(path: Path) -> Path:

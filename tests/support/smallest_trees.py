@@ -21,6 +21,7 @@ A = "Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json"
 C = "repository_ascend910B3_matmul.json"
 E = "ascend910b3_l2cache.json"
 F = "Ascend910B3_gradient_fusion.json"
+H = "a8w8_tuned_gemm.csv"
 G = "E=8,N=64,device_name=NVIDIA_H200,dtype=fp8_w8a8.json"
 SIDE_CAR = f"{B}.provenance.jsonl"
 KEY = hashlib.md5(b"{}", usedforsecurity=False).hexdigest()
@@ -73,6 +74,11 @@ def graph(*lines: object) -> dict[str, str]:
 
 
 # code: the files of a small tree that has it, and nothing else once its hint was followed
+def table(*lines: str) -> str:
+    """Return a table of aiter."""
+    return "\n".join(["cu_num,M,N,K,kernelId,us", *lines]) + "\n"
+
+
 ROW = {"BLOCK_SIZE_M": 16, "num_warps": 4}
 
 
@@ -116,6 +122,9 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB216": runtime("Conv2DV2", without_field("Conv2DV2", "mStep")),
     "AB217": runtime("Conv2DV2", without_field("Conv2DV2", "khL1")),
     "AB218": runtime("Conv2DV2", without_field("Conv2DV2", "multiNBL1")),
+    "AB219": {H: table("80,1,2,3,0,9.5", "80,1,2")},
+    "AB220": {H: table("80,1,2,3,0,9.5", "80,2,2,3,9.5,0")},
+    "AB221": {H: table("80,1,2,3,0,9.5", "cu_num,M,N,K,kernelId,us")},
     "AB301": {B: unified()[:-1] + ", " + unified()[1:]},
     "AB302": {B: unified(KEY.upper())},
     "AB303": {B: unified("0" * 32)},
@@ -129,6 +138,7 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB312": {F: json.dumps([item(), item()])},
     "AB313": {G: rows(default=ROW)},
     "AB314": {G: rows(**{" 16": ROW})},
+    "AB315": {H: "M,N,K,us\n1,2,3,9.5\n"},
     "AB401": {B: unified(KEY, candidate(cost_time=-1))},
     "AB402": {B: unified(KEY, candidate(cost_time=0))},
     "AB403": {B: unified(KEY, candidate(cost_time=2.0), candidate())},

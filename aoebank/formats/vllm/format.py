@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -143,6 +143,16 @@ class VllmFormat(Format):
             ):
                 yield text.finding(problem)
             yield from text.duplicates(value)
+
+    def strategy_places(self, parsed: ParsedFile, number: int) -> Sequence[int]:
+        """Return the offset of the value of the member."""
+        return (member_text(parsed, number).value,)
+
+    def respell_key(self, parsed: ParsedFile, number: int) -> bytes:
+        """Return a row named by its number without blanks and zeros."""
+        text = parsed.text(number)
+        name = json_text.dumps(parsed.keys[number])
+        return (name + text[json_text.scan(text, 0)[1] :]).encode("utf-8")
 
     def header(self, parsed: ParsedFile) -> str:
         """Return the properties of the file: rows of two versions of Triton are no one file."""
