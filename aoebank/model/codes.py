@@ -129,6 +129,10 @@ CODES: dict[str, FindingCode] = {
     "AB516": _note("records are not as sibling files have them"),
     "AB517": _note("records that sibling files have are missing"),
     "AB518": _warning("device name is empty"),
+    "AB519": _warning("records of one target are copied from another"),
+    "AB520": _warning("one target in two spellings"),
+    "AB521": _warning("workload has two files in a folder"),
+    "AB522": _note("look-up falls back to a newer version of the tool"),
 }
 
 # codes a class mends; with --select or --ignore it acts only if one of them is selected

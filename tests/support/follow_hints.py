@@ -252,6 +252,11 @@ def _add_device(_: Path, finding: Finding) -> None:
     _edit(finding, edit)
 
 
+def _respell_target(_: Path, finding: Finding) -> None:
+    path, spelled = finding.location.path, (finding.got or "").split(" in ")[0]
+    path.rename(path.with_name(path.name.replace(spelled, finding.expected or "")))
+
+
 def _name_device(_: Path, finding: Finding) -> None:
     path = finding.location.path
     path.rename(path.with_name(path.name.replace("device_name=,", "device_name=NVIDIA_H200,")))
@@ -295,6 +300,10 @@ HINTS: Mapping[str, Follow] = {
     r"make the twin anew with CANN's tools": _make_binary_cache,
     r"remove the link; ": _unlink,
     r"^AB313 rename it to the M it was tuned for, or remove it$": _remove_member,
+    r"^AB519 .*, or remove the file$": _remove_file,
+    r"^AB519 .*, or remove the rows$": _remove_record,
+    r"^AB520 rename the files as the reader spells the target$": _respell_target,
+    r"^AB521 merge them into the name ": _remove_file,
     r"^AB315 add the column of the device ": _add_device,
     r"^AB411 write the constant of JSON: ": _write_constant,
     r"^AB518 rename it after the device ": _name_device,

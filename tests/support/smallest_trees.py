@@ -162,6 +162,10 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB516": {A: line(), A.replace("B2", "B1"): with_knowledge(baseM=2)},
     "AB517": {A: line(), A.replace("B2", "B1"): line() + "\n" + with_info(m=4096)},
     "AB518": {G.replace("NVIDIA_H200", ""): rows()},
+    "AB519": dict.fromkeys((G, G.replace("H200", "B200")), rows(**{"2": ROW, "4": ROW, "8": ROW})),
+    "AB520": {G: rows(), G.replace("NVIDIA_H", "nvidia-h").replace("N=64", "N=96"): rows()},
+    "AB521": {G.replace(".json", f",block_shape=[1,{blank}8].json"): rows() for blank in ("", " ")},
+    "AB522": {f"triton_3_4_0/{G.replace('N=64', 'N=96')}": rows(), f"triton_3_5_0/{G}": rows()},
     "AB509": {CUBE.name: CUBE.read_bytes(), CUBE.with_suffix(".bin").name: b"short"},
 }
 HEALTHY = {

@@ -82,6 +82,9 @@ MORE: dict[str, dict[str, str | bytes]] = {
     "AB402 vector": {VECTOR: '{"[[1]]": "[[1], -5]"}'},
     "AB405 much": {A: with_knowledge(baseM=2**40)},
     "AB407 bool": {A: with_knowledge(baseM=True)},
+    "AB519 table": {
+        H: table(*(f"{units},{m},64,64,1,9.5" for units in (80, 304) for m in (1, 2, 3)))
+    },
     "AB514 expired": {B: unified(), QUARANTINE: json.dumps({**BAD, "until": "2026-04-01"})},
     **{
         f"{code} all": runtime("Conv2DV2", json.dumps(record))
