@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aoebank.errors import UsageError
 from aoebank.formats.provenance import SUFFIX
-from aoebank.formats.registry import bank_folders, find_format
+from aoebank.formats.registry import bank_folders, find_format, get_format
 from aoebank.model.record import Record
 from aoebank.storage.bank import soc_folder
 from aoebank.storage.binary_caches import bank_of_binary_cache
@@ -43,6 +43,7 @@ class NameParts:
     # By the first folder and by the name; those may differ in spelling.
     soc_versions: frozenset[str]
     op_type: str | None  # None where the path is silent
+    has_target_in_rows: bool = False  # Whether each record names its target, and the path none
 
 
 def is_whole(wanted: RecordFilter) -> bool:
@@ -57,19 +58,24 @@ def holds_file(wanted: RecordFilter, name: str) -> bool:
         name: Path below the root of a bank file, a side-car or a binary twin.
     """
     parts = parts_of(name)
-    if not wanted.holds_soc(*sorted(parts.soc_versions)):
+    if not (parts.has_target_in_rows or wanted.holds_soc(*sorted(parts.soc_versions))):
         return False
     return parts.op_type is None or wanted.holds_op(parts.op_type)
 
 
 def holds_whole_file(wanted: RecordFilter, name: str) -> bool:
     """True if all records of a file are meant, and so the file itself."""
-    knows_op = not wanted.op or parts_of(name).op_type is not None
-    return not wanted.key and knows_op and holds_file(wanted, name)
+    parts = parts_of(name)
+    knows_op = not wanted.op or parts.op_type is not None
+    knows_soc = not (wanted.soc and parts.has_target_in_rows)
+    return not wanted.key and knows_op and knows_soc and holds_file(wanted, name)
 
 
 def holds_record(wanted: RecordFilter, record: Record) -> bool:
     """True if a record of a file that `holds_file` is meant."""
+    is_told_by_record = wanted.soc and get_format(record.format).has_target_in_rows
+    if is_told_by_record and not wanted.holds_soc(record.soc_version or ""):
+        return False
     return wanted.holds_key(record.key) and wanted.holds_op(record.op_type)
 
 
@@ -87,7 +93,12 @@ def parts_of(name: str) -> NameParts:
     found = format_.parse_name(path.name) if format_ else None
     if found is None:
         return NameParts(soc_versions=frozenset(folder), op_type=None)
-    return NameParts(soc_versions=frozenset({found.soc_version, *folder}), op_type=found.op_type)
+    if format_ is not None and format_.has_target_in_rows:
+        return NameParts(soc_versions=frozenset(), op_type=found.op_type, has_target_in_rows=True)
+    if format_ is not None and format_.is_of_one_target:
+        folder = set()
+    own = {found.soc_version} if found.soc_version else set()
+    return NameParts(soc_versions=frozenset({*own, *folder}), op_type=found.op_type)
 
 
 def bank_name_of(name: str) -> str:

@@ -139,6 +139,32 @@ def gradient_items(numbers: range, rng: Random, cores: int) -> Iterator[str]:
         yield _compact({"modelhash": str(2**50 + number), "modelvalue": value})
 
 
+def vllm_rows(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield rows of a configuration of vLLM."""
+    for number in numbers:
+        row = {
+            "BLOCK_SIZE_M": rng.choice((16, 32, 64, 128)),
+            "BLOCK_SIZE_N": rng.choice((32, 64, 128)),
+            "BLOCK_SIZE_K": 128,
+            "GROUP_SIZE_M": rng.choice((1, 16, 32)),
+            "num_warps": rng.choice((4, 8)),
+            "num_stages": rng.choice((2, 3, 4)),
+        }
+        yield json.dumps({str(8 * (number + 1)): row}, indent=4)[6:-2]
+
+
+def aiter_rows(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield rows of tuned products of aiter."""
+    for number in numbers:
+        tile, us = rng.choice((16, 32, 64)), round(rng.uniform(20, 500), 4)
+        m, n, k = number + 1, 1024, 512
+        figures = f"{round(2e-6 * m * n * k / us, 2)},{round(1e-3 * (m + n) * k / us, 2)}"
+        kernel = (
+            f"gemm_{tile}x64x128_{rng.choice(('intrawave', 'interwave'))}_v{rng.choice((1, 3))}"
+        )
+        yield f"{cores},{m},{n},{k},{rng.randrange(40)},0,{us},{kernel},{figures},0.0"
+
+
 Texts = Callable[[range, Random, int], Iterator[str]]
 # what makes the records, folder, file name, and what opens, separates and closes a file
 LAYOUTS: dict[str, tuple[Texts, str, str, tuple[str, str, str]]] = {
@@ -173,7 +199,22 @@ LAYOUTS: dict[str, tuple[Texts, str, str, tuple[str, str, str]]] = {
         ('{"version": "2.1"}\n', "\n", "\n"),
     ),
     "gradient": (gradient_items, "graph", "{soc}_gradient_fusion.json", ("[", ",", "]")),
+    "vllm": (
+        vllm_rows,
+        "",
+        "E=8,N=1024,device_name={soc},dtype=fp8_w8a8,block_shape=[128,128].json",
+        ('{\n    "triton_version": "3.5.0",\n    ', ",\n    ", "\n}\n"),
+    ),
+    "aiter": (
+        aiter_rows,
+        "",
+        "a8w8{model}_tuned_gemm.csv",
+        ("cu_num,M,N,K,kernelId,splitK,us,kernelName,tflops,bw,errRatio\n", "\n", "\n"),
+    ),
 }
+
+
+TARGETS = {"vllm": "NVIDIA_H200"}  # of formats that are not CANN's
 
 
 def make_bank(
@@ -182,18 +223,24 @@ def make_bank(
     *,
     records: int,
     files: int = 1,
-    soc_version: str = "Ascend910B2",
+    soc_version: str | None = None,
     cores: int = 24,
     seed: int = 0,
 ) -> list[Path]:
-    """Write a bank and return its files; each file is a soc_version of its own."""
+    """Write a bank and return its files; each file is a soc_version of its own.
+
+    Args:
+        soc_version: By default that of the sample banks.
+    """
+    target = soc_version or TARGETS.get(format_name, "Ascend910B2")
     texts, folder, pattern, (opening, separator, closing) = LAYOUTS[format_name]
     rng = Random(seed)
     written = []
     for number in range(files):
-        soc = soc_version if files == 1 else f"{soc_version}_{number:04}"
-        name = pattern.format(soc=soc, cores=cores, lower=soc.lower().replace("-", "_"))
-        path = root / soc / folder / name
+        soc = target if files == 1 else f"{target}_{number:04}"
+        lower, model = soc.lower().replace("-", "_"), "" if files == 1 else f"_{number:04}"
+        name = pattern.format(soc=soc, cores=cores, lower=lower, model=model)
+        path = root / soc / folder / name if folder else root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         part = range(records * number // files, records * (number + 1) // files)
         with path.open("w", encoding="ascii") as stream:
@@ -220,7 +267,7 @@ def main() -> None:
     parser.add_argument("--format", choices=[*LAYOUTS], required=True)
     parser.add_argument("--records", type=int, default=1000)
     parser.add_argument("--files", type=int, default=1)
-    parser.add_argument("--soc", default="Ascend910B2")
+    parser.add_argument("--soc")
     parser.add_argument("--cores", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()

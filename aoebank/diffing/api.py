@@ -90,8 +90,11 @@ def textconv(
 
     Raises:
         BankNotFoundError: there is no such file.
+        BankFormatError: the file is of no format.
     """
     from aoebank.diffing import textconv as page
     from aoebank.storage.bank import load_file
+    from aoebank.storage.tree import demand_bank_file
 
+    demand_bank_file(Path(file))
     return page.textconv(load_file(Path(file)))

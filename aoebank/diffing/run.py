@@ -189,7 +189,7 @@ class FileComparison:
     @property
     def soc_version(self) -> str | None:
         """Return the target, as the file names tell."""
-        return next((name.soc_version for name in self._names()), None)
+        return next((name.soc_version for name in self._names() if name.soc_version), None)
 
     @property
     def op_type(self) -> str | None:
@@ -199,25 +199,27 @@ class FileComparison:
     def is_wanted(self) -> bool:
         """True if the filter asks for any record of these files."""
         only = self.options.only
-        socs = (name.soc_version for name in self._names())
-        return only.holds_soc(*socs) and (self.op_type is None or only.holds_op(self.op_type))
+        socs = [name.soc_version for name in self._names() if name.soc_version]
+        is_target = self._has_target_in_rows or only.holds_soc(*socs)
+        return is_target and (self.op_type is None or only.holds_op(self.op_type))
 
     def iter_changes(self) -> Iterator[RecordChange | None]:
         """Yield the change of each wanted record; None where it is the same."""
         only = self.options.only
-        has_all_ops = self.op_type is not None or not only.op
+        has_all = self.op_type is not None or not only.op
+        has_all = has_all and not (only.soc and self._has_target_in_rows)
         for key, before, after in self._pairs():
             if before is not None and after is not None:
                 if before[0].raw(before[1]) == after[0].raw(after[1]):
-                    if has_all_ops or self._holds_op(after):
+                    if has_all or self._holds(after):
                         yield None
                     continue
                 change = self._compare(key, before, after)
-                if change is None or only.holds_op(change.op_type):
+                if change is None or self._is_meant(change):
                     yield change
             else:
                 change = self._lone(key, before, after)
-                if only.holds_op(change.op_type):
+                if self._is_meant(change):
                     yield change
 
     def _names(self) -> Iterator[BankName]:
@@ -240,12 +242,25 @@ class FileComparison:
                 assert new is not None
                 yield key, None, (new, number)
 
-    def _holds_op(self, place: _Place) -> bool:
-        """True if an unchanged record is of a wanted operator type."""
+    @property
+    def _has_target_in_rows(self) -> bool:
+        files = (parsed for parsed in (self.new, self.old) if parsed is not None)
+        return any(parsed.format.has_target_in_rows for parsed in files)
+
+    def _holds(self, place: _Place) -> bool:
+        """True if an unchanged record is of a wanted operator type and target."""
         try:
-            return self.options.only.holds_op(_record(place).op_type)
+            record = _record(place)
         except RecordError:
             return False
+        return self.options.only.holds_op(record.op_type) and self._is_target(record.soc_version)
+
+    def _is_meant(self, change: RecordChange) -> bool:
+        return self.options.only.holds_op(change.op_type) and self._is_target(change.soc_version)
+
+    def _is_target(self, soc_version: str | None) -> bool:
+        """True if a record is for a wanted target; of most formats the file name tells."""
+        return not self._has_target_in_rows or self.options.only.holds_soc(soc_version or "")
 
     def _lone(self, key: str, before: _Place | None, after: _Place | None) -> RecordChange:
         place = after or before
@@ -259,7 +274,7 @@ class FileComparison:
             file=self.name,
             file_a=self.name_a,
             key=key,
-            soc_version=self.soc_version,
+            soc_version=self.soc_version or record.soc_version,
             op_type=record.op_type or self.op_type,
             workload=self._describe(record, place),
             cost_a_us=record.cost_us if after is None else None,
@@ -282,7 +297,7 @@ class FileComparison:
             file=self.name,
             file_a=self.name_a,
             key=key,
-            soc_version=self.soc_version,
+            soc_version=self.soc_version or b.soc_version,
             op_type=op_type,
             workload=self._describe(b, after),
             cost_a_us=a.cost_us,

@@ -22,7 +22,7 @@ from aoebank.model.finding import Location
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
 from aoebank.report.output import Report, Text, location_document, members, plural
-from aoebank.selection import RecordFilter, demand_case
+from aoebank.selection import RecordFilter, demand_case, holds_record
 from aoebank.storage.bank import load_file
 from aoebank.storage.bank_change import BankChange
 from aoebank.storage.binary_caches import demand_no_binary_cache
@@ -313,7 +313,8 @@ def _load(entry: TreeEntry, request: EditRequest) -> ParsedFile | None:
     """Return a file that may hold records of the operator."""
     parsed = load_file(entry.path)
     name = parsed.name
-    if name is not None and not RecordFilter(soc=request.soc).holds_soc(name.soc_version):
+    target = name.soc_version if name is not None else None
+    if target is not None and not RecordFilter(soc=request.soc).holds_soc(target):
         return None
     if name is not None and name.op_type not in (None, request.op):
         return parsed.format.parse(b"", parsed.path)  # for the names of operators there are
@@ -323,8 +324,13 @@ def _load(entry: TreeEntry, request: EditRequest) -> ParsedFile | None:
 
 def _find_records(parsed: ParsedFile, request: EditRequest) -> dict[int, Record]:
     """Return the records of the operator by position, with records that no reader uses."""
+    wanted = RecordFilter(soc=request.soc)
     records = ((number, parsed.format.record(parsed, number)) for number in range(len(parsed)))
-    return {number: record for number, record in records if record.op_type == request.op}
+    return {
+        number: record
+        for number, record in records
+        if record.op_type == request.op and holds_record(wanted, record)
+    }
 
 
 def _no_operator(request: EditRequest, banks: Sequence[ParsedFile]) -> BankNotFoundError:
@@ -346,7 +352,10 @@ def _demand_known(
     by_format: dict[str, list[tuple[ParsedFile, Mapping[int, Record]]]] = {}
     for parsed, numbers in found:
         demand_no_binary_cache(parsed.path, parsed.format)
-        if any(not parsed.format.strategy_places(parsed, number) for number in numbers):
+        has_columns = parsed.format.has_target_in_rows
+        if not has_columns and any(
+            not parsed.format.strategy_places(parsed, number) for number in numbers
+        ):
             raise BankFormatError(
                 "strategies here have no fields that could be named",
                 path=parsed.path,
@@ -370,13 +379,14 @@ def _edited_records(
     meant = [number for number, record in numbers.items() if holds(request.where, record)]
     replaced = {}
     for number in meant:
+        row = parsed.format.edit_strategy(parsed, number, request.assign, request.unset)
         text = parsed.text(number)
         for place in reversed(parsed.format.strategy_places(parsed, number)):
             for name, value in request.assign.items():
                 text = set_member(text, place, name, dumps_compact(value))
             for name in request.unset:
                 text = remove_member(text, place, name)
-        raw = text.encode("utf-8")
+        raw = text.encode("utf-8") if row is None else row
         if raw != parsed.raw(number):
             replaced[number] = raw
     return replaced, len(meant)

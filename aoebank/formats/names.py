@@ -23,13 +23,18 @@ _OPERATOR = re.compile(
 class BankName:
     """Parts of the name of a bank file; None for a part the name lacks."""
 
-    soc_version: str  # As the name spells it; see `Format.is_soc`
+    # As the name spells it, see `Format.is_soc`; None where each record names its target.
+    soc_version: str | None
     core_num: int | None = None  # Cores the operator was tuned for, not what the device has
     op_type: str | None = None
     core_type: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.soc_version or self.op_type == "" or "/" in f"{self.soc_version}{self.op_type}":
+        if (
+            self.soc_version == ""
+            or self.op_type == ""
+            or "/" in f"{self.soc_version}{self.op_type}"
+        ):
             raise ValueError("soc_version and op_type must be file name parts")
         has_no_such_type = self.core_type is not None and self.core_type not in CORE_TYPES
         if has_no_such_type or (self.core_num is not None and self.core_num < 0):

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import combinations
 from math import prod
 
 from aoebank.errors import RecordError
@@ -137,6 +138,7 @@ def _rate(record: Record) -> float | None:
 def _sizes(workload: JsonValue) -> Iterator[int]:
     """Yield the number of elements of each tensor whose shape a workload names."""
     if isinstance(workload, Mapping):
+        yield from _matrices(workload)
         for name, value in workload.items():
             if "shape" in name and isinstance(value, list) and all(map(_is_extent, value)):
                 yield prod(value)
@@ -145,6 +147,15 @@ def _sizes(workload: JsonValue) -> Iterator[int]:
     elif isinstance(workload, list):
         for item in workload:
             yield from _sizes(item)
+
+
+def _matrices(workload: Mapping[str, JsonValue]) -> Iterator[int]:
+    """Yield the elements of the three matrices of a product that is named by its extents."""
+    extents = [value for name in "MNK" if type(value := workload.get(name)) is int and value > 0]
+    batch = workload.get("B")
+    if len(extents) == len("MNK"):
+        for one, other in combinations(extents, 2):
+            yield one * other * (batch if type(batch) is int and batch > 0 else 1)
 
 
 def _is_extent(value: JsonValue) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -50,6 +50,11 @@ class Format(Protocol):
     joins_equal_keys: bool = False
     # Whether `check` has an error about each ASCII record `record` refuses.
     check_reads_all: bool = False
+    # Whether files lie in any folder and are of the one target their name says: its records have a
+    # place in no file of another target, whatever is asked for.
+    is_of_one_target: bool = False
+    # Whether each record names its target, which its key has a part for, and file names none.
+    has_target_in_rows: bool = False
     # Codes of findings that are notes elsewhere and break its readers.
     fatal_codes: frozenset[str] = frozenset()
 
@@ -68,6 +73,10 @@ class Format(Protocol):
     def fits_folder(self, spelled: str, soc_version: str) -> bool:
         """True if a file with `spelled` in its name may lie in a folder for a target."""
         return self.is_soc(spelled, soc_version)
+
+    def check_name(self, path: Path) -> Iterator[Finding]:
+        """Yield why a name is not of the pattern, where more than the pattern can be told."""
+        return iter(())
 
     def recognizes_content(self, head: bytes) -> bool:
         """True if the first bytes of a file look like this format."""
@@ -161,6 +170,26 @@ class Format(Protocol):
         """
         return ()
 
+    def edit_strategy(
+        self,
+        parsed: ParsedFile,
+        number: int,
+        assign: Mapping[str, JsonValue],
+        unset: Collection[str],
+    ) -> bytes | None:
+        """Return a record with members of its strategy set and taken out.
+
+        None where `strategy_places` tells where they stand in its text.
+
+        Raises:
+            BankFormatError: the file has no room for such a member.
+        """
+        return None
+
+    def respell_key(self, parsed: ParsedFile, number: int) -> bytes:
+        """Return a record with its key in the spelling its readers compare."""
+        return parsed.raw(number)
+
     def header(self, parsed: ParsedFile) -> str:
         """Return the text before the records, which has to be one in files that are merged."""
         return ""
@@ -193,6 +222,8 @@ class ParsedFile:
     # What kept parts of the file from being read, or is odd about its text.
     findings: tuple[Finding, ...]
     lines: LineIndex
+    # First byte and end of what stands among the records of a bracketed file and is none.
+    properties: tuple[tuple[int, int], ...] = ()
     # Position of the record `find` gives for a key, where it is not that of readers.
     preferred: Mapping[str, int] = field(default_factory=dict)
     _places: dict[str, int] = field(default_factory=dict, init=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from aoebank.formats.aiter.format import AiterFormat
 from aoebank.formats.cube.format import CubeFormat
 from aoebank.formats.gradient.format import GradientFormat
 from aoebank.formats.graph.format import GraphFormat
@@ -13,6 +14,7 @@ from aoebank.formats.protocol import Format
 from aoebank.formats.runtime_kb.format import RuntimeKbFormat
 from aoebank.formats.unified.format import UnifiedFormat
 from aoebank.formats.vector.format import VectorFormat
+from aoebank.formats.vllm.format import VllmFormat
 
 HEAD_BYTES = 4096
 _SNIFFED_SUFFIX = ".json"
@@ -26,6 +28,8 @@ FORMATS: tuple[Format, ...] = (
     CubeFormat(),
     GradientFormat(),
     GraphFormat(),
+    VllmFormat(),
+    AiterFormat(),
     _UNIFIED,
 )
 
@@ -33,6 +37,11 @@ FORMATS: tuple[Format, ...] = (
 def bank_globs() -> tuple[str, ...]:
     """Return the patterns that take in the name of every bank file, each once."""
     return tuple(dict.fromkeys(glob for known in FORMATS for glob in known.globs))
+
+
+def bank_suffixes() -> tuple[str, ...]:
+    """Return the ends of the names of bank files, each once."""
+    return tuple(dict.fromkeys(Path(glob).suffix for glob in bank_globs()))
 
 
 def bank_folders() -> tuple[str, ...]:
@@ -77,6 +86,8 @@ def find_loose_targets(names: Iterable[str]) -> frozenset[str]:
     found = set()
     for path in map(Path, names):
         named = parse_name(path)
+        if named is not None and named[0].is_of_one_target:
+            continue  # such a tree has as many targets as it likes, and folders for none
         soc = plain_soc(named[1].soc_version or "") if named is not None else ""
         if soc and soc not in map(plain_soc, path.parts[:-1]):
             found.add(soc)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aoebank.errors import AoebankError, BankFormatError, HistoryError, shell_word
 from aoebank.formats.provenance import SUFFIX
+from aoebank.formats.registry import bank_suffixes, may_be_bank, parse_name
 from aoebank.git.install import command_of, conflict_glob, driver_settings, exclude_patterns
 from aoebank.merging.document import (
     CONFLICTS,
@@ -35,7 +36,8 @@ from aoebank.storage.git.merges import MergePoint, Standing, find_standing
 from aoebank.storage.git.program import find_work_tree, run_git
 from aoebank.storage.tree import CONFLICT_SUFFIX, FileKind, classify
 
-_OURS = f".json{CONFLICT_SUFFIX}"  # names other programs hardly give
+# names other programs hardly give
+_OURS = tuple(f"{suffix}{CONFLICT_SUFFIX}" for suffix in bank_suffixes())
 
 _SHOWN_PATHS = 5
 
@@ -212,7 +214,10 @@ def _is_ours(top: Path, name: str) -> bool:
     """True if a tracked file is for our driver, by its content if need be."""
     if name.endswith(SUFFIX) or f"/{name}".endswith(f"/{QUARANTINE}"):
         return True
-    if not name.endswith(".json") or any(part.startswith(".") for part in name.split("/")):
+    path = Path(name)
+    if not (may_be_bank(path) or parse_name(path)) or any(
+        part.startswith(".") for part in name.split("/")
+    ):
         return False
     return classify(top / name).kind is FileKind.BANK
 

@@ -8,7 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from aoebank.formats.provenance import SUFFIX, parse_provenance
-from aoebank.formats.registry import HEAD_BYTES, find_format, parse_name
+from aoebank.formats.registry import HEAD_BYTES, bank_suffixes, find_format, may_be_bank, parse_name
 from aoebank.merging.decisions import FilePlan, MergeRules, Three
 from aoebank.merging.file import FileMerge
 from aoebank.merging.merge_bytes import is_of_lines, merge_ancestors, merge_bytes
@@ -23,7 +23,7 @@ from aoebank.storage.tree import CONFLICT_SUFFIX
 from aoebank.validation.tree import soc_of_folder
 
 # whatever is a bank, beside one, or waits for a person
-_PATHSPECS = tuple(f":(top)*{suffix}" for suffix in (".json", ".jsonl", CONFLICT_SUFFIX))
+_PATHSPECS = tuple(f":(top)*{suffix}" for suffix in (*bank_suffixes(), ".jsonl", CONFLICT_SUFFIX))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +173,10 @@ class ReMerge:
 def _has_readers(path: Path) -> bool:
     """True if a bank file of this name is looked for in this folder."""
     found, soc_version = parse_name(path), soc_of_folder(path.parent)
-    if found is None or soc_version is None:
+    spelled = found[1].soc_version if found is not None else None
+    if found is None or spelled is None or soc_version is None:
         return False
-    return found[0].fits_folder(found[1].soc_version, soc_version)
+    return found[0].fits_folder(spelled, soc_version)
 
 
 def _quarantine_of(path: str, tree: CommitTree) -> Quarantine:
@@ -252,7 +253,9 @@ def _is_of_bank(path: str, tree: CommitTree) -> bool:
     place = Path(path)
     if is_of_lines(place):
         return True
-    if place.suffix != ".json" or any(part.startswith(".") for part in place.parts):
+    if not (may_be_bank(place) or find_format(place)) or any(
+        part.startswith(".") for part in place.parts
+    ):
         return False
     return (find_format(place) or find_format(place, tree.read_head(path, HEAD_BYTES))) is not None
 

@@ -441,7 +441,8 @@ class Edits:
             action=choice.action,
             reason=choice.reason,
             conflict=choice.conflict,
-            soc_version=name.soc_version if name else None,
+            soc_version=(name.soc_version if name else None)
+            or (record.soc_version if record else None),
             op_type=record.op_type if record else name.op_type if name else None,
             workload=workload_text(record) if record and choice.conflict else "",
             note=choice.note,

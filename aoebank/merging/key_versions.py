@@ -25,6 +25,7 @@ from functools import partial
 from aoebank.errors import RecordError
 from aoebank.formats.faults import Fault, find_fault
 from aoebank.formats.plausibility import find_time_problem, read_neighbours
+from aoebank.formats.protocol import ParsedFile
 from aoebank.merging.decisions import (
     ONE_SIDED,
     SOURCE_OF,
@@ -121,7 +122,7 @@ def decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
     known, name = ours or theirs, key.files.any().name
     # an override may name the operator: the record tells it where the file name does not
     policy = rules.policy_for(
-        soc_version=name.soc_version if name else None,
+        soc_version=(name.soc_version if name else None) or (known.soc_version if known else None),
         key=key.key,
         op_type=(known.op_type if known else None) or (name.op_type if name else None),
     )
@@ -131,7 +132,7 @@ def decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
     if ours is None or theirs is None:
         is_gone = key.ours is None or key.theirs is None
         return conflict_of(Reason.DELETED_AND_CHANGED if is_gone else Reason.UNREADABLE)
-    by_target = _by_target(key) if policy is Policy.KEEP_BEST else None
+    by_target = _by_target(key, rules) if policy is Policy.KEEP_BEST else None
     if by_target is not None:
         return by_target if rules.untimed is Policy.FAIL else choose_by_policy(rules.untimed)
     # with a base its strategy tells the incumbent, see `_incumbent`
@@ -152,15 +153,20 @@ def decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
     return choice
 
 
-def _by_target(key: KeyVersions) -> Choice | None:
+def _by_target(key: KeyVersions, rules: MergeRules) -> Choice | None:
     """Return the choice between records for two targets, None where both are for one.
 
     Times of two chips say nothing about each other. Whoever merges them all the same
     (`--allow-other-soc`) wants what the other one has more, and keeps what is tuned for this one.
+    The target of a file whose name tells none may be any.
     """
     files = (key.files.ours, key.files.theirs)
     ours, theirs = (None if parsed is None else parsed.name for parsed in files)
     members = differing_target(ours, theirs)
+    if not members and rules.may_differ_in_soc:
+        unnamed = [parsed.path.name for parsed in files if parsed and not _has_target(parsed)]
+        note = f"the name of {' and of '.join(unnamed)} tells no target"
+        return conflict_of(Reason.OTHER_TARGET, note) if unnamed else None
     if not members:
         return None
     told = [
@@ -172,6 +178,10 @@ def _by_target(key: KeyVersions) -> Choice | None:
         if not differing_target(result, name):
             return Choice(action=action, reason=Reason.OWN_TARGET, note=note)
     return conflict_of(Reason.OTHER_TARGET, note)
+
+
+def _has_target(parsed: ParsedFile) -> bool:
+    return parsed.name is not None or parsed.format.has_target_in_rows
 
 
 def _read_neighbours(key: KeyVersions, side: Action) -> Sequence[Record]:

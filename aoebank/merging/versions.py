@@ -318,14 +318,15 @@ def _demand_same_kind(
     # another operator is another workload: no option merges these
     for member in differing_target(target, b.name):
         one, other = getattr(target, member), getattr(b.name, member)
-        if may_differ_in_soc and member != "op_type":
+        is_fixed = member == "op_type" or known.is_of_one_target
+        if may_differ_in_soc and not is_fixed:
             continue
         raise BankFormatError(
             f"bank file is for another {member}",
             path=b.path,
             got=other,
             expected=one,
-            hint="" if member == "op_type" else OTHER_TARGET_HINT,
+            hint="" if is_fixed else OTHER_TARGET_HINT,
         )
 
 

@@ -82,6 +82,9 @@ CODES: dict[str, FindingCode] = {
     "AB216": _note("missing tiling field is not taken from records"),
     "AB217": _warning("missing tiling field counts on one path only"),
     "AB218": _warning("missing tiling field without a default reaches no known kernel"),
+    "AB219": _error("row has another number of columns than the header"),
+    "AB220": _error("value stands in another column"),
+    "AB221": _error("header line comes again"),
     "AB301": _error("same key twice in one file"),
     "AB302": _error("key is not 32 lower-case hexadecimal digits"),
     "AB303": _error("key is not the md5 of the info_dict text"),
@@ -94,6 +97,9 @@ CODES: dict[str, FindingCode] = {
     "AB310": _warning("different workloads with the same 32-bit hash"),
     "AB311": _note("equal workloads under different identities"),
     "AB312": _error("same modelhash twice"),
+    "AB313": _error("key no look-up can ask for"),
+    "AB314": _warning("key is spelled with blanks"),
+    "AB315": _warning("tuned rows name no device"),
     "AB401": _note("no measured time"),
     "AB402": _warning("measured time is zero or negative"),
     "AB403": _warning("candidates are not sorted by measured time"),
@@ -104,6 +110,7 @@ CODES: dict[str, FindingCode] = {
     "AB408": _warning("gradient record is empty or a placeholder"),
     "AB409": _warning("measured time is not plausible"),
     "AB410": _error("strategy is none its engine can replay"),
+    "AB411": _warning("value is the text of a Python constant"),
     "AB501": _error("nothing there to read"),
     "AB502": _warning("file name does not follow the pattern of its format"),
     "AB503": _warning("soc_version in the name is not the one of the folder"),
@@ -121,6 +128,11 @@ CODES: dict[str, FindingCode] = {
     "AB515": _error("quarantine cannot be read"),
     "AB516": _note("records are not as sibling files have them"),
     "AB517": _note("records that sibling files have are missing"),
+    "AB518": _warning("device name is empty"),
+    "AB519": _warning("records of one target are copied from another"),
+    "AB520": _warning("one target in two spellings"),
+    "AB521": _warning("workload has two files in a folder"),
+    "AB522": _note("look-up falls back to a newer version of the tool"),
 }
 
 # codes a class mends; with --select or --ignore it acts only if one of them is selected
@@ -128,7 +140,7 @@ FIXED_CODES: dict[FixClass, tuple[str, ...]] = {
     FixClass.BOM: ("AB105",),
     FixClass.CRLF: ("AB106",),
     FixClass.BLANK: ("AB112",),
-    FixClass.KEY: ("AB302", "AB303", "AB307", "AB308"),
+    FixClass.KEY: ("AB302", "AB303", "AB307", "AB308", "AB314"),
     FixClass.ORDER: ("AB403",),
     FixClass.TEXT: (),
 }

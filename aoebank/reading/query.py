@@ -255,11 +255,22 @@ def _columns(
     times = parsed.format.iter_times_us(parsed)
     return {
         **{name: repeat(_storable(place[name]), len(keys)) for name in _OF_FILES},
+        **_own_targets(parsed),
         **{name: _figure_of(figures, name, keys) for name in _OF_SIDE_CARS},
         "op_type": _op_types(parsed),
         "key": map(_storable, keys),
         "cost_us": (None if time_us is None else float(time_us) for time_us in times),
         "in_quarantine": _kept_out(parsed, kept_out, today),
+    }
+
+
+def _own_targets(parsed: ParsedFile) -> _Columns:
+    """Return the targets of records that name theirs; of others the file does."""
+    if not parsed.format.has_target_in_rows:
+        return {}
+    records = iter_or_none(parsed)
+    return {
+        "soc_version": (_storable(record.soc_version) if record else None for record in records)
     }
 
 

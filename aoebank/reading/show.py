@@ -20,6 +20,7 @@ from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.report.output import Report, Text, location_document, members
 from aoebank.storage.sides.side import PathSide, Side
+from aoebank.storage.tree import demand_bank_file
 
 MIN_PREFIX = 4
 _MOST = 2**32
@@ -117,7 +118,8 @@ def is_file(path: Path) -> bool:
 
 
 def _check_key(key: str) -> str:
-    if key.startswith("["):  # a record of a vector bank goes by its feature text
+    # a feature text of a vector bank, a number of rows of vLLM, columns of aiter
+    if key.startswith("[") or key.isdecimal() or "=" in key:
         return key
     if len(key) < MIN_PREFIX or not _KEY.fullmatch(key):
         raise UsageError(
@@ -129,6 +131,7 @@ def _check_key(key: str) -> str:
 
 
 def _on_disk(path: Path) -> _Place:
+    demand_bank_file(path)
     return _Place(side=PathSide(label=str(path), path=path), name=path.name)
 
 
@@ -153,7 +156,8 @@ def _of_key(
         except BankPathError as error:
             yield SelectorMiss(selector=str(error.path), reason=error.problem)
             continue
-        keys = {key for key in parsed.keys if key.startswith(prefix)}
+        is_key = prefix in parsed.places  # of `16` and `160`, short keys both, one is meant
+        keys = {prefix} if is_key else {key for key in parsed.keys if key.startswith(prefix)}
         if number < _MOST:
             keys |= {*parsed.format.iter_keys_of_id(parsed, number)}
         matches += [(place, parsed.path, key) for key in sorted(keys)]

@@ -24,7 +24,7 @@ from aoebank.formats.provenance import (
     provenance_path,
     serialize_provenance,
 )
-from aoebank.formats.registry import format_of, get_format
+from aoebank.formats.registry import format_of, get_format, parse_name
 from aoebank.formats.text.checks import is_blank
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
@@ -217,9 +217,11 @@ class Bank:
     def soc_versions(self) -> tuple[str, ...]:
         """Return the targets the tree holds bank files for, sorted; names of folders count.
 
+        Of files that are of one target by their name, that name counts.
+
         A file directly below the root is not in the folder of any target.
         """
-        found = (soc_folder(file.relative_to(self.root)) for file in self.iter_files())
+        found = (_target_of(file.relative_to(self.root)) for file in self.iter_files())
         return tuple(sorted({name for name in found if name}))
 
     def put(self, file: Path, records: Iterable[Record], lines: Iterable[Provenance] = ()) -> None:
@@ -404,7 +406,7 @@ def _demand_fitting(record: Record, file: Path, format_: Format) -> None:
     name = format_.parse_name(file.name)
     soc_version, op_type = record.soc_version, record.op_type
     pairs = [("format", record.format, format_.name, record.format == format_.name)]
-    if name is not None and soc_version is not None:
+    if name is not None and name.soc_version is not None and soc_version is not None:
         fits = format_.is_soc(name.soc_version, soc_version)
         pairs.append(("soc_version", soc_version, name.soc_version, fits))
     if name is not None and None not in (op_type, name.op_type):
@@ -450,6 +452,14 @@ def soc_folder(path: Path) -> str:
     folders = path.parent.parts
     folders = folders[1:] if folders[:1] == (GRAPH_FOLDER,) else folders
     return folders[0] if folders else ""
+
+
+def _target_of(path: Path) -> str:
+    """Return the target of a file below a root: that of its folder, where its format has one."""
+    named = parse_name(path)
+    if named is not None and (named[0].is_of_one_target or named[0].has_target_in_rows):
+        return named[1].soc_version or ""
+    return soc_folder(path)
 
 
 def load_file(path: Path) -> ParsedFile:

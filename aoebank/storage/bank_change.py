@@ -13,7 +13,7 @@ from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.splice import splice_checked
 from aoebank.model.digest import sha256_of
 from aoebank.storage.binary_caches import demand_no_binary_cache
-from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
+from aoebank.storage.tree import FileKind, TreeEntry, classify, demand_bank_file, iter_tree
 from aoebank.storage.writing.atomic import tree_of
 from aoebank.storage.writing.journal import demand_whole, put_back_merge, tree_journal
 from aoebank.storage.writing.staged import FileWrite, write_files
@@ -44,6 +44,7 @@ class BankChange:
                 raise BankNotFoundError("no such file or directory", path=path)
             if not self._is_dry_run:
                 put_back_merge(path if path.is_dir() else path.parent)
+            demand_bank_file(path)
             demand_whole(path)
         seen: dict[Path, TreeEntry] = {}
         for path in self._paths:

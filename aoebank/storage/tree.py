@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from aoebank.errors import BankPathError, BankPermissionError, shell_word
+from aoebank.errors import BankFormatError, BankPathError, BankPermissionError, shell_word
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import HEAD_BYTES, bank_folders, find_format, may_be_bank
+from aoebank.formats.text.checks import is_blank, is_stub
 from aoebank.storage.binary_caches import bank_of_binary_cache
 from aoebank.storage.writing.atomic import NOWHERE_HINT, TEMPORARY_SUFFIX
 
@@ -159,6 +160,25 @@ def classify(path: Path, *, is_named: bool = True) -> TreeEntry:
     if known is None:
         return TreeEntry(path=path, kind=FileKind.UNKNOWN)
     return TreeEntry(path=path, kind=FileKind.BANK, format=known.name)
+
+
+def demand_bank_file(path: Path, shown: Path | None = None) -> None:
+    """Raise `BankFormatError` for a file a person named that is of no format.
+
+    A file without content may become a bank file, and is none of these.
+
+    Args:
+        path: A file; of a folder nothing is demanded.
+        shown: How the person wrote it.
+    """
+    if path.is_dir() or classify(path).kind is not FileKind.UNKNOWN:
+        return
+    head = _head(path)
+    if is_blank(head) or is_stub(head) or head.strip() == b"[]":
+        return
+    raise BankFormatError(
+        "is no bank file", path=shown or path, expected="a file of a format of docs/formats.md"
+    )
 
 
 def _head(path: Path) -> bytes:

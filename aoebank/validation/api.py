@@ -22,6 +22,7 @@ from aoebank.parameters.context import (
 )
 from aoebank.parameters.param import BANK_PATHS, BANK_SIDE, BUILT_IN, OP, SOC, Param
 from aoebank.storage.readers.environment import current_environment
+from aoebank.storage.tree import demand_bank_file
 
 if TYPE_CHECKING:
     from aoebank.formats.release import Release
@@ -240,6 +241,7 @@ def fmt(
     for path in paths_of(paths):
         if not path.exists():
             raise BankNotFoundError("no such file or directory", path=path)
+        demand_bank_file(path)
     form = (FixClass.BOM, FixClass.CRLF, FixClass.BLANK, FixClass.ORDER, FixClass.TEXT)
     closed: list[BankPathError] = []
     outcomes = _fix(paths, (), (), form, dry_run=check, closed=closed)

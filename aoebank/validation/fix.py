@@ -59,6 +59,11 @@ def fix_keys(parsed: ParsedFile, findings: tuple[Finding, ...]) -> bytes:
                 continue
             taken.add(finding.expected)
             edits[parsed.starts[number]] = _name_edit(parsed, number, finding.expected)
+        elif finding.code == "AB314":  # its key is right, and spelled in another way
+            number = _member_of(parsed, finding)
+            if number is not None and parsed.keys.count(parsed.keys[number]) == 1:
+                start, end = parsed.starts[number], parsed.ends[number]
+                edits[start] = (start, end, parsed.format.respell_key(parsed, number))
         elif finding.code in _VALUE_CODES and finding.location.pointer.endswith("/id"):
             edit = _value_edit(parsed, finding, finding.expected)
             if edit is not None:
@@ -103,7 +108,8 @@ def fix_text(parsed: ParsedFile, findings: tuple[Finding, ...]) -> bytes:
     plain: Mapping[str, Record | None] = {record.key: replace(record) for record in records}
     if not plain:
         return parsed.data
-    if parsed.format.may_be_sorted or parsed.format.brackets:  # else a header line would be lost
+    # else a header line or a property of the file would be lost
+    if (parsed.format.may_be_sorted or parsed.format.brackets) and not parsed.properties:
         fresh = parsed.format.parse(parsed.format.empty, parsed.path)
         return parsed.format.serialize(fresh, plain)
     return parsed.format.serialize(parsed, plain)

@@ -28,6 +28,7 @@ from aoebank.validation.schema import find_own_release
 from aoebank.validation.selection import Selection
 from aoebank.validation.siblings import SiblingCheck
 from aoebank.validation.source import DiskFiles
+from aoebank.validation.targets import TargetCheck
 from aoebank.validation.tree import check_entry, check_name, check_side_car, is_foreign
 
 
@@ -175,6 +176,7 @@ class _Run:
     quarantine: QuarantineCheck
     reader: Release
     siblings: SiblingCheck
+    targets: TargetCheck
     strategy_problem: Callable[[Record], str] | None
     findings: list[Finding] = field(default_factory=list)
     checked: list[Path] = field(default_factory=list)
@@ -216,6 +218,7 @@ def validate(
         QuarantineCheck(today, files),
         judge,
         SiblingCheck(entries, files),
+        TargetCheck(entries),
         strategy_problem,
         missing=missing,
     )
@@ -230,7 +233,9 @@ def validate(
     for stray in run.strays:
         if stray.path in run.companions:
             continue
-        if is_foreign(stray) and stray.path not in asked:
+        if stray.path in asked:
+            run.findings += check_entry(stray, is_named=True)
+        elif is_foreign(stray):
             passed_over.add(stray.path)
         else:
             run.findings += check_entry(stray)
@@ -325,6 +330,7 @@ def _check(entry: TreeEntry, run: _Run) -> None:
         run.findings += (_with_key(finding, parsed) for finding in checked)
         run.findings += check_name(parsed)
         run.siblings.add(parsed)
+        run.targets.add(parsed)
         run.findings += _companion(parsed, run)
         run.findings += (_with_key(finding, parsed) for finding in run.built_in.check(parsed))
         run.findings += (_with_key(finding, parsed) for finding in run.quarantine.check(parsed))
@@ -369,6 +375,7 @@ def _tree_findings(run: _Run) -> Iterator[Finding]:
     yield from run.built_in.findings()
     yield from run.quarantine.findings()
     yield from run.siblings.findings()
+    yield from run.targets.findings()
 
 
 def _unreadable(path: Path, error: BankPathError | OSError) -> Finding:

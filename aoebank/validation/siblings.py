@@ -90,13 +90,14 @@ def sibling_group(path: Path) -> SiblingGroup | None:
     """
     format_ = find_format(path)
     name: BankName | None = format_.parse_name(path.name) if format_ else None
-    family = soc_family(name.soc_version) if name else None
-    if format_ is None or name is None or family is None or name.op_type is None:
+    spelled = name.soc_version if name else None
+    family = soc_family(spelled) if spelled else None
+    if format_ is None or name is None or spelled is None or family is None:
+        return None
+    if name.op_type is None:
         return None
     folder = path.parent
-    is_own = folder.name in bank_folders() and format_.fits_folder(
-        name.soc_version, folder.parent.name
-    )
+    is_own = folder.name in bank_folders() and format_.fits_folder(spelled, folder.parent.name)
     place = (str(folder.parent.parent), folder.name) if is_own else (str(folder), "")
     cores = (str(name.core_num), name.core_type or "")
     return (*place, format_.name, name.op_type, *cores, family)

@@ -19,8 +19,12 @@ from aoebank.storage.tree import FileKind, TreeEntry, leads_back
 _WITHOUT_RECORD = (Event.UNSATISFIED, Event.DROPPED)
 
 
-def check_entry(entry: TreeEntry) -> Iterator[Finding]:
-    """Yield the finding about what is neither a bank file nor a side-car."""
+def check_entry(entry: TreeEntry, *, is_named: bool = False) -> Iterator[Finding]:
+    """Yield the finding about what is neither a bank file nor a side-car.
+
+    Args:
+        is_named: Whether a person named this very file, and takes it for a bank file.
+    """
     place = Location(path=entry.path)
     match entry.kind:
         case FileKind.UNREADABLE:
@@ -38,7 +42,7 @@ def check_entry(entry: TreeEntry) -> Iterator[Finding]:
             stray = make_finding(
                 "AB504", place, "file is no bank file", hint="move it out of the bank"
             )
-            yield replace(stray, severity=Severity.NOTE) if is_foreign(entry) else stray
+            yield replace(stray, severity=Severity.ERROR) if is_named else stray
 
 
 def is_foreign(entry: TreeEntry) -> bool:
@@ -72,6 +76,10 @@ def check_name(parsed: ParsedFile) -> Iterator[Finding]:
     """Yield the contradictions between the name of a bank file and its folder."""
     path, name = parsed.path, parsed.name
     if name is None:
+        told = [*parsed.format.check_name(path)]
+        yield from told
+        if told:
+            return
         yield make_finding(
             "AB502",
             Location(path=path),
@@ -80,6 +88,8 @@ def check_name(parsed: ParsedFile) -> Iterator[Finding]:
             expected=parsed.format.name_pattern,
             hint="rename it as expected; readers find banks by name only",
         )
+        return
+    if name.soc_version is None:
         return
     folder = path.absolute().parent
     soc_version = soc_of_folder(folder)

@@ -235,10 +235,37 @@ def _unlink(_: Path, finding: Finding) -> None:
     finding.location.path.unlink()
 
 
+def _remove_member(_: Path, finding: Finding) -> None:
+    _rewrite_json(finding, lambda bank: bank.pop(json.loads(finding.got or "")))
+
+
+def _write_constant(_: Path, finding: Finding) -> None:
+    constant = json.loads(finding.expected or "")
+    _field(finding, lambda values, name: values.update({name: constant}))
+
+
+def _add_device(_: Path, finding: Finding) -> None:
+    def edit(text: str) -> str:
+        header, *lines = text.splitlines()
+        return "\n".join([f"cu_num,{header}", *(f"80,{line}" for line in lines)])
+
+    _edit(finding, edit)
+
+
+def _respell_target(_: Path, finding: Finding) -> None:
+    path, spelled = finding.location.path, (finding.got or "").split(" in ")[0]
+    path.rename(path.with_name(path.name.replace(spelled, finding.expected or "")))
+
+
+def _name_device(_: Path, finding: Finding) -> None:
+    path = finding.location.path
+    path.rename(path.with_name(path.name.replace("device_name=,", "device_name=NVIDIA_H200,")))
+
+
 # how hints begin, behind their code; each one is followed by one of these
 HINTS: Mapping[str, Follow] = {
-    r"^AB(111|112|113|204|205|208|404|515) (remove|restore) (the line|it)\b": _remove_line,
-    r"^AB(103|107|108|204) restore the line from git, or remove it$": _remove_line,
+    r"^AB(111|112|113|204|205|208|221|404|515) (remove|restore) (the line|it)\b": _remove_line,
+    r"^AB(103|107|108|204|219|220) restore the line from git, or remove it$": _remove_line,
     r"^AB(305|306|312) remove this line$": _remove_record,
     r"remove the bad lines; ": _remove_bad_lines,
     r"^AB\d+ remove the record(;|$)": _remove_record,
@@ -272,6 +299,14 @@ HINTS: Mapping[str, Follow] = {
     r"make them alike, if they should be; ": _make_alike,
     r"make the twin anew with CANN's tools": _make_binary_cache,
     r"remove the link; ": _unlink,
+    r"^AB313 rename it to the M it was tuned for, or remove it$": _remove_member,
+    r"^AB519 .*, or remove the file$": _remove_file,
+    r"^AB519 .*, or remove the rows$": _remove_record,
+    r"^AB520 rename the files as the reader spells the target$": _respell_target,
+    r"^AB521 merge them into the name ": _remove_file,
+    r"^AB315 add the column of the device ": _add_device,
+    r"^AB411 write the constant of JSON: ": _write_constant,
+    r"^AB518 rename it after the device ": _name_device,
     r"chmod u\+r": lambda _, finding: finding.location.path.chmod(0o600),
     r"name its directory with --built-in, or unset the variable": lambda *_: None,  # the caller
 }

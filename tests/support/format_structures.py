@@ -13,6 +13,7 @@ from aoebank.formats.structure import Structure
 from aoebank.formats.text.problem import Problem
 from aoebank.formats.unified import format as unified
 from aoebank.formats.vector import format as vector
+from aoebank.formats.vllm import format as vllm
 
 STRUCTURES: Mapping[str, Structure] = {
     "unified": unified.STRUCTURE,
@@ -21,6 +22,7 @@ STRUCTURES: Mapping[str, Structure] = {
     "graph": graph.STRUCTURE,
     "cube": cube.STRUCTURE,
     "runtime_kb": runtime_kb.STRUCTURE,
+    "vllm": vllm.STRUCTURE,
 }
 
 
@@ -47,6 +49,7 @@ SHAPES: Mapping[str, tuple[Structure, Callable[[Any], Iterator[Problem]], Any]] 
         unified.structure_problems,
         [{"knowledge": {}, "info_dict": "x"}],
     ),
+    "vllm": (vllm.STRUCTURE, vllm.row_problems, {"BLOCK_SIZE_M": 16}),
     "vector": (vector.STRUCTURE, vector.structure_problems, "[[1], 2]"),
     "cube": (cube.STRUCTURE, cube.line_problems, {"shape": {}, "tiling": [1]}),
     "gradient": (

@@ -12,4 +12,12 @@ CUBE = FOLDER / "cube" / "AIC_24_L1_SIZE_512_repository_Ascend910B2_matmul.json"
 VECTOR = FOLDER / "vector" / "Ascend910B2_AiCore_24_v001_20260101_000000_000000.json"
 GRAPH = FOLDER / "graph" / "ascend910b2_l2cache.json"
 GRADIENT = FOLDER / "graph" / "Ascend910B2_gradient_fusion.json"
-ALL = (RUNTIME_KB, UNIFIED, CUBE, VECTOR, GRAPH, GRADIENT)
+GPU = ROOT / "sample_banks" / "gpu"
+VLLM = GPU / "E=8,N=1024,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
+AITER = GPU / "a8w8_tuned_gemm.csv"
+ALL = (RUNTIME_KB, UNIFIED, CUBE, VECTOR, GRAPH, GRADIENT, VLLM, AITER)
+
+
+def root_of(path: Path) -> Path:
+    """Return the sample bank a file is in."""
+    return GPU if path.is_relative_to(GPU) else FOLDER.parent

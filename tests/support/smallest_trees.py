@@ -21,6 +21,8 @@ A = "Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json"
 C = "repository_ascend910B3_matmul.json"
 E = "ascend910b3_l2cache.json"
 F = "Ascend910B3_gradient_fusion.json"
+H = "a8w8_tuned_gemm.csv"
+G = "E=8,N=64,device_name=NVIDIA_H200,dtype=fp8_w8a8.json"
 SIDE_CAR = f"{B}.provenance.jsonl"
 KEY = hashlib.md5(b"{}", usedforsecurity=False).hexdigest()
 ENTRY = {
@@ -72,6 +74,19 @@ def graph(*lines: object) -> dict[str, str]:
 
 
 # code: the files of a small tree that has it, and nothing else once its hint was followed
+def table(*lines: str) -> str:
+    """Return a table of aiter."""
+    return "\n".join(["cu_num,M,N,K,kernelId,us", *lines]) + "\n"
+
+
+ROW = {"BLOCK_SIZE_M": 16, "num_warps": 4}
+
+
+def rows(**named: dict[str, Any]) -> str:
+    """Return a configuration of vLLM."""
+    return json.dumps({"1": ROW, **named})
+
+
 TREES: dict[str, dict[str, str | bytes]] = {
     "AB102": {B: unified(KEY, candidate(origin="é")).replace("\\u00e9", "é").encode("latin-1")},
     "AB103": {B: "{"},
@@ -107,6 +122,9 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB216": runtime("Conv2DV2", without_field("Conv2DV2", "mStep")),
     "AB217": runtime("Conv2DV2", without_field("Conv2DV2", "khL1")),
     "AB218": runtime("Conv2DV2", without_field("Conv2DV2", "multiNBL1")),
+    "AB219": {H: table("80,1,2,3,0,9.5", "80,1,2")},
+    "AB220": {H: table("80,1,2,3,0,9.5", "80,2,2,3,9.5,0")},
+    "AB221": {H: table("80,1,2,3,0,9.5", "cu_num,M,N,K,kernelId,us")},
     "AB301": {B: unified()[:-1] + ", " + unified()[1:]},
     "AB302": {B: unified(KEY.upper())},
     "AB303": {B: unified("0" * 32)},
@@ -118,6 +136,9 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB309": {F: json.dumps([item("0x1F")])},
     "AB311": graph(SUBGRAPH, {**SUBGRAPH, "graphID": "2"}),
     "AB312": {F: json.dumps([item(), item()])},
+    "AB313": {G: rows(default=ROW)},
+    "AB314": {G: rows(**{" 16": ROW})},
+    "AB315": {H: "M,N,K,us\n1,2,3,9.5\n"},
     "AB401": {B: unified(KEY, candidate(cost_time=-1))},
     "AB402": {B: unified(KEY, candidate(cost_time=0))},
     "AB403": {B: unified(KEY, candidate(cost_time=2.0), candidate())},
@@ -127,6 +148,7 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB407": {A: with_knowledge(baseM=1.5)},
     "AB408": {F: json.dumps([item(sizes=[0, 0], times=[0, 0])])},
     "AB409": {B: unified(KEY, candidate(cost_time=1e-300))},
+    "AB411": {G: rows(**{"16": {**ROW, "USE_TMA": "False"}})},
     "AB502": {"renamed.json": line()},
     "AB503": {f"x86-64-v3/unified_bank/{B}": unified()},
     "AB504": {"unified_bank/notes.txt": "milk\n"},
@@ -139,6 +161,11 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB515": {B: unified(), QUARANTINE: "{"},
     "AB516": {A: line(), A.replace("B2", "B1"): with_knowledge(baseM=2)},
     "AB517": {A: line(), A.replace("B2", "B1"): line() + "\n" + with_info(m=4096)},
+    "AB518": {G.replace("NVIDIA_H200", ""): rows()},
+    "AB519": dict.fromkeys((G, G.replace("H200", "B200")), rows(**{"2": ROW, "4": ROW, "8": ROW})),
+    "AB520": {G: rows(), G.replace("NVIDIA_H", "nvidia-h").replace("N=64", "N=96"): rows()},
+    "AB521": {G.replace(".json", f",block_shape=[1,{blank}8].json"): rows() for blank in ("", " ")},
+    "AB522": {f"triton_3_4_0/{G.replace('N=64', 'N=96')}": rows(), f"triton_3_5_0/{G}": rows()},
     "AB509": {CUBE.name: CUBE.read_bytes(), CUBE.with_suffix(".bin").name: b"short"},
 }
 HEALTHY = {

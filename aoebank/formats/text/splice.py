@@ -8,10 +8,11 @@ one object: what is added is spelled as its neighbours are, with their separator
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, zip_longest
 from operator import itemgetter
 from types import MappingProxyType
@@ -225,6 +226,8 @@ def _edited(
 ) -> bytes:
     if not (replaced or removed or groups):
         return parsed.data
+    if parsed.properties:
+        return _edited_among_properties(parsed, replaced, removed, groups)
     edits = [(parsed.starts[number], parsed.ends[number], raw) for number, raw in replaced.items()]
     kept = [number for number in _ends(parsed, removed) if number is not None]
     if parsed.format.brackets:
@@ -238,6 +241,33 @@ def _edited(
     if parsed.format.brackets or not is_blank(data.removeprefix(BOM)):
         return data
     return _lead(data) + parsed.format.empty  # a file of 0 bytes would be a damaged one
+
+
+def _edited_among_properties(
+    parsed: ParsedFile,
+    replaced: Mapping[int, bytes],
+    removed: AbstractSet[int],
+    groups: Sequence[_Group],
+) -> bytes:
+    """Return the same for a file with other members: they are counted as records that stay."""
+    spans = [*zip(parsed.starts, parsed.ends, range(len(parsed)), strict=True)]
+    spans = sorted([*spans, *((start, end, -1) for start, end in parsed.properties)])
+    places = {number: place for place, (_, _, number) in enumerate(spans) if number >= 0}
+    # what comes before the first record comes behind the members in front of it
+    places[-1] = next((n for n, span in enumerate(spans) if span[2] >= 0), len(spans)) - 1
+    whole = replace(
+        parsed,
+        keys=[""] * len(spans),
+        starts=array("Q", [start for start, _, _ in spans]),
+        ends=array("Q", [end for _, end, _ in spans]),
+        properties=(),
+    )
+    return _edited(
+        whole,
+        {places[number]: raw for number, raw in replaced.items()},
+        {places[number] for number in removed},
+        [(places[after], texts) for after, texts in groups],
+    )
 
 
 def _pieces(data: bytes, edits: Iterable[_Edit]) -> Iterator[bytes | memoryview]:

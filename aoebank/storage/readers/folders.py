@@ -35,7 +35,10 @@ def is_asked_for(name: str, rules: Rules, query: Query) -> bool:
     format_ = get_format(rules.format)
     found = format_.parse_name(name)
     return found is not None and (
-        (query.soc_version is None or format_.is_soc(found.soc_version, query.soc_version))
+        (
+            None in (query.soc_version, found.soc_version)
+            or format_.is_soc(str(found.soc_version), str(query.soc_version))
+        )
         and (None in (query.core_num, found.core_num) or query.core_num == found.core_num)
         and (None in (query.op_type, found.op_type) or query.op_type == found.op_type)
         and (None in (query.core_type, found.core_type) or query.core_type == found.core_type)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from aoebank.errors import BankNotFoundError, HistoryError, shell_word
 from aoebank.model.snapshot import HistorySource
 from aoebank.storage.sides.side import PathSide, Side, StoredSide
+from aoebank.storage.tree import demand_bank_file
 
 if TYPE_CHECKING:
     from aoebank.storage.sides.versions import History
@@ -35,6 +36,7 @@ def open_side(text: str, *, beside: str = "", cwd: Path, default_root: Callable[
 
     Raises:
         BankNotFoundError: the path does not exist.
+        BankFormatError: the file is of no format.
         HistoryError: the revision, snapshot or tag does not, or nothing of that path is in it.
     """
     kind, _, rest = text.partition(":")
@@ -58,6 +60,7 @@ def open_side(text: str, *, beside: str = "", cwd: Path, default_root: Callable[
             path=Path(text),
             expected="a path, git:REV, git:REV:PATH, snapshot:REF or snapshot:REF:ROOT",
         )
+    demand_bank_file(path, Path(text))
     return PathSide(label=text, path=path)
 
 

@@ -52,7 +52,7 @@ def test_only_one_format_takes_the_name_and_the_content(path: Path) -> None:
 def test_sample_is_what_the_generator_writes(path: Path, tmp_path: Path) -> None:
     generator = load_generator()
     (written,) = generator.make_bank(tmp_path, parse(path).format.name, records=6)
-    assert written.relative_to(tmp_path) == path.relative_to(sample_bank_files.FOLDER.parent)
+    assert written.relative_to(tmp_path) == path.relative_to(sample_bank_files.root_of(path))
     assert written.read_bytes() == path.read_bytes()
 
 

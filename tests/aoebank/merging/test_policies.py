@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import merge_files
+from support import golden_harness, merge_files
 from support.merge_files import NAMES, Answer, make_file
 
 from aoebank import BankFormatError, Event, Provenance, UsageError
@@ -436,3 +436,16 @@ def test_union_has_the_fastest_first_and_those_without_a_time_last() -> None:
         assert [one["knowledge"] for one in candidates] == [
             one["knowledge"] for file in (theirs, ours) for one in json.loads(file)[KEY]
         ]
+
+
+def test_times_of_files_without_a_target_decide_nothing_across_targets(tmp_path: Path) -> None:
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    for number, file in enumerate(files):
+        file.write_bytes(make_file(UNIFIED, {0: Answer(tile=1 + number, cost_us=9.0 - number)}))
+    call = ["merge", *map(str, files), "-o", str(tmp_path / "out.json")]
+    assert golden_harness.run("aoebank", call).exit_code == 0
+    (tmp_path / "out.json").unlink()
+    outcome = golden_harness.run("aoebank", [*call, "--allow-other-soc"])
+    assert outcome.exit_code == 1
+    assert "conflict: times for different targets" in outcome.stdout
+    assert (tmp_path / "out.json").read_bytes() == files[0].read_bytes()

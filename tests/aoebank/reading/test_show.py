@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.sample_bank_files import ALL, FOLDER
+from support.sample_bank_files import ALL, root_of
 
 import aoebank
 
@@ -15,7 +15,7 @@ def test_keys_of_a_listed_file_mean_a_record_each(path: Path) -> None:
     (listed,) = aoebank.list_bank(path).files
     assert len(listed.keys) == listed.records
     for key in listed.keys:
-        for target in ([key, FOLDER], [f"{path}:{key}"]):
+        for target in ([key, root_of(path)], [f"{path}:{key}"]):
             result = aoebank.show(*target)
             (shown,) = result.records
             assert shown.record.key.startswith(key)

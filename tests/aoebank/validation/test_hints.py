@@ -25,6 +25,7 @@ from support.smallest_trees import (
     ENTRY,
     KEY,
     QUARANTINE,
+    ROW,
     SIDE_CAR,
     SUBGRAPH,
     TREES,
@@ -32,10 +33,14 @@ from support.smallest_trees import (
     B,
     C,
     F,
+    G,
+    H,
     candidate,
     graph,
     item,
+    rows,
     runtime,
+    table,
     unified,
     write_tree,
 )
@@ -67,9 +72,19 @@ MORE: dict[str, dict[str, str | bytes]] = {
     "AB305 graph": graph(SUBGRAPH, SUBGRAPH),
     "AB306 graph": graph(SUBGRAPH, {**SUBGRAPH, "strategy": {**SUBGRAPH["strategy"], "a": 1}}),
     "AB310": {A: f"{with_info(m=352, n=5840)}\n{with_info(m=352, n=7952)}\n"},
+    "AB211 vllm": {G: rows(**{"16": {**ROW, "BLOCKSIZE_M": 16}})},
+    "AB404 vllm": {G: rows(**{"16": {**ROW, "BLOCK_SIZE_M": 48}})},
+    "AB112 table": {H: table("80,1,2,3,0,9.5", "", "80,2,2,3,0,9.5")},
+    "AB305 table": {H: table("80,1,2,3,0,9.5", "80,1,2,3,0,9.5")},
+    "AB306 table": {H: table("80,1,2,3,0,9.5", "80,1,2,3,1,9.5")},
+    "AB314 table": {H: table("80,1,2,3,0,9.5", "80, 2,2,3,0,9.5")},
+    "AB402 table": {H: table("80,1,2,3,0,9.5", "80,2,2,3,0,0.0")},
     "AB402 vector": {VECTOR: '{"[[1]]": "[[1], -5]"}'},
     "AB405 much": {A: with_knowledge(baseM=2**40)},
     "AB407 bool": {A: with_knowledge(baseM=True)},
+    "AB519 table": {
+        H: table(*(f"{units},{m},64,64,1,9.5" for units in (80, 304) for m in (1, 2, 3)))
+    },
     "AB514 expired": {B: unified(), QUARANTINE: json.dumps({**BAD, "until": "2026-04-01"})},
     **{
         f"{code} all": runtime("Conv2DV2", json.dumps(record))

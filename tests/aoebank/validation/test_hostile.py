@@ -27,6 +27,8 @@ NAMES = (
     "Ascend310_AiCore_2_v001.json",
     "ascend910b3_l2cache.json",
     "Ascend910B3_gradient_fusion.json",
+    "E=8,N=64,device_name=NVIDIA_H200.json",
+    "a8w8_tuned_gemm.csv",
     "odd.json",
     "odd.bin",
     "odd",

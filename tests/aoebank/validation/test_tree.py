@@ -60,12 +60,12 @@ def test_files_of_a_source_repository_are_passed_over_and_counted(tmp_path: Path
     assert (result.files, result.passed_over) == (1, 3)
 
 
-def test_stranger_named_by_the_caller_is_a_note(tmp_path: Path) -> None:
+def test_stranger_named_by_the_caller_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("remember the milk\n")
     result = validate([tmp_path, path])
     assert [(finding.code, finding.severity) for finding in result.findings] == [
-        ("AB504", Severity.NOTE)
+        ("AB504", Severity.ERROR)
     ]
     assert (result.files, result.passed_over) == (1, 0)
 

@@ -1,0 +1,1 @@
+"""Tables of tuned matrix products and MoE layers that aiter keeps in git."""

@@ -1,0 +1,1 @@
+"""Triton configurations that vLLM and SGLang keep in git."""
