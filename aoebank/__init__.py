@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from aoebank.formats.gradient.format import make_gradient_record
     from aoebank.formats.graph.format import make_graph_record
     from aoebank.formats.release import Release
+    from aoebank.formats.text.engine_words import step_words
     from aoebank.formats.unified.format import make_unified_record, workload_key
+    from aoebank.formats.words import RecordWords, words_of
     from aoebank.git.api import (
         git_check,
         git_install,
@@ -157,6 +159,7 @@ __all__ = [
     "Reader",
     "Record",
     "RecordError",
+    "RecordWords",
     "Release",
     "Report",
     "Resolution",
@@ -236,11 +239,13 @@ __all__ = [
     "snapshot",
     "stale",
     "stats",
+    "step_words",
     "tag",
     "textconv",
     "unpack",
     "validate",
     "verify_history",
+    "words_of",
     "workload_key",
 ]
 
@@ -255,7 +260,9 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "formats.gradient.format": "make_gradient_record",
     "formats.graph.format": "make_graph_record",
     "formats.release": "Release",
+    "formats.text.engine_words": "step_words",
     "formats.unified.format": "make_unified_record workload_key",
+    "formats.words": "RecordWords words_of",
     "git.api": "git_check git_install git_uninstall git_verify_merge merge_driver",
     "git.check": "CheckResult",
     "git.driver": "DriverOutcome",

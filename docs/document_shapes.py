@@ -85,7 +85,7 @@ QUARANTINE_ENTRY = {
     "when": "text",
     "evidence?": "text",
 }
-KEPT_RECORD = {"cost_us": "number?", "sha256": "text", "record": "text"}
+KEPT_RECORD = {"cost_us": "number?", "sha256": "text", "words?": ["text"], "record": "text"}
 DECISION = {
     "theirs_side?": "text",
     "file": "text",
@@ -224,6 +224,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
                 "noise_ratio": "number?",
                 "weight": "number?",
                 "fields": [FIELD],
+                "steps?": [FIELD],
                 "problem?": "text",
             }
         ],
@@ -428,10 +429,10 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
         ],
         "outliers": [
             dict.fromkeys(("bank", "file", "key", "op_type", "why"), "text")
-            | {"speedup": "number", "low": "number?", "high": "number?"}
+            | {"speedup": "number", "low": "number?", "high": "number?", "computes": "text"}
         ],
         "disagreements": [
-            dict.fromkeys(("soc_version", "op_type", "key", "what"), "text")
+            dict.fromkeys(("soc_version", "op_type", "key", "what", "computes"), "text")
             | {
                 "opinions": [
                     dict.fromkeys(("where", "time", "strategy_sha256"), "text")
@@ -552,6 +553,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
             | ALTERNATIVE
             | {
                 "names": Each("text"),
+                "words": {"computes": "text", "strategy": ["text"]},
                 "unread": Each("text"),
                 "alternatives": [ALTERNATIVE],
                 "location": (PLACE, None),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aoe.report.quantities import speedup_members
-from aoebank import Report, members, plural
+from aoebank import Report, members, plural, words_of
 
 if TYPE_CHECKING:
     from aoe.measurement import SpeedupEstimate
@@ -56,6 +56,7 @@ class VerifiedBankReport(Report):
             text.columns(
                 result.records,
                 ("operator", "-", lambda one: one.one.op_type),
+                ("computes", "-", lambda one: words_of(one.one.record).computes),
                 ("record", "-", lambda one: one.one.record.key[:_KEY_DIGITS]),
                 ("recorded", "r", _recorded),
                 ("measured", "r", lambda one: _times(one.found.estimate)),

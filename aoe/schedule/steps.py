@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from aoebank import plural
+from aoebank import plural, step_words
 
 
 class Tail(StrEnum):
@@ -226,30 +226,7 @@ class Schedule:
 
 def step_text(step: Step) -> str:
     """Return a step as one short line that starts with its stage."""
-    match step:
-        case Split(stage, var, outer, inner, factor, tail):
-            ending = "" if tail == Tail.AUTO else f" ({tail})"
-            return f"{stage}: split {var} -> {outer}, {inner} by {factor}{ending}"
-        case Fuse(stage, outer, inner, fused):
-            return f"{stage}: fuse {outer}, {inner} -> {fused}"
-        case Reorder(stage, order):
-            return f"{stage}: reorder {', '.join(order)}"
-        case Vectorize(stage, var, factor):
-            return f"{stage}: vectorize {var} by {factor}"
-        case Unroll(stage, var, factor):
-            return f"{stage}: unroll {var} by {factor}"
-        case Parallel(stage, var, task_size):
-            return f"{stage}: parallel {var}" + (f" by {task_size}" if task_size else "")
-        case ComputeAt(stage, at_stage, var):
-            return f"{stage}: compute at {at_stage} {var}"
-        case ComputeRoot(stage):
-            return f"{stage}: compute root"
-        case StoreIn(stage, memory):
-            return f"{stage}: store in {memory}"
-        case Atomic(stage):
-            return f"{stage}: atomic"
-        case NeverPartition(stage, var):
-            return f"{stage}: never partition {var}"
+    return step_words(_step_to_json(step))
 
 
 def schedule_to_json(schedule: Schedule) -> list[list[Any]]:
@@ -258,10 +235,11 @@ def schedule_to_json(schedule: Schedule) -> list[list[Any]]:
     A named algorithm comes first, as `["algorithm", name]`.
     """
     chosen = [[_ALGORITHM, schedule.algorithm]] if schedule.algorithm else []
-    return chosen + [
-        [_WORD_OF_KIND[type(step)], *(_plain(getattr(step, part.name)) for part in fields(step))]
-        for step in schedule.steps
-    ]
+    return chosen + [_step_to_json(step) for step in schedule.steps]
+
+
+def _step_to_json(step: Step) -> list[Any]:
+    return [_WORD_OF_KIND[type(step)], *(_plain(getattr(step, part.name)) for part in fields(step))]
 
 
 def schedule_from_json(value: object) -> Schedule:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
-from aoebank.formats.text.json_text import pointer
+from aoebank.formats.text.engine_words import step_lines
+from aoebank.formats.text.json_text import dumps, pointer
 from aoebank.model.digest import canonical_text
 from aoebank.model.json_value import ExactFloat, ExactInt, JsonValue
 
 _CONTAINERS = (Mapping, list)
+_STEPS = "steps"  # member of an engine's strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,7 @@ class FieldChange:
     has_a: bool = True
     has_b: bool = True
     unread: str = ""  # Why no reader uses it; empty if one may
+    is_words: bool = False  # Whether the values are words, which need no quotes
 
     @property
     def member(self) -> str:
@@ -33,6 +37,49 @@ class FieldChange:
 def diff_fields(a: JsonValue, b: JsonValue) -> tuple[FieldChange, ...]:
     """Return the changes from `a` to `b`, sorted by JSON pointer."""
     return tuple(sorted(_changes(a, b, ()), key=lambda change: change.pointer))
+
+
+def diff_steps(a: JsonValue, b: JsonValue) -> tuple[FieldChange, ...]:
+    """Return the changes of the steps of an engine's schedule, each step in words.
+
+    Nothing where a strategy has no such steps: `diff_fields` tells them then.
+    """
+    old, new = step_lines(a), step_lines(b)
+    if not old or not new:
+        return ()
+    from difflib import SequenceMatcher  # slow to import
+
+    found = []
+    matcher = SequenceMatcher(a=old, b=new, autojunk=False)
+    for kind, start_a, end_a, start_b, end_b in matcher.get_opcodes():
+        pairs = zip_longest(old[start_a:end_a], new[start_b:end_b])
+        for place, (left, right) in enumerate(pairs, start_a) if kind != "equal" else ():
+            found.append(
+                FieldChange(
+                    pointer=f"/{_STEPS}/{place}",
+                    a=left,
+                    b=right,
+                    has_a=left is not None,
+                    has_b=right is not None,
+                    is_words=True,
+                )
+            )
+    return tuple(found)
+
+
+def told_changes(
+    fields: Sequence[FieldChange], steps: Sequence[FieldChange]
+) -> tuple[FieldChange, ...]:
+    """Return changes as people read them: steps in words, where there are words for them."""
+    return (*(one for one in fields if not steps or one.member != _STEPS), *steps)
+
+
+def field_value(field: FieldChange, *, of_b: bool) -> str:
+    """Return a member on one side, `(absent)` where there is none."""
+    if not (field.has_b if of_b else field.has_a):
+        return "(absent)"
+    value = field.b if of_b else field.a
+    return str(value) if field.is_words else dumps(value)
 
 
 def _changes(a: JsonValue, b: JsonValue, tokens: tuple[str, ...]) -> Iterator[FieldChange]:

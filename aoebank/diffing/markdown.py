@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from aoebank.diffing.fields import field_value
 from aoebank.diffing.report import (
     ROLLUP,
     DiffReport,
     changes_by_kind,
-    field_value,
     summary_lines,
     verdict_text,
 )
@@ -150,10 +150,10 @@ def _about(change: RecordChange) -> str:
     fields = [
         f"{code(field.pointer or '/', 60)}: {code(field_value(field, of_b=False), 60)} → "
         f"{code(field_value(field, of_b=True), 60)}"
-        for field in change.fields[:_MOST_FIELDS]
+        for field in change.told_fields[:_MOST_FIELDS]
     ]
-    if len(change.fields) > _MOST_FIELDS:
-        fields.append(f"... and {len(change.fields) - _MOST_FIELDS:,} more")
+    if len(change.told_fields) > _MOST_FIELDS:
+        fields.append(f"... and {len(change.told_fields) - _MOST_FIELDS:,} more")
     first = [code(text) for text in (change.workload, change.problem) if text]
     return "<br>".join([*first, *fields])
 

@@ -7,12 +7,12 @@ from functools import cache
 
 from jinja2 import Environment
 
+from aoebank.diffing.fields import field_value
 from aoebank.diffing.report import (
     ROLLUP,
     WORDS,
     DiffReport,
     changes_by_kind,
-    field_value,
     percent,
     summary_lines,
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aoebank.diffing.fields import FieldChange
+from aoebank.diffing.fields import FieldChange, field_value
 from aoebank.diffing.result import (
     ChangeKind,
     DiffResult,
@@ -17,7 +17,6 @@ from aoebank.diffing.result import (
     TimeVerdict,
 )
 from aoebank.errors import AoebankError, UsageError
-from aoebank.formats.text.json_text import dumps
 from aoebank.model.digest import canonical_text
 from aoebank.parameters.context import make_ratio
 from aoebank.report.output import Column, Report, Text, error_document, members, plural
@@ -240,13 +239,6 @@ def percent(ratio: float) -> str:
     return f"{100 * ratio:.3g} %"
 
 
-def field_value(field: FieldChange, *, of_b: bool) -> str:
-    """Return a member on one side, `(absent)` where there is none."""
-    if not (field.has_b if of_b else field.has_a):
-        return "(absent)"
-    return dumps(field.b if of_b else field.a)
-
-
 def _write_moves(text: Text, moves: Iterable[FileMove]) -> None:
     renamed = {(move.soc_a, move.soc_b): None for move in moves if move.soc_a and move.soc_b}
     for soc_a, soc_b in renamed:
@@ -292,7 +284,7 @@ def _write(text: Text, change: RecordChange, in_file: str = "") -> None:
         (f"  {change.workload}" if change.workload else "", "dim"),
         (in_file, "dim"),
     )
-    _write_fields(text, change.fields)
+    _write_fields(text, change.told_fields)
     if change.problem:
         text.line(f"      {change.problem}")
 
@@ -307,7 +299,7 @@ def _write_group(text: Text, group: EditGroup) -> None:
         "  ",
         WORDS[first.kind],
     )
-    _write_fields(text, first.fields)
+    _write_fields(text, first.told_fields)
     text.line(
         ("      such as ", "dim"),
         first.key,
@@ -394,6 +386,7 @@ def _document(change: RecordChange) -> dict[str, object]:
     return {
         **members(change, _CHANGE),
         "fields": [_field(field) for field in change.fields],
+        **({"steps": [_field(field) for field in change.steps]} if change.steps else {}),
         **members(change, f"{names} problem" if change.problem else names),
     }
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from aoebank.diffing.fields import FieldChange
+from aoebank.diffing.fields import FieldChange, told_changes
 from aoebank.errors import AoebankError
 from aoebank.model.timing import is_beyond
 
@@ -56,7 +56,14 @@ class RecordChange:
     noise_ratio: float = 0.0  # Band the ratio was judged by; 0.03 is from -3 % to +3 %
     weight: float = 1.0  # How often the record is used; 1 where nobody knows
     fields: tuple[FieldChange, ...] = ()  # Members of the strategy that changed
+    # Steps of an engine's schedule that changed, in words; empty for any other strategy.
+    steps: tuple[FieldChange, ...] = ()
     problem: str = ""  # Why a record could not be read, for `ChangeKind.BROKEN`
+
+    @property
+    def told_fields(self) -> tuple[FieldChange, ...]:
+        """Return the members that changed as people read them."""
+        return told_changes(self.fields, self.steps)
 
     @property
     def cost_ratio(self) -> float | None:

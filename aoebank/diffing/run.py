@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
-from aoebank.diffing.fields import FieldChange, diff_fields
+from aoebank.diffing.fields import FieldChange, diff_fields, diff_steps
 from aoebank.diffing.pair_files import FilePair, pair_files
 from aoebank.diffing.result import (
     ChangeKind,
@@ -31,7 +31,7 @@ from aoebank.formats.names import BankName
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.provenance import ProvenanceLog
 from aoebank.formats.text import json_text
-from aoebank.formats.text.workload import workload_text
+from aoebank.formats.words import workload_line
 from aoebank.model.digest import canonical_text
 from aoebank.model.json_value import JsonValue
 from aoebank.model.provenance import Event
@@ -276,7 +276,7 @@ class FileComparison:
             key=key,
             soc_version=self.soc_version or record.soc_version,
             op_type=record.op_type or self.op_type,
-            workload=self._describe(record, place),
+            workload=self._describe(record),
             cost_a_us=record.cost_us if after is None else None,
             cost_b_us=None if after is None else record.cost_us,
         )
@@ -299,13 +299,14 @@ class FileComparison:
             key=key,
             soc_version=self.soc_version or b.soc_version,
             op_type=op_type,
-            workload=self._describe(b, after),
+            workload=self._describe(b),
             cost_a_us=a.cost_us,
             cost_b_us=b.cost_us,
             verdict=verdict,
             noise_ratio=band,
             weight=1.0 if verdict is TimeVerdict.UNKNOWN else self.measured.weight(key),
             fields=tuple(_fields(a, b, op_type, after)) if has_fields else (),
+            steps=diff_steps(a.strategy, b.strategy) if has_fields else (),
         )
 
     def _broken(self, key: str, error: RecordError) -> RecordChange:
@@ -319,10 +320,8 @@ class FileComparison:
             problem=error.headline,
         )
 
-    def _describe(self, record: Record, place: _Place) -> str:
-        if not self.options.has_fields:
-            return ""
-        return workload_text(record, name_of=place[0].format.value_name)
+    def _describe(self, record: Record) -> str:
+        return workload_line(record) if self.options.has_fields else ""
 
 
 def _fields(a: Record, b: Record, op_type: str | None, place: _Place) -> Iterator[FieldChange]:

@@ -15,8 +15,9 @@ from typing import Any
 
 from aoebank.errors import RecordError
 from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.text.engine_words import step_lines
 from aoebank.formats.text.json_text import dumps_compact
-from aoebank.formats.text.workload import workload_text
+from aoebank.formats.words import workload_line
 from aoebank.model.digest import sha256_of
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
@@ -59,7 +60,7 @@ def _block(parsed: ParsedFile, number: int) -> Iterator[str]:
         return
     op_type = f" {record.op_type}" if record.op_type else ""
     yield f"record {key}{op_type}{'' if is_used else ' (not used: the key comes twice)'}"
-    yield f"{indent}workload: {workload_text(record, _WIDTH, name_of=parsed.format.value_name)}"
+    yield f"{indent}workload: {workload_line(record, _WIDTH)}"
     yield from _answer(record, indent)
     for place, other in enumerate(record.alternatives, 2):
         candidate = f"{indent}candidate {place} "
@@ -82,7 +83,11 @@ def _answer(answer: Record | Alternative, indent: str) -> Iterator[str]:
         yield f"{indent}time: {dumps_compact(answer.cost_us)} us"
     if answer.origin is not None:
         yield f"{indent}origin: {answer.origin}"
-    yield from _members("strategy", answer.strategy, indent)
+    strategy, steps = answer.strategy, step_lines(answer.strategy)
+    if steps and isinstance(strategy, Mapping):
+        strategy = {name: value for name, value in strategy.items() if name != "steps"}
+    yield from _members("strategy", strategy, indent)
+    yield from (f"{indent}strategy.steps[]: {step}" for step in steps)
     for name, value in sorted(answer.extra.items()):
         yield from _members(_name(name), value, indent)
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
-from aoebank.diffing.fields import FieldChange, diff_fields
-from aoebank.diffing.report import field_value
+from aoebank.diffing.fields import FieldChange, diff_fields, field_value
 from aoebank.errors import BankFormatError, BankNotFoundError, UsageError
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.release import NEWEST, Release, StrategyField

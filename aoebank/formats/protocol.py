@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -154,6 +154,14 @@ class Format(Protocol):
     def value_name(self, op_type: str | None, member: str, value: JsonValue) -> str:
         """Return the name of a number in a workload, as in `FLOAT16`; empty for a plain one."""
         return ""
+
+    def workload_words(self, record: Record) -> str:
+        """Return what a record computes, in one line; empty where its members say it best."""
+        return ""
+
+    def strategy_words(self, record: Record) -> Iterable[str]:
+        """Return a strategy in short, then in detail; nothing where its members say it best."""
+        return ()
 
     def unread_reason(self, op_type: str | None, member: str) -> str:
         """Return why no reader uses a member of a strategy; empty if one may."""

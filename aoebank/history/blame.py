@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.diffing.fields import diff_fields, plain
-from aoebank.diffing.report import field_value
+from aoebank.diffing.fields import diff_fields, field_value, plain
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.json_text import dumps
 from aoebank.history.changes import Move, is_same_record, raw_of, read_record

@@ -209,6 +209,7 @@ class KeptRecord:
     sha256: str  # Of these bytes
     cost_us: float | None = None  # Its time, None if it has none or cannot be read
     strategy: JsonValue = None  # None if it cannot be read
+    words: tuple[str, ...] = ()  # The strategy in words, see `RecordWords`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,14 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from aoebank.diffing.fields import FieldChange, diff_fields, plain
+from aoebank.diffing.fields import (
+    FieldChange,
+    diff_fields,
+    diff_steps,
+    field_value,
+    plain,
+    told_changes,
+)
 from aoebank.errors import (
     BankFormatError,
     BankNotFoundError,
@@ -25,7 +32,7 @@ from aoebank.errors import (
 )
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import find_format
-from aoebank.formats.text.json_text import JsonTextError, dumps, dumps_compact, loads
+from aoebank.formats.text.json_text import JsonTextError, dumps, loads
 from aoebank.formats.text.splice import splice_checked
 from aoebank.merging.decisions import (
     ACTION_OF,
@@ -169,6 +176,8 @@ def decision_document(decision: Decision) -> dict[str, JsonValue]:
 
 def _record_document(record: KeptRecord) -> dict[str, JsonValue]:
     members: dict[str, JsonValue] = {"cost_us": plain(record.cost_us), "sha256": record.sha256}
+    if record.words:
+        members["words"] = list(record.words)
     return {**members, "record": record.raw.decode("utf-8", errors="replace")}
 
 
@@ -368,7 +377,6 @@ def _identity(members: Mapping[str, JsonValue]) -> tuple[str, ...]:
 
 _SHOWN = 4
 _WIDTH = 40  # of one value
-_ABSENT = "absent"
 
 
 def conflict_lines(decision: Decision) -> Iterator[str]:
@@ -383,7 +391,7 @@ def conflict_lines(decision: Decision) -> Iterator[str]:
         left, right = decision.base, left or right
     changes = _changes(left, right)
     for change in changes[:_SHOWN]:
-        a, b = _value(change.a, change.has_a), _value(change.b, change.has_b)
+        a, b = (cut(field_value(change, of_b=of_b), _WIDTH) for of_b in (False, True))
         yield f"{change.pointer or 'strategy'}: {words[0]} {a}, {words[1]} {b}"
     if len(changes) > _SHOWN:
         yield f"and {len(changes) - _SHOWN} more that differ"
@@ -392,11 +400,7 @@ def conflict_lines(decision: Decision) -> Iterator[str]:
 def _changes(a: KeptRecord | None, b: KeptRecord | None) -> tuple[FieldChange, ...]:
     if a is None or b is None or a.strategy is None or b.strategy is None:
         return ()
-    return diff_fields(a.strategy, b.strategy)
-
-
-def _value(value: JsonValue, is_there: bool) -> str:
-    return cut(dumps_compact(value) if is_there else _ABSENT, _WIDTH)
+    return told_changes(diff_fields(a.strategy, b.strategy), diff_steps(a.strategy, b.strategy))
 
 
 _Members = Mapping[str, JsonValue]  # of one decision of a conflict file

@@ -28,7 +28,7 @@ from aoebank.errors import HistoryError, RecordError, UsageError
 from aoebank.formats.faults import find_fault, rank_of
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.text.splice import splice_raw
-from aoebank.formats.text.workload import workload_text
+from aoebank.formats.words import words_of, workload_line
 from aoebank.merging.decisions import (
     CLEAN,
     SOURCE_OF,
@@ -444,11 +444,11 @@ class Edits:
             soc_version=(name.soc_version if name else None)
             or (record.soc_version if record else None),
             op_type=record.op_type if record else name.op_type if name else None,
-            workload=workload_text(record) if record and choice.conflict else "",
+            workload=workload_line(record) if record and choice.conflict else "",
             note=choice.note,
-            base=_keep_of(key, Source.BASE),
-            ours=_keep_of(key, Source.OURS),
-            theirs=_keep_of(key, Source.THEIRS),
+            base=_keep_of(key, Source.BASE, has_words=choice.conflict),
+            ours=_keep_of(key, Source.OURS, has_words=choice.conflict),
+            theirs=_keep_of(key, Source.THEIRS, has_words=choice.conflict),
             left_out=tuple(_left_out(key, self.inputs)),
         )
 
@@ -581,9 +581,9 @@ def _united(key: KeyVersions) -> _Pick:
     return _Pick(Source.OURS, key.ours, key.files.any().format.unite(ours, theirs))
 
 
-def _keep_of(key: KeyVersions, source: Source) -> KeptRecord | None:
+def _keep_of(key: KeyVersions, source: Source, *, has_words: bool) -> KeptRecord | None:
     parsed, number = key.files.of(source), key.of(source)
-    return None if parsed is None or number is None else _keep(parsed, number)
+    return None if parsed is None or number is None else _keep(parsed, number, has_words=has_words)
 
 
 def _left_out(key: KeyVersions, inputs: Inputs) -> Iterator[KeptDuplicate]:
@@ -595,7 +595,7 @@ def _left_out(key: KeyVersions, inputs: Inputs) -> Iterator[KeptDuplicate]:
             yield KeptDuplicate(side=source, record=_keep(parsed, number))
 
 
-def _keep(parsed: ParsedFile, number: int) -> KeptRecord:
+def _keep(parsed: ParsedFile, number: int, *, has_words: bool = False) -> KeptRecord:
     """Return the record at a position as a decision keeps it."""
     record = None
     with suppress(RecordError):
@@ -606,4 +606,5 @@ def _keep(parsed: ParsedFile, number: int) -> KeptRecord:
         sha256=sha256_of(raw),
         cost_us=record.cost_us if record else None,
         strategy=record.strategy if record else None,
+        words=words_of(record).strategy if record and has_words else (),
     )

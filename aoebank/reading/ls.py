@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aoebank.errors import BankPathError, shell_word
 from aoebank.formats.protocol import ParsedFile, find_error
-from aoebank.formats.text.workload import computed_words
+from aoebank.formats.words import words_of
 from aoebank.model.provenance import Event, Provenance
 from aoebank.report.output import (
     ReadingReport,
@@ -46,8 +46,7 @@ class FileSummary:
     # Starts of keys that mean one record of the file each, as `aoebank show` takes them: of the
     # first records, or of all where the file alone is listed.
     keys: tuple[str, ...] = ()
-    # What the records of these keys compute, where the file alone is listed and an engine's
-    # workloads say it; else none.
+    # What the records of these keys compute, where the file alone is listed; else none.
     words: tuple[str, ...] = ()
 
 
@@ -97,14 +96,12 @@ def _summary(side: Side, file_name: str, parsed: ParsedFile) -> FileSummary:
 
 
 def _words(parsed: ParsedFile) -> tuple[str, ...]:
-    """Return what the record of each key computes; nothing where none says it."""
+    """Return what the record of each key computes; empty for one that cannot be read."""
     records = {record.key: record for record in parsed.iter_records()}
-    words = (
-        computed_words(records[key].workload) if key in records else ""
+    return tuple(
+        words_of(records[key]).computes if key in records else ""
         for key in dict.fromkeys(parsed.keys)
     )
-    found = tuple(words)
-    return found if any(found) else ()
 
 
 def _short_keys(parsed: ParsedFile, most: int) -> tuple[str, ...]:

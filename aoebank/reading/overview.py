@@ -6,7 +6,7 @@ import math
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from itertools import combinations
@@ -15,7 +15,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from aoebank.errors import BankPathError
+from aoebank.errors import BankPathError, RecordError
+from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.words import words_of
 from aoebank.reading.query import EVERYTHING, fill, make_tables
 from aoebank.report.output import (
     Column,
@@ -83,6 +85,7 @@ class Outlier:
     low: float | None
     high: float | None
     why: str  # In words
+    computes: str = ""  # The workload in words; empty where the record cannot be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +110,7 @@ class Disagreement:
     key: str
     what: str
     opinions: tuple[Opinion, ...]
+    computes: str = ""  # The workload in words; empty where the record cannot be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +159,8 @@ _LEAST_SPREAD = 0.05  # of log(speed-up): equal figures are no reason to call th
 
 Row = dict[str, Any]
 
-_WANTED = EVERYTHING | {"records": EVERYTHING["records"] - {"workload", "strategy"}}
+# texts of each record would take longer than all else; of the few that are told they are read again
+_WANTED = EVERYTHING | {"records": EVERYTHING["records"] - {"computes", "workload", "strategy"}}
 _SIZES = """
 SELECT bank, count(*) AS files, total(records) AS records, total(size_bytes) AS size_bytes,
        count(problem) AS broken,
@@ -198,16 +203,37 @@ def overview(
         closed = fill(database, sides, today=today, wanted=_WANTED)
         database.execute("CREATE INDEX by_key ON records (key, bank, file)")
         records = [*database.execute(_RECORDS)]
+        words = _Words({side.label: side for side in sides})
         return OverviewResult(
             sizes=tuple(_sizes(database)),
             coverage=tuple(_coverage(records)),
             ages=tuple(Age(**row) for row in database.execute(_AGES)),
             staleness=tuple(_staleness(side, stale_of(side)) for side in sides),
-            outliers=tuple(_outliers(records)),
-            disagreements=(*_between_banks(records), *_within_side_cars(database)),
+            outliers=tuple(_outliers(records, words)),
+            disagreements=(*_between_banks(records, words), *_within_side_cars(database, words)),
             duplicates=tuple(_duplicates(database)),
             closed=tuple(closed),
         )
+
+
+class _Words:
+    """Workloads in words, of the records that are told."""
+
+    def __init__(self, sides: Mapping[str, Side]) -> None:
+        self._sides = sides
+        self._files: dict[tuple[str, str], ParsedFile | None] = {}
+
+    def of(self, row: Row) -> str:
+        """Return the workload of the record a row is of; empty for one that cannot be read."""
+        place = (row["bank"], row["file"])
+        with suppress(BankPathError, RecordError):  # the file may be gone meanwhile
+            if place not in self._files:
+                self._files[place] = self._sides[place[0]].load(place[1])
+            parsed = self._files[place]
+            number = parsed.find(row["key"]) if parsed is not None else None
+            if parsed is not None and number is not None:
+                return words_of(parsed.format.record(parsed, number)).computes
+        return ""
 
 
 def _row(cursor: sqlite3.Cursor, values: tuple[Any, ...]) -> Row:
@@ -265,7 +291,7 @@ def _coverage(records: Iterable[Row]) -> list[Coverage]:
     return sorted(found, key=lambda part: (part.bank, part.soc_version, -part.records))
 
 
-def _outliers(records: Iterable[Row]) -> list[Outlier]:
+def _outliers(records: Iterable[Row], words: _Words) -> list[Outlier]:
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in records:
         if row["speedup"] is not None:
@@ -281,7 +307,7 @@ def _outliers(records: Iterable[Row]) -> list[Outlier]:
             if why:
                 figures = {name: row[name] for name in ("speedup", "low", "high")}
                 place = {name: row[name] for name in ("bank", "file", "key", "op_type")}
-                found.append(Outlier(**place, **figures, why=why))
+                found.append(Outlier(**place, **figures, why=why, computes=words.of(row)))
     return sorted(found, key=lambda outlier: outlier.speedup)
 
 
@@ -295,7 +321,7 @@ def _why(row: Row, far: float, usual: float) -> str:
     return ""
 
 
-def _between_banks(records: Iterable[Row]) -> Iterator[Disagreement]:
+def _between_banks(records: Iterable[Row], words: _Words) -> Iterator[Disagreement]:
     """Yield records several banks have with other strategies."""
     groups: dict[tuple[str, ...], dict[str, Row]] = defaultdict(dict)
     for row in records:
@@ -311,6 +337,7 @@ def _between_banks(records: Iterable[Row]) -> Iterator[Disagreement]:
                 op_type=op_type,
                 key=key,
                 what="other strategies",
+                computes=words.of(rows[0]),
                 opinions=tuple(
                     Opinion(
                         where=row["bank"],
@@ -326,7 +353,7 @@ def _between_banks(records: Iterable[Row]) -> Iterator[Disagreement]:
             )
 
 
-def _within_side_cars(database: sqlite3.Connection) -> Iterator[Disagreement]:
+def _within_side_cars(database: sqlite3.Connection, words: _Words) -> Iterator[Disagreement]:
     """Yield records that were measured again with the same strategy, and read otherwise."""
     groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for row in database.execute(_ENTRIES):
@@ -343,6 +370,7 @@ def _within_side_cars(database: sqlite3.Connection) -> Iterator[Disagreement]:
                 op_type=rows[0]["op_type"],
                 key=rows[0]["key"],
                 what="measured again, and the intervals do not meet",
+                computes=words.of(rows[0]),
                 opinions=tuple(
                     Opinion(
                         where=", ".join(
@@ -408,7 +436,8 @@ def lean(table: Table) -> Table:
 
 def _opinions(found: Disagreement) -> Iterable[tuple[str, ...]]:
     for number, opinion in enumerate(found.opinions):
-        head = ("", "", "") if number else (found.op_type or "-", found.key, found.what)
+        about = (found.op_type or "-", found.computes or "-", found.key, found.what)
+        head = ("",) * len(about) if number else about
         cost = "-" if opinion.cost_us is None else f"{opinion.cost_us:g}"
         figures = (times(opinion.speedup), _interval(opinion.low, opinion.high), cost)
         yield (*head, *figures, _day(opinion.time), opinion.where)
@@ -464,19 +493,21 @@ _OUTLIERS: tuple[Column[Outlier], ...] = (
     ("speed-up", "r", lambda one: times(one.speedup)),
     ("interval", "r", lambda one: _interval(one.low, one.high)),
     ("op_type", "-", lambda one: one.op_type or "-"),
+    ("computes", "-", lambda one: one.computes or "-"),
     ("key", "-", lambda one: one.key),
     ("file", "p", lambda one: one.file),
     ("why", "-", lambda one: one.why),
 )
 _OPINIONS: tuple[Column[Sequence[str]], ...] = (
     ("op_type", "-", itemgetter(0)),
-    ("key", "-", itemgetter(1)),
-    ("what", "-", itemgetter(2)),
-    ("speed-up", "r", itemgetter(3)),
-    ("interval", "r", itemgetter(4)),
-    ("time us", "r", itemgetter(5)),
-    ("day", "r", itemgetter(6)),
-    ("says", "-", itemgetter(7)),
+    ("computes", "-", itemgetter(1)),
+    ("key", "-", itemgetter(2)),
+    ("what", "-", itemgetter(3)),
+    ("speed-up", "r", itemgetter(4)),
+    ("interval", "r", itemgetter(5)),
+    ("time us", "r", itemgetter(6)),
+    ("day", "r", itemgetter(7)),
+    ("says", "-", itemgetter(8)),
 )
 _DUPLICATE: tuple[Column[Duplicates], ...] = (
     ("records", "r", lambda one: str(one.records)),

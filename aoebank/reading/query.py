@@ -17,6 +17,7 @@ from typing import Any
 from aoebank.errors import BankPathError, UsageError
 from aoebank.formats.protocol import ParsedFile, find_error, iter_or_none
 from aoebank.formats.text.json_text import dumps
+from aoebank.formats.words import words_of
 from aoebank.model.digest import digest_of
 from aoebank.model.finding import Finding
 from aoebank.model.provenance import Event, Provenance
@@ -57,6 +58,7 @@ TABLES: Mapping[str, Mapping[str, type]] = {
         "key": str,
         "cost_us": float,
         "origin": str,
+        "computes": str,
         "workload": str,
         "strategy": str,
         "strategy_sha256": str,
@@ -85,13 +87,14 @@ TABLES: Mapping[str, Mapping[str, type]] = {
         "op_names": str,
     },
 }
-"""Columns by table. `bank` is how a person wrote it, `file` the path below it; `workload`,
+"""Columns by table. `bank` is how a person wrote it, `file` the path below it; `computes` is the
+workload in words, `workload`,
 `strategy`, `fingerprint`, `search` and `op_names` are JSON. The figures of a record are those of
 its last change, with the day they were measured."""
 FULL_TEXT = "records_fts"
 """Virtual table (SQLite FTS5) over the words of `records`; its rows have the same rowid."""
 FULL_TEXT_COLUMNS = (
-    *("file", "soc_version", "op_type", "key", "workload", "strategy"),
+    *("file", "soc_version", "op_type", "key", "computes", "workload", "strategy"),
     *("engine", "cpu_model"),
 )
 
@@ -106,6 +109,7 @@ _OF_SIDE_CARS = frozenset(
 )
 _OF_RECORDS: Mapping[str, Callable[[Record], object]] = {
     "origin": lambda record: record.origin,
+    "computes": lambda record: words_of(record).computes,
     "workload": lambda record: dumps(record.workload),
     "strategy": lambda record: dumps(record.strategy),
     "strategy_sha256": lambda record: digest_of(record.strategy),

@@ -13,17 +13,19 @@ from aoebank.diffing.fields import plain
 from aoebank.errors import BankPathError, RecordError, UsageError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.registry import format_of, get_format
-from aoebank.formats.text.json_text import dumps
-from aoebank.formats.text.workload import computed_words
+from aoebank.formats.words import words_of
 from aoebank.model.json_value import JsonValue
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.report.output import Report, Text, location_document, members
+from aoebank.report.table import fold
 from aoebank.storage.sides.side import PathSide, Side
 from aoebank.storage.tree import demand_bank_file
 
 MIN_PREFIX = 4
 _MOST = 2**32
+_WIDTH = 100  # characters of a line: longer ones are hard to read
+_INDENT = 15
 _KEY = re.compile(r"[0-9a-f]+", re.IGNORECASE)
 
 
@@ -242,6 +244,7 @@ def _write_miss(text: Text, miss: SelectorMiss) -> None:
 
 def _write(text: Text, shown: ShownRecord) -> None:
     record = shown.record
+    words = words_of(record)
     place = str(record.location) if record.location else str(shown.file)
     text.line((record.key, "bold"), f"  {place}")
     cost = "not measured" if record.cost_us is None else f"{record.cost_us:g} us"
@@ -250,15 +253,18 @@ def _write(text: Text, shown: ShownRecord) -> None:
         ("op_type", record.op_type),
         ("time", cost),
         ("origin", record.origin),
-        ("workload", dumps(record.workload)),
-        ("in words", _words(record)),
-        ("strategy", dumps(record.strategy)),
+        ("computes", words.computes),
+        ("strategy", words.strategy[0]),
+        *(("", line) for line in words.strategy[1:]),
         ("not used", ", ".join(f"{name} ({why})" for name, why in _unread(record).items())),
         ("alternatives", str(len(record.alternatives) or "")),
     )
+    room = min(text.width or _WIDTH, _WIDTH) - _INDENT
     for name, value in facts:
-        if value:
-            text.line((f"  {name + ':':<13}", "dim"), value)
+        lines = fold(value, room) if value and value.strip() else ()
+        for number, line in enumerate(lines):
+            title = f"  {name + ':' if name and not number else '':<{_INDENT - 2}}"
+            text.line((title, "dim"), line)
     for entry in shown.provenance:
         write_provenance(text, entry)
 
@@ -292,6 +298,7 @@ def _document(shown: ShownRecord) -> dict[str, object]:
         "origin": record.origin,
         "workload": _plain(record.workload),
         "names": _names(record),
+        "words": members(words_of(record), "computes strategy"),
         "strategy": _plain(record.strategy),
         "unread": _unread(record),
         "extra": _plain(record.extra),
@@ -329,12 +336,6 @@ def _names(record: Record) -> dict[str, str]:
         member: name_of(record.op_type, member, value) for member, value in record.workload.items()
     }
     return {member: name for member, name in names.items() if name}
-
-
-def _words(record: Record) -> str:
-    """Return a workload of the engine in words, of any other one the names of its numbers."""
-    names = ", ".join(f"{name} {value}" for name, value in _names(record).items())
-    return computed_words(record.workload) or names
 
 
 def _unread(record: Record) -> dict[str, str]:

@@ -11,8 +11,8 @@ from aoe.bank.journal import ENGINE
 from aoe.bank.stored import Stored
 from aoe.measurement import RoundingSteps
 from aoe.schedule import Configuration, Schedule, schedule_from_json, schedule_to_json
-from aoe.workload import Workload, workload_from_json
-from aoebank import Record
+from aoe.workload import Workload, workload_from_json, workload_to_json
+from aoebank import Record, words_of
 
 STRATEGY_VERSION = 1
 
@@ -85,6 +85,11 @@ def configuration_of(knobs: object) -> Configuration:
         if len(values) == len(knobs):
             return Configuration(values)
     raise ValueError(f"knobs: must be an object of numbers and words (got {knobs!r:.80})")
+
+
+def workload_words(workload: Workload) -> str:
+    """Return what a workload computes, in the words of its record."""
+    return words_of(Record(key="-", workload=workload_to_json(workload), strategy={})).computes
 
 
 def workload_of(record: Record) -> Workload | None:

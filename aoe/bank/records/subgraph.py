@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from aoebank import JsonObject, JsonValue, Record
+from aoebank import JsonObject, JsonValue, Record, words_of
 
 _RULE = re.compile(r"(?P<rule>[A-Za-z0-9_.-]+)@(?P<version>[0-9]{1,6})(?:#[0-9]{1,6})?")
 _KERNEL = re.compile(r"kernel\.(?P<family>[a-z0-9_]+)\.(?P<level>[a-z]+)(?:#[0-9]{1,6})?")
@@ -76,16 +76,10 @@ class SubgraphStrategy:
     groups: tuple[FusionGroup, ...] = ()  # Nodes that become one kernel each
 
     def __str__(self) -> str:
-        words = [str(done) for done in (*self.rewrites, *self.groups)]
-        counted = [
-            word if (count := words.count(word)) == 1 else f"{count} x {word}"
-            for word in dict.fromkeys(words)
-        ]
-        if not self.blocked:
-            counted.append("plain layout")
-        if self.chunks:
-            counted.append(f"batch in {'+'.join(map(str, self.chunks))}")
-        return ", ".join(counted) or "as it is"
+        taken = [*(one.nodes for one in self.rewrites), *(one.nodes for one in self.groups)]
+        group = group_to_json(self, max((at for nodes in taken for at in nodes), default=0) + 1)
+        record = Record(key="-", format="graph", workload={}, strategy={"group": [group]})
+        return words_of(record).strategy[0]
 
     @property
     def is_default(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import onnx
 
 from aoe.bank.operators import key_of
+from aoe.bank.records.operator import workload_words
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.origins import Origins
 from aoe.graph.regions import Partition, Refusal, Region, partition, unfuse
@@ -75,19 +76,16 @@ class Operator:
 
     @property
     def computes(self) -> str:
-        """Its chain of operations in words, without changes of layout."""
-        chain = (operation.op_type for operation in self.workload.operations)
-        return " + ".join(name for name in chain if not name.startswith("Reorder"))
+        """Its chain of operations and what it reads, as `aoebank` tells it of a record."""
+        return workload_words(self.workload)
 
     @property
     def line(self) -> TaskLine:
         """How the log of a run names it."""
-        precision = self.workload.precision
-        lower = f" in {precision.value}" if precision.is_lower else ""
         return TaskLine(
             key=self.key,
             name=self.op_name,
-            computes=f"{self.computes}{lower}",
+            computes=self.computes,
             share=round(self.share, 5),
         )
 

@@ -17,6 +17,7 @@ from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
 from aoebank.formats.text.json_lines import duplicate_identity, iter_values
+from aoebank.formats.text.member_words import shape_words
 from aoebank.formats.text.problem import Problem, missing, not_a_record, unknown_members, wrong_type
 from aoebank.formats.text.record import cost_problems, cost_us, record_text, stored
 from aoebank.formats.text.scan import start_scan
@@ -106,6 +107,10 @@ class CubeFormat(Format):
             extra=_extra(value),
         )
         return with_raw(record, parsed.raw(number))
+
+    def workload_words(self, record: Record) -> str:
+        """Return the operator with the shapes of its tensors."""
+        return shape_words(record.workload)
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield identity and value findings of every record."""

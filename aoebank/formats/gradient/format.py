@@ -31,6 +31,7 @@ from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record, with_raw
 from aoebank.model.resolution import Query
 
+_MIB = 1 << 20
 FILE_NAME = re.compile(r"(?P<soc>.+)_gradient_fusion\.json")
 _ITEM_START = re.compile(r'\{\s*"modelhash"')
 _CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{\s*"model(?:hash|value|graphid)"\s*:')
@@ -81,6 +82,21 @@ class GradientFormat(Format):
             extra={name: value[name] for name in value if name not in MEMBERS},
         )
         return with_raw(record, parsed.raw(number))
+
+    def workload_words(self, record: Record) -> str:
+        """Return the number of gradients and their size, which are stored with the answer."""
+        match record.strategy:
+            case {"gradientSize": [_, *_] as sizes} if all(type(size) is int for size in sizes):
+                return f"{len(sizes)} gradients, {sum(sizes) / _MIB:.4g} MiB"
+        return ""
+
+    def strategy_words(self, record: Record) -> Iterator[str]:
+        """Return how long the gradients took to become ready, and the largest ones."""
+        match record.strategy:
+            case {"gradientSize": [_, *_] as sizes, "gradientTime": [_, *steps]}:
+                if all(type(number) is int for number in (*sizes, *steps)):
+                    yield f"the last one ready {sum(steps)} behind the first"
+                    yield f"sizes from {min(sizes)} to {max(sizes)} bytes"
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield lists that do not fit together, placeholders and hashes that come twice."""

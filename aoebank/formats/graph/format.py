@@ -19,6 +19,7 @@ from aoebank.formats.graph.rules import (
     line_problems,
     own_time_us,
 )
+from aoebank.formats.graph.words import partition_words, subgraph_words
 from aoebank.formats.names import BankName, plain_soc
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
@@ -98,6 +99,14 @@ class GraphFormat(Format):
             extra={name: value[name] for name in value if name not in MEMBERS},
         )
         return with_raw(record, parsed.raw(number))
+
+    def workload_words(self, record: Record) -> str:
+        """Return the operators of a subgraph and what the first of them reads."""
+        return subgraph_words(record.workload)
+
+    def strategy_words(self, record: Record) -> Iterator[str]:
+        """Return what is done to the nodes of each group."""
+        return partition_words(record.strategy)
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield contradictions within the groups, and subgraphs that come twice."""

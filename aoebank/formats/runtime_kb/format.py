@@ -44,6 +44,7 @@ from aoebank.formats.runtime_kb.rules import (
     is_plain,
     line_problems,
 )
+from aoebank.formats.runtime_kb.words import key_words, member_words
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import is_stub
 from aoebank.formats.text.json_lines import iter_lines
@@ -301,6 +302,14 @@ class RuntimeKbFormat(Format):
         if field is None or type(value) is not int:
             return ""
         return enum_names().get(field.c_type, {}).get(value, "")
+
+    def workload_words(self, record: Record) -> str:
+        """Return a key in words, or its members but for those that are 0 or 1."""
+        workload, op_type = record.workload, record.op_type
+        if not isinstance(workload, Mapping):
+            return ""
+        name_of = partial(self.value_name, op_type)
+        return key_words(op_type or "", workload, name_of) or member_words(workload, name_of)
 
     def unread_reason(self, op_type: str | None, member: str) -> str:
         """Return why no release of the operator uses a tiling field, if none does."""

@@ -27,7 +27,9 @@ from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
 from aoebank.formats.text.containers import scan_members, value_place
+from aoebank.formats.text.engine_words import computed_words, schedule_words
 from aoebank.formats.text.json_text import dumps
+from aoebank.formats.text.member_words import shape_words
 from aoebank.formats.text.problem import Problem, RecordText, kind_of, unknown_members, wrong_type
 from aoebank.formats.text.record import NO_TIME, cost_problems, cost_us, member_text, stored
 from aoebank.formats.text.scan import start_scan
@@ -159,6 +161,14 @@ class UnifiedFormat(Format):
     def iter_times_us(self, parsed: ParsedFile) -> Iterator[float | None]:
         """Yield the time of the first candidate of each record."""
         return (_first_time_us(parsed.text(number)) for number in range(len(parsed)))
+
+    def workload_words(self, record: Record) -> str:
+        """Return the operators of an engine's workload, or the operator of CANN's tuner."""
+        return computed_words(record.workload) or shape_words(record.workload)
+
+    def strategy_words(self, record: Record) -> Iterator[str]:
+        """Return the knobs and steps of an engine's schedule."""
+        return schedule_words(record.strategy)
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield structure, identity and value findings of every record."""

@@ -16,6 +16,7 @@ from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import LONG_INTEGER, MOST_DIGITS, iter_long_integers
 from aoebank.formats.text.containers import scan_members
+from aoebank.formats.text.member_words import joined, value_text
 from aoebank.formats.text.problem import Problem, kind_of
 from aoebank.formats.text.record import cost_us, member_text, stored
 from aoebank.formats.text.scan import start_scan
@@ -95,6 +96,20 @@ class VectorFormat(Format):
         )
         return with_raw(record, parsed.raw(number))
 
+    def workload_words(self, record: Record) -> str:
+        """Return the tensors of a feature list: their shapes, and the axes that are summed up."""
+        match record.workload:
+            case [_, *_] as tensors:
+                told = dict.fromkeys(_tensor_words(tensor) for tensor in tensors)
+                if all(told):
+                    return f"{len(tensors)} tensors: {', '.join(told)}"
+        return ""
+
+    def strategy_words(self, record: Record) -> Iterator[str]:
+        """Return that the template schedule stays, where it does."""
+        if record.strategy in (TEMPLATE, [TEMPLATE]):
+            yield "the template schedule stays"
+
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield the problems of each record, and names that come twice."""
         for number, key in enumerate(parsed.keys):
@@ -114,6 +129,15 @@ def render_vector(record: Record) -> bytes:
     """Return the member of a record, name and string as CANN writes them."""
     answer = Answer(strategy=record.strategy, cost_us=record.cost_us, extra=record.extra)
     return f"{json_text.dumps(record.key)}: {json_text.dumps(answer.text())}".encode()
+
+
+def _tensor_words(tensor: JsonValue) -> str:
+    """Return the shape of a tensor of a feature list; empty for what is none."""
+    match tensor:
+        case [*_, list(shape), list(axes), int(), list()]:
+            summed = f" over axes {', '.join(map(value_text, axes))}" if axes else ""
+            return (joined(shape) or "scalar") + summed
+    return ""
 
 
 def _workload(key: str) -> JsonValue:

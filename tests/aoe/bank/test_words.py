@@ -101,7 +101,7 @@ def test_show_tells_types_zero_points_and_granularity(
     bank: Path, workload: Workload, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     emit(ShowReport(result=aoebank.show(_record(workload, 1.0).key, bank)), as_json=False)
-    assert f"in words:    {words}\n" in capsys.readouterr().out
+    assert f"computes: {words} strategy:" in " ".join(capsys.readouterr().out.split())
 
 
 def test_listing_a_file_tells_them_too(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,7 @@ def test_every_headline_says_the_precision(capsys: pytest.CaptureFixture[str]) -
 
 def test_float32_says_nothing_of_precision(capsys: pytest.CaptureFixture[str]) -> None:
     text = _told(make_opat_result(make_tuned("conv1")), capsys)
-    assert "float" not in text
+    assert "precision" not in text
     assert "accuracy" not in text
 
 

@@ -443,7 +443,22 @@ def test_no_word_is_broken_and_no_line_too_long(width: int) -> None:
     known = {*_CHAIN, *(item.operator.op_name for item in tuned), *" ".join(_ALL).split()}
     if "share" in _headings(lines):
         assert lines.pop().startswith("shares overlap (150% in all)")
-    known |= {"+", "in", "model", "2.00x", "yes", "no", "add", "1", "100.0", "50.0", "50.0%"}
+    known |= {
+        "LeakyRelu:",
+        "1x8x32x32",
+        "float32",
+        "+",
+        "in",
+        "model",
+        "2.00x",
+        "yes",
+        "no",
+        "add",
+        "1",
+        "100.0",
+        "50.0",
+        "50.0%",
+    }
     assert {word for line in lines for word in line.split()} <= known
 
 

@@ -128,7 +128,7 @@ def test_workloads_tell_names_beside_numbers() -> None:
         make_side({"x_1_AiCore_MatMulV3_runtime_kb.json": b"{}"}),
         make_side({"x_1_AiCore_MatMulV3_runtime_kb.json": lines(1)}),
     )
-    assert "a_dtype=1(FLOAT16)" in result.changes[0].workload
+    assert result.changes[0].workload.startswith("MatMulV3 16x16 by 16x16 FLOAT16 (")
 
 
 def test_an_edit_of_all_siblings_is_told_once(tmp_path: Path) -> None:

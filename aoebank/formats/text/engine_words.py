@@ -1,19 +1,13 @@
-"""A workload in one short line, for people."""
+"""What the engine stores, in words: workloads and schedules of its records."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from aoebank.formats.text.json_text import dumps_compact
-from aoebank.model.digest import sha256_of
+from aoebank.formats.text.member_words import member_text
 from aoebank.model.json_value import JsonValue
-from aoebank.model.record import Record
 
-WIDTH = 160
-NameOf: TypeAlias = Callable[[str | None, str, JsonValue], str]  # as Format.value_name
 _WEIGHTS = {
     "QLinearConv": (3, 4, 5),
     "QLinearMatMul": (3, 4, 5),
@@ -27,32 +21,6 @@ _SYMMETRIC = {"int8": 0, "uint8": 128}
 """Zero point in the middle of a type, by type."""
 _ZERO_POINT = "w_zero_point"
 """Attribute of an operator in a workload of the engine: the zero point of all its weights."""
-_OP_NAME = re.compile(r'"op"\s*:\s*"([^"\\]{1,40})"')
-
-
-def workload_text(record: Record, width: int = WIDTH, *, name_of: NameOf | None = None) -> str:
-    """Return the workload of a record as text; a text that is cut ends in a digest of the whole.
-
-    A runtime bank names every field of its key struct, most of them 0 or 1: those are left
-    out, except for data types. A workload of the engine is told by `computed_words`.
-
-    Args:
-        name_of: Tells what a number stands for, which is then told beside it: `a_dtype=1(FLOAT16)`.
-
-    >>> workload_text(Record(key="k", strategy={}, workload={"m": 16, "shape": [1, 3]}))
-    'm=16 shape=[1,3]'
-    """
-    workload = record.workload
-    if record.format == "graph":
-        return _short(_operators(dumps_compact(workload)), workload, width, is_cut=True)
-    if words := computed_words(workload):
-        return _short(words, workload, width, is_cut=True)
-    if isinstance(workload, Mapping):
-        has_zeros = record.format != "runtime_kb"
-        text = _members(workload, has_zeros=has_zeros, op_type=record.op_type, name_of=name_of)
-    else:
-        text = dumps_compact(workload)
-    return _short(text, workload, width, is_cut=False)
 
 
 def computed_words(workload: JsonValue) -> str:
@@ -163,47 +131,75 @@ def _extents(extents: Iterable[int]) -> str:
     return "x".join(map(str, extents))
 
 
-def _members(
-    workload: Mapping[str, JsonValue],
-    *,
-    has_zeros: bool,
-    op_type: str | None,
-    name_of: NameOf | None,
-) -> str:
-    def meaning(name: str, value: JsonValue) -> str:
-        word = name_of(op_type, name, value) if name_of is not None else ""
-        return f"({word})" if word else ""
+def schedule_words(strategy: JsonValue) -> Iterator[str]:
+    """Yield the knobs of a strategy of the engine, then its steps as a tree of stages.
 
-    return " ".join(
-        f"{_name(name)}={_value(value)}{meaning(name, value)}"
-        for name, value in workload.items()
-        if has_zeros or "dtype" in name.lower() or value not in (0, 1)
-    )
+    Nothing for any other strategy.
 
-
-def _name(name: str) -> str:
-    return name if name.isidentifier() and name.isascii() else dumps_compact(name)
-
-
-def _value(value: JsonValue) -> str:
-    if type(value) is int or (isinstance(value, str) and value.isidentifier() and value.isascii()):
-        return str(value)
-    return dumps_compact(value)
-
-
-def _operators(text: str) -> str:
-    """Return the operators of a subgraph, each with how often it is in it."""
-    counts = Counter(_OP_NAME.findall(text))
-    return _joined(f"{name} x{number}" if number > 1 else name for name, number in counts.items())
+    >>> split, vectorize = ["split", "y", "x", "xo", "xi", 8, "auto"], ["vectorize", "y", "xi", 8]
+    >>> knobs = {"vector": 8, "inner": "row"}
+    >>> print(*schedule_words({"knobs": knobs, "steps": [split, vectorize]}), sep="\\n")
+    vector=8 inner=row
+    y
+      split x -> xo, xi by 8
+      vectorize xi by 8
+    """
+    lines = step_lines(strategy)
+    knobs = strategy.get("knobs") if lines and isinstance(strategy, Mapping) else None
+    if not isinstance(knobs, Mapping):
+        return
+    yield " ".join(member_text(name, value) for name, value in knobs.items()) or "no knobs"
+    last = ""
+    for line in lines:
+        stage, colon, done = line.partition(": ")
+        if not colon:
+            yield line
+            continue
+        if stage != last:
+            yield stage
+        yield f"  {done}"
+        last = stage
 
 
-def _joined(words: Iterable[str]) -> str:
-    return " ".join(words) or "subgraph"
+def step_lines(strategy: JsonValue) -> tuple[str, ...]:
+    """Return the steps of a strategy of the engine in words; nothing for any other strategy."""
+    match strategy:
+        case {"steps": [_, *_] as steps}:
+            lines = tuple(map(step_words, steps))
+            return lines if all(lines) else ()  # else of another version of the engine
+    return ()
 
 
-def _short(text: str, workload: JsonValue, width: int, *, is_cut: bool) -> str:
-    if len(text) <= width and not is_cut:
-        return text
-    digest = sha256_of(dumps_compact(workload).encode("utf-8"))[:8]
-    cut = text if len(text) <= width else f"{text[: width - 3]}..."
-    return f"{cut} ({digest})"
+def step_words(step: JsonValue) -> str:
+    """Return a step of a schedule in words, its stage first; empty for what is no step.
+
+    Nothing of the step is lost: two different ones have different words.
+
+    >>> step_words(["split", "y", "x", "xo", "xi", 16, "auto"])
+    'y: split x -> xo, xi by 16'
+    """
+    match step:
+        case ["algorithm", str(name)]:
+            return f"algorithm {name}"
+        case ["split", str(stage), str(var), str(outer), str(inner), int(factor), str(tail)]:
+            ending = "" if tail == "auto" else f" ({tail})"
+            return f"{stage}: split {var} -> {outer}, {inner} by {factor}{ending}"
+        case ["fuse", str(stage), str(outer), str(inner), str(fused)]:
+            return f"{stage}: fuse {outer}, {inner} -> {fused}"
+        case ["reorder", str(stage), list(order)]:
+            return f"{stage}: reorder {', '.join(map(str, order))}"
+        case [("vectorize" | "unroll") as word, str(stage), str(var), int(factor)]:
+            return f"{stage}: {word} {var} by {factor}"
+        case ["parallel", str(stage), str(var), None | int() as task_size]:
+            return f"{stage}: parallel {var}" + (f" by {task_size}" if task_size else "")
+        case ["compute_at", str(stage), str(at_stage), str(var)]:
+            return f"{stage}: compute at {at_stage} {var}"
+        case ["compute_root", str(stage)]:
+            return f"{stage}: compute root"
+        case ["store_in", str(stage), str(memory)]:
+            return f"{stage}: store in {memory}"
+        case ["atomic", str(stage)]:
+            return f"{stage}: atomic"
+        case ["never_partition", str(stage), str(var)]:
+            return f"{stage}: never partition {var}"
+    return ""
