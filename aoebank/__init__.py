@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         BankPathError,
         BankPermissionError,
         HistoryError,
+        MissingPackageError,
         RecordError,
         UsageError,
     )
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from aoebank.merging.document import Settlement
     from aoebank.merging.run import MergeResult
     from aoebank.model.codes import Severity
+    from aoebank.model.display import RichDisplay
     from aoebank.model.finding import Finding
     from aoebank.model.fingerprint import Drift, compare_fingerprints
     from aoebank.model.json_value import JsonObject, JsonValue
@@ -145,6 +147,7 @@ __all__ = [
     "LogResult",
     "MergeResult",
     "MergeVerdict",
+    "MissingPackageError",
     "OverviewResult",
     "PackResult",
     "Param",
@@ -163,6 +166,7 @@ __all__ = [
     "ResolveResult",
     "RestoreResult",
     "RevertResult",
+    "RichDisplay",
     "Scale",
     "Settlement",
     "Severity",
@@ -251,7 +255,7 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "editing.edit": "EditResult",
     "editing.prune": "PruneResult",
     "errors": "AoebankError BankFormatError BankLockedError BankNotFoundError BankPathError "
-    "BankPermissionError HistoryError RecordError UsageError",
+    "BankPermissionError HistoryError MissingPackageError RecordError UsageError",
     "formats.gradient.format": "make_gradient_record",
     "formats.graph.format": "make_graph_record",
     "formats.release": "Release",
@@ -269,6 +273,7 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "merging.document": "Settlement",
     "merging.run": "MergeResult",
     "model.codes": "Severity",
+    "model.display": "RichDisplay",
     "model.finding": "Finding",
     "model.fingerprint": "Drift compare_fingerprints",
     "model.json_value": "JsonObject JsonValue",

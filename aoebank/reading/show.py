@@ -15,6 +15,7 @@ from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.registry import format_of, get_format
 from aoebank.formats.text.json_text import dumps
 from aoebank.formats.text.workload import computed_words
+from aoebank.model.display import RichDisplay
 from aoebank.model.json_value import JsonValue
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
@@ -44,9 +45,12 @@ class SelectorMiss:
     keys: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShowResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ShowResult(RichDisplay):
     """Records found and selectors that found none."""
+
+    shown_by = "aoebank.reading.show:ShowReport"
+    rows_in = "records"
 
     records: tuple[ShownRecord, ...]
     misses: tuple[SelectorMiss, ...]
