@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from aoebank.model.record import Alternative, Record
     from aoebank.model.resolution import Reader, Resolution, Tier
     from aoebank.parameters.command import as_option, command_parameters
-    from aoebank.parameters.param import Param
+    from aoebank.parameters.param import Completes, Param
     from aoebank.program import CommandGroup, Program, run_program
     from aoebank.quarantine.api import quarantine_add, quarantine_list, quarantine_remove
     from aoebank.quarantine.run import ListedEntry, QuarantineResult
@@ -128,6 +128,7 @@ __all__ = [
     "CheckResult",
     "Column",
     "CommandGroup",
+    "Completes",
     "ConvertResult",
     "DiffResult",
     "Drift",
@@ -283,7 +284,7 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "model.record": "Alternative Record",
     "model.resolution": "Reader Resolution Tier",
     "parameters.command": "as_option command_parameters",
-    "parameters.param": "Param",
+    "parameters.param": "Completes Param",
     "program": "CommandGroup Program run_program",
     "quarantine.api": "quarantine_add quarantine_list quarantine_remove",
     "quarantine.run": "ListedEntry QuarantineResult",
