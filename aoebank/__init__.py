@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         BankPathError,
         BankPermissionError,
         HistoryError,
+        MissingPackageError,
         RecordError,
         UsageError,
     )
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from aoebank.merging.document import Settlement
     from aoebank.merging.run import MergeResult
     from aoebank.model.codes import Severity
+    from aoebank.model.display import RichDisplay
     from aoebank.model.finding import Finding
     from aoebank.model.fingerprint import Drift, compare_fingerprints
     from aoebank.model.json_value import JsonObject, JsonValue
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
     from aoebank.model.record import Alternative, Record
     from aoebank.model.resolution import Reader, Resolution, Tier
     from aoebank.parameters.command import as_option, command_parameters
-    from aoebank.parameters.param import Param
+    from aoebank.parameters.param import Completes, Param
     from aoebank.program import CommandGroup, Program, run_program
     from aoebank.quarantine.api import quarantine_add, quarantine_list, quarantine_remove
     from aoebank.quarantine.run import ListedEntry, QuarantineResult
@@ -128,6 +130,7 @@ __all__ = [
     "CheckResult",
     "Column",
     "CommandGroup",
+    "Completes",
     "ConvertResult",
     "DiffResult",
     "Drift",
@@ -147,6 +150,7 @@ __all__ = [
     "LogResult",
     "MergeResult",
     "MergeVerdict",
+    "MissingPackageError",
     "OverviewResult",
     "PackResult",
     "Param",
@@ -166,6 +170,7 @@ __all__ = [
     "ResolveResult",
     "RestoreResult",
     "RevertResult",
+    "RichDisplay",
     "Scale",
     "Settlement",
     "Severity",
@@ -256,7 +261,7 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "editing.edit": "EditResult",
     "editing.prune": "PruneResult",
     "errors": "AoebankError BankFormatError BankLockedError BankNotFoundError BankPathError "
-    "BankPermissionError HistoryError RecordError UsageError",
+    "BankPermissionError HistoryError MissingPackageError RecordError UsageError",
     "formats.gradient.format": "make_gradient_record",
     "formats.graph.format": "make_graph_record",
     "formats.release": "Release",
@@ -276,6 +281,7 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "merging.document": "Settlement",
     "merging.run": "MergeResult",
     "model.codes": "Severity",
+    "model.display": "RichDisplay",
     "model.finding": "Finding",
     "model.fingerprint": "Drift compare_fingerprints",
     "model.json_value": "JsonObject JsonValue",
@@ -285,7 +291,7 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "model.record": "Alternative Record",
     "model.resolution": "Reader Resolution Tier",
     "parameters.command": "as_option command_parameters",
-    "parameters.param": "Param",
+    "parameters.param": "Completes Param",
     "program": "CommandGroup Program run_program",
     "quarantine.api": "quarantine_add quarantine_list quarantine_remove",
     "quarantine.run": "ListedEntry QuarantineResult",

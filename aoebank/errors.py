@@ -75,6 +75,12 @@ class UsageError(AoebankError):
     exit_code = 2
 
 
+class MissingPackageError(AoebankError, ImportError):  # type: ignore[misc]  # its path is a str
+    """A package of an extra is needed and not installed."""
+
+    code = "missing_package"
+
+
 class FileSystemError(AoebankError):
     """The system refused to read or write: no permission, no space, a device that is gone."""
 

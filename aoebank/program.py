@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any, ClassVar, TextIO
 
 import typer
+from typer.completion import shell_completion  # type: ignore[attr-defined]
 from typer.core import TyperCommand, TyperGroup
 
 from aoebank.errors import AoebankError, FileSystemError, UsageError
@@ -351,6 +352,12 @@ def _nowhere() -> io.TextIOWrapper:
 class HelpfulGroup(TyperGroup):
     """Commands with the whole first line of their help, where typer cuts it."""
 
+    def _main_shell_completion(
+        self, ctx_args: Any, prog_name: str, complete_var: str | None = None
+    ) -> None:
+        _complete_in_bash_at_equals_signs()
+        super()._main_shell_completion(ctx_args, prog_name, complete_var)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a line or two for each command."""
         with formatter.section("Commands"):
@@ -401,6 +408,16 @@ class CommandGroup(HelpfulGroup):
         """Return the function of a command, or the `typer.Typer` of a group of commands."""
         raise NotImplementedError
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return options, or commands: their names need no module."""
+        group: Any = self
+        items = TyperCommand.shell_complete(group, ctx, incomplete)
+        make = shell_completion.CompletionItem
+        named = (
+            (name, text) for name, text in self.summaries.items() if name.startswith(incomplete)
+        )
+        return [*(make(name, help=text) for name, text in named), *items]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options under their headings, then the commands."""
         records = {
@@ -435,6 +452,34 @@ class CommandGroup(HelpfulGroup):
             command.epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
         for member, inner in getattr(command, "commands", {}).items():
             self._add_examples(f"{name} {member}", inner)
+
+
+def _complete_in_bash_at_equals_signs() -> None:
+    """Let bash complete `--op=Mat` and `snapshot:v`, words that it cuts at `=` and `:`.
+
+    Typer takes `--op`, `=` and `Mat` for three words. An equals sign of its own is dropped; around
+    a colon the parts are one word again, of which bash wants the end alone.
+    """
+    from_typer: Any = shell_completion.get_completion_class("bash")
+
+    class BashComplete(from_typer):  # type: ignore[misc]
+        cut = ""  # what bash has in words before the one it completes
+
+        def get_completion_args(self) -> tuple[list[str], str]:
+            args, incomplete = super().get_completion_args()
+            words = [word for word in args if word != "="]
+            incomplete = "" if incomplete == "=" else incomplete
+            if incomplete == ":" and words:
+                self.cut, incomplete = f"{words.pop()}:", ""
+            elif len(words) > 1 and words[-1] == ":":
+                self.cut = f"{words[-2]}:"
+                del words[-2:]
+            return words, f"{self.cut}{incomplete}"
+
+        def format_completion(self, item: Any) -> str:
+            return str(super().format_completion(item)).removeprefix(self.cut)
+
+    shell_completion.add_completion_class(BashComplete, "bash")
 
 
 def _name_of(spellings: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 _DOCS = Path(__file__).resolve().parent
 _ENTRY = re.compile(r"\[[^]]+\]\(([\w-]+\.md)\)")
-_OUTSIDE = re.compile(r"\[([^]]+)\]\(\.\./[^)]+\)")
+_OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./[^)]+|[\w-]+\.ipynb)\)")
 
 
 def menu(index: str) -> list[dict[str, Any]]:
@@ -40,5 +40,5 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Return a page whose links out of docs/ are words: those files are not on the site."""
+    """Return a page whose links out of docs/ are words: those files and notebooks are not on it."""
     return _OUTSIDE.sub(r"\1", markdown)

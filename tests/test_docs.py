@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -34,6 +38,40 @@ def test_command_reference_is_up_to_date() -> None:
         if not file.exists() or file.read_text() != text
     ]
     assert not stale, f"run python docs/generate_cli_reference.py: {stale}"
+
+
+def test_manual_pages_are_up_to_date() -> None:
+    stale = [
+        file.name
+        for file, text in _generator("generate_man_pages").pages().items()
+        if not file.exists() or file.read_text() != text
+    ]
+    assert not stale, f"run python docs/generate_man_pages.py: {stale}"
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "man").iterdir()), ids=lambda page: page.name)
+def test_manual_page_is_shown_without_a_complaint(page: Path) -> None:
+    if shutil.which("man") is None:
+        pytest.skip("needs man")
+    shown = subprocess.run(
+        ["man", "--warnings", "--encoding=UTF-8", "--local-file", page],
+        env={**os.environ, "MANWIDTH": "100", "MANPAGER": "cat", "PAGER": "cat"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not shown.stderr
+    text = re.sub(r"\x1b\[[\d;]*m|.\x08", "", shown.stdout)
+    assert "SYNOPSIS" in text and "EXIT CODES" in text and "SEE ALSO" in text
+    assert "\\" not in text and "--help" in text
+
+
+def test_wheel_has_the_manual_pages() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert {*settings["data-files"]["share/man/man1"]} == {
+        file.relative_to(ROOT).as_posix() for file in (DOCS / "man").iterdir()
+    }
 
 
 def test_table_of_rewrite_rules_is_up_to_date() -> None:

@@ -345,6 +345,7 @@ def test_session_tunes_beside_its_calls(tmp_path: Path) -> None:
         assert session.wait_for_tuning(300)
         after = session.run(None, {"x": x})
     assert [str(form.stage) for form in session.forms] == ["tuned"]
+    assert "tuned" in repr(session) and len(session.to_records()) == 1
     for found in (before, after):
         np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-5)
     assert [*(tmp_path / "bank").rglob("*.jsonl")]

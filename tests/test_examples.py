@@ -32,6 +32,8 @@ CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_RUN = re.compile(r"# not run by the tests: \S.*")
 # the first line of a program: how it is started, if not as `python FILE`
 WITH_TORCH = re.compile(r"# needs (?:PyTorch|onnxscript)(?:; (torchrun .*))?\n")
+# the first line of a program with a package that is in no extra for running: it is run where it is
+WITH_PACKAGE = re.compile(r"# needs (pandas|optimum)\n")
 LIMIT_S = 300
 TUNING_PAGES = (
     "run-tuned-models.md",
@@ -61,12 +63,29 @@ def test_python_examples_of_a_page_run_one_after_the_other(
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
     for example in PYTHON.findall(page.read_text(encoding="utf-8")):
-        if NOT_RUN.match(example) or WITH_TORCH.match(example):
+        if any(one.match(example) for one in (NOT_RUN, WITH_TORCH, WITH_PACKAGE)):
             compile(example, page.name, "exec")
         elif example.startswith(">>> "):
             _run_session(example, names, page)
         else:
             exec(compile(example, page.name, "exec"), names)
+
+
+def _programs_with_packages() -> Iterator[object]:
+    for page in _python_pages():
+        for example in PYTHON.findall(page.read_text(encoding="utf-8")):
+            if needed := WITH_PACKAGE.match(example):
+                yield pytest.param(needed[1], example, id=f"{page.name}-{needed[1]}")
+
+
+@pytest.mark.parametrize(("package", "example"), [*_programs_with_packages()])
+def test_program_runs_where_its_package_is_installed(
+    package: str, example: str, tmp_path: Path
+) -> None:
+    if not importlib.util.find_spec(package):
+        pytest.skip(f"needs {package}")
+    shutil.copytree(ROOT / "sample_banks", tmp_path / "sample_banks")
+    _run_program([sys.executable, "-c", example], tmp_path)
 
 
 def _torch_pages() -> list[Path]:
@@ -84,17 +103,21 @@ def test_every_program_with_torch_runs_in_a_process_of_its_own(page: Path, tmp_p
         started = WITH_TORCH.match(example)
         file = tmp_path / f"example_{number}.py"
         file.write_text(example, encoding="utf-8")
-        ended = subprocess.run(
-            _call_of(started[1] if started else None, file),
-            cwd=tmp_path,
-            env=_own_environment(tmp_path),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=LIMIT_S,
-        )
-        assert ended.returncode == 0, f"{example}\n{ended.stdout}"
-        assert "FallbackWarning" not in ended.stdout, f"{example}\n{ended.stdout}"
+        _run_program(_call_of(started[1] if started else None, file), tmp_path)
+
+
+def _run_program(call: list[str], folder: Path) -> None:
+    ended = subprocess.run(
+        call,
+        cwd=folder,
+        env=_own_environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert ended.returncode == 0, f"{call}\n{ended.stdout}"
+    assert "FallbackWarning" not in ended.stdout, f"{call}\n{ended.stdout}"
 
 
 def _call_of(torchrun: str | None, file: Path) -> list[str]:

@@ -23,7 +23,7 @@ IMPORT = re.compile(
 )
 MOST_PATCHES = 80
 PATCH, PRIVATE = r"\.setattr\(", r"(?<!self)(?<!cls)\._[a-zA-Z]|import [^\n]*\b_\w|^    _\w+,$"
-PUBLIC_IN_PYTHON = {"_exit", "_replace", "_asdict", "_fields", "_fields_", "_make"}
+PUBLIC_IN_PYTHON = {"_repr_html_", "_exit", "_replace", "_asdict", "_fields", "_fields_", "_make"}
 """Names of the standard library that begin with an underscore and are documented."""
 
 

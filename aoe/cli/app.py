@@ -60,6 +60,9 @@ class _Commands(CommandGroup):
 
         A job for an Ascend processor is CANN's as a whole, tuning and `compile`.
         """
+        if ctx.resilient_parsing:  # a line that is being typed in a shell, which asks for words
+            typed: list[str] = super().parse_args(ctx, args)
+            return typed
         place = next((at for at, word in enumerate(args) if word in COMMANDS), len(args))
         soc_version = ascend_target(args[:place])
         if soc_version is not None and place == len(args):
@@ -89,7 +92,7 @@ class _Commands(CommandGroup):
         """
         word = args[0]
         is_model = Path(word).exists() or Path(word).suffix in (".onnx", ".om")
-        if word not in COMMANDS and is_model:
+        if word not in COMMANDS and is_model and not ctx.resilient_parsing:
             raise OptionError(
                 "aoe", "no command", got=word, hint=f"aoe {_option_of(Path(word))}={word}"
             )
@@ -109,7 +112,6 @@ app = typer.Typer(
     "Without a command, the options tune a model; the commands work with the results.",
     subcommand_metavar="[COMMAND ...]",
     pretty_exceptions_enable=False,
-    add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},

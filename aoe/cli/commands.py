@@ -17,6 +17,7 @@ _OF_PROFILES = (
     *("framework", "weight", "one_shape", "custom_ops_library", "require_signature"),
     *("input_files", "input_sets", "aicore_num"),
 )
+_OF_PROGRAM = ("--install-completion", "--show-completion", "--help")
 _OF_PRECISION = ("precision_mode", "modify_mixlist", "accuracy", "calibration", "strict_fp32")
 
 JUDGING = (
@@ -185,7 +186,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
 OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
     heading: (
         *(one.option for one in COMMAND_OPTIONS.values() if one.group == heading),
-        *(["--help"] if heading == "About" else []),
+        *(_OF_PROGRAM if heading == "About" else []),
     )
     for heading in dict.fromkeys(one.group for one in COMMAND_OPTIONS.values() if one.group)
 }

@@ -275,7 +275,7 @@ def _cores() -> int:
 
 def _tune_program(settings: TuneSettings, progress: Progress, *, as_json: bool) -> None:
     """Run a program, print what came of it in the first process, end with its exit code."""
-    from aoe.report.tuning import TuningReport, report_of
+    from aoe.report.tuning import tune_report
     from aoe.runs.gradients.result import TunedGradients
     from aoe.runs.run import tune_with
 
@@ -298,7 +298,7 @@ def _tune_program(settings: TuneSettings, progress: Progress, *, as_json: bool) 
         return
     tuned = found.get(TunedGradients)
     if tuned.is_first:
-        finish(TuningReport(modes=(report_of(tuned),)), as_json=as_json)
+        finish(tune_report(result=found), as_json=as_json)
     if tuned.exit_code:
         raise typer.Exit(tuned.exit_code)
 

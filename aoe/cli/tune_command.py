@@ -43,7 +43,7 @@ def run_tuning(
         typer.Exit: all is written and told, but the bank took no more at some time.
     """
     from aoe.cli.progress import shown_progress
-    from aoe.report.tuning import CasesReport, TuningReport, report_of
+    from aoe.report.tuning import tune_report
     from aoe.runs.run import tune_with
 
     with shown_progress(
@@ -60,10 +60,7 @@ def run_tuning(
             now=datetime.now(UTC),
             engine=engine,
         )
-    if tuned.cases:
-        code = finish(CasesReport(result=tuned), as_json=as_json)
-    else:
-        code = finish(TuningReport(modes=tuple(map(report_of, tuned.modes))), as_json=as_json)
+    code = finish(tune_report(result=tuned), as_json=as_json)
     if code:
         raise typer.Exit(code)
     return tuned

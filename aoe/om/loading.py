@@ -38,6 +38,7 @@ from aoe.ort.bfloat16 import needs_values, run_on_values
 from aoe.settings import cache_limit, cache_path, environment, parse_whole
 from aoe.target import unmet_cores
 from aoe.workload import shapes_text
+from aoebank import RichDisplay
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -52,7 +53,7 @@ class FallbackWarning(UserWarning):
     """The untuned model is run, because the tuned one does not fit this machine."""
 
 
-class OfflineModel:
+class OfflineModel(RichDisplay):
     """A loaded `.om`, with the `run` of `onnxruntime.InferenceSession`.
 
     One with several shapes opens a session for each of them when it is run on that shape first.
@@ -62,6 +63,9 @@ class OfflineModel:
         fallback_reason: Why the untuned model is run, or the empty string; of a file with several
             shapes, why it is for all of them.
     """
+
+    shown_by = "aoe.report.tuned_model:LoadedModelReport"
+    rows_in = "uses"
 
     def __init__(self, manifest: Manifest, sessions: Sessions, fallback_reason: str) -> None:
         self.manifest = manifest

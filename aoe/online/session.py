@@ -40,6 +40,7 @@ from aoe.ort.sessions import InputSpec
 from aoe.runs.configuration.options import read_option
 from aoe.settings import cache_limit, cache_path, environment, parse_whole, with_bank
 from aoe.tuner.parts import library_versions
+from aoebank import RichDisplay
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -51,7 +52,7 @@ _OWN_OPTIONS = (
 )
 
 
-class InferenceSession(SwappingSession):
+class InferenceSession(RichDisplay, SwappingSession):
     """A session of `onnxruntime`, computed with the kernels the bank has for its model.
 
     It is called as `onnxruntime.InferenceSession`, and is one. What the bank has is looked up when
@@ -94,6 +95,8 @@ class InferenceSession(SwappingSession):
             every call; the empty string where there is nothing.
     """
 
+    shown_by = "aoe.report.tuned_model:ServedSessionReport"
+    rows_in = "forms"
     start_conversion: ClassVar[StartConversion] = ConvertingProcess
 
     def __init__(

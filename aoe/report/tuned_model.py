@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from aoe.report.quantities import time_text, versions_text
 from aoe.report.written import ReportWithFiles
 from aoe.workload import shapes_text
-from aoebank import members, plural
+from aoebank import Report, members, plural
 
 if TYPE_CHECKING:
     from aoe.om.file import KernelUse, Manifest, SubgraphUse
+    from aoe.om.loading import OfflineModel
+    from aoe.online.session import InferenceSession
     from aoe.profiling.comparing import ComparedProfiles
     from aoebank import Column, Text
 
@@ -42,12 +44,8 @@ class TunedModelReport(ReportWithFiles):
         }
 
     def write(self, text: Text) -> None:
-        from aoe.om.cases import case_manifest
-
         manifest = self.manifest
-        text.line(f"{self.file}: {manifest.name}, tuned for {manifest.soc_version}")
-        versions = versions_text(manifest.versions)
-        text.line(f"{threads_text(manifest)}, {manifest.precision.value}, {versions}")
+        _write_head(text, manifest, f"{self.file}: ")
         if self.is_signed:
             by = (
                 f" by {self.signer}"
@@ -55,15 +53,84 @@ class TunedModelReport(ReportWithFiles):
                 else ", by whom tells --require_signature=SIGNERS"
             )
             text.line(f"signed{by}")
-        for number, case in enumerate(manifest.cases):
-            _write_tuned(text, case_manifest(manifest, number), shapes_text(case.shapes))
-        if manifest.cases:
-            text.line("any other shape: the imported model as it is")
-        else:
-            _write_tuned(text, manifest, manifest.shape_range)
+        _write_shapes(text, manifest)
         if self.compared is not None:
             _write_times(text, self.compared)
         self.write_files(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModelReport(Report):
+    """A tuned model that is loaded in this process."""
+
+    result: OfflineModel
+    schema: str = "aoe.loaded_om/1"
+
+    def document(self) -> Mapping[str, object]:
+        """Return a row for each kernel and each subgraph in another form, by shape."""
+        from aoe.om.cases import case_manifest
+
+        manifest = self.result.manifest
+        cases = [case_manifest(manifest, number) for number in range(len(manifest.cases))]
+        shapes = [shapes_text(case.shapes) for case in manifest.cases]
+        rows = [
+            {"input_shape": shape, **row}
+            for case, shape in zip(cases or [manifest], shapes or [""], strict=True)
+            for row in (
+                *(
+                    members(use, "kind=op_type name key bank_file op_names precision")
+                    for use in case.kernels
+                ),
+                *(
+                    members(use, "kind=strategy name=graph_id bank_file op_names")
+                    for use in case.subgraphs
+                ),
+            )
+        ]
+        return {"fallback_reason": self.result.fallback_reason, "uses": rows}
+
+    def write(self, text: Text) -> None:
+        """Write what computes the model, or why the untuned one does."""
+        manifest = self.result.manifest
+        _write_head(text, manifest)
+        if self.result.fallback_reason:
+            text.line(("running the untuned model: ", "yellow"), self.result.fallback_reason)
+            return
+        _write_shapes(text, manifest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedSessionReport(Report):
+    """A session that takes what the bank has, and the shapes it was called with."""
+
+    result: InferenceSession
+    schema: str = "aoe.served_session/1"
+
+    def document(self) -> Mapping[str, object]:
+        """Return a row for each form of calls."""
+        rows = [
+            members(form, "stage kernels written_as speedup problem")
+            | {"input_shape": shapes_text(form.shapes)}
+            for form in self.result.forms
+        ]
+        return {"fallback_reason": self.result.fallback_reason, "forms": rows}
+
+    def write(self, text: Text) -> None:
+        """Write who computes calls of each form."""
+        session = self.result
+        if session.fallback_reason:
+            text.line(("running the untuned model: ", "yellow"), session.fallback_reason)
+        elif not session.forms:
+            text.line("a session of ONNX Runtime; not called with any shape yet")
+        else:
+            text.columns(
+                session.forms,
+                ("shapes", "n", lambda form: shapes_text(form.shapes)),
+                ("stage", "-", lambda form: form.stage.value),
+                ("kernels", "r", lambda form: str(form.kernels)),
+                ("speed-up", "r", lambda form: f"{form.speedup:.2f}x"),
+                ("problem", "-", lambda form: form.problem or "-"),
+            )
 
 
 def threads_text(manifest: Manifest) -> str:
@@ -77,6 +144,24 @@ _PLACES: tuple[Column[KernelUse | SubgraphUse], ...] = (
     ("places", "r", lambda use: str(len(use.op_names))),
     ("ends at", "n", lambda use: use.op_names[0] if use.op_names else "-"),
 )
+
+
+def _write_head(text: Text, manifest: Manifest, where: str = "") -> None:
+    text.line(f"{where}{manifest.name}, tuned for {manifest.soc_version}")
+    versions = versions_text(manifest.versions)
+    text.line(f"{threads_text(manifest)}, {manifest.precision.value}, {versions}")
+
+
+def _write_shapes(text: Text, manifest: Manifest) -> None:
+    """Write what computes a model, for each of its shapes."""
+    from aoe.om.cases import case_manifest
+
+    for number, case in enumerate(manifest.cases):
+        _write_tuned(text, case_manifest(manifest, number), shapes_text(case.shapes))
+    if manifest.cases:
+        text.line("any other shape: the imported model as it is")
+    else:
+        _write_tuned(text, manifest, manifest.shape_range)
 
 
 def _write_tuned(text: Text, manifest: Manifest, shapes: str = "") -> None:

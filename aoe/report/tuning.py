@@ -336,6 +336,13 @@ class CasesReport(ResultReport):
         text.line("Aoe process finished")
 
 
+def tune_report(*, result: TuneResult) -> Report:
+    """Return the report on a run: of several shapes, or of all its modes."""
+    if result.cases:
+        return CasesReport(result=result)
+    return TuningReport(modes=tuple(map(report_of, result.modes)))
+
+
 def report_of(result: ModeResult) -> Report:
     """Return the report of what a mode gave."""
     from aoe.runs.model_mode import ModelTuning

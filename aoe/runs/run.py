@@ -39,7 +39,7 @@ from aoe.tuner.parts import REAL_ENGINE, EngineParts
 from aoe.tuner.progress import Progress, TellProgress, continued, progress_of
 from aoe.tuner.registry import KINDS, get_mode
 from aoe.workload import shapes_text
-from aoebank import AoebankError, SpareBank, plural
+from aoebank import AoebankError, RichDisplay, SpareBank, plural
 
 if TYPE_CHECKING:
     import onnx
@@ -64,9 +64,11 @@ class TunedCase:
     count: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuneResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TuneResult(RichDisplay):
     """Result of a run, and its files."""
+
+    shown_by = "aoe.report.tuning:tune_report"
 
     # What each mode gave, in the order they ran; see `OpatResult`, `TunedGradients`. Of several
     # shapes, those of the last.
@@ -110,6 +112,24 @@ class TuneResult:
         """Why the bank took no more, and where the records are; None if all went into it."""
         modes = (*self.modes, *(mode for case in self.cases for mode in case.modes))
         return next(filter(None, (mode.bank_failure for mode in modes)), None)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a dictionary for each task: operators and subgraphs as `summary.json` has them.
+
+        Of a training, for each grouping that was measured. `job_type` names the mode, `input_shape`
+        the shape where there are several.
+        """
+        from aoe.runs.gradients.result import TunedGradients
+        from aoe.runs.model_mode import ModelTuning
+
+        runs = [({"input_shape": case.shapes}, case.modes) for case in self.cases]
+        return [
+            {**shape, "job_type": str(mode.job), **row}
+            for shape, modes in runs or [({}, self.modes)]
+            for mode in modes
+            if isinstance(mode, ModelTuning | TunedGradients)
+            for row in mode.rows()
+        ]
 
     def get(self, kind: type[R]) -> R:
         """Return the result of the mode with this kind of result.

@@ -37,7 +37,7 @@ from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate, estimate_speedup
 from aoe.target import Target
 from aoe.tasks.operators.lookup import ACCEPT_SPEEDUP
-from aoebank import Drift, Event, Provenance, Record, RecordError
+from aoebank import Drift, Event, Provenance, Record, RecordError, RichDisplay
 
 
 class Holding(StrEnum):
@@ -292,9 +292,12 @@ class VerifiedModel:
         return self.was_kept and self.found is not None and self.found.verdict is Holding.LOST
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedBank:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class VerifiedBank(RichDisplay):
     """Result of measuring a bank again."""
+
+    shown_by = "aoe.report.verify:VerifiedBankReport"
+    rows_in = "records"
 
     root: Path  # Of the bank
     target: Target  # What was measured on

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from aoebank.parameters.context import AnyPath, Names, make_filter, make_ratio, open_bank
-from aoebank.parameters.param import Param
+from aoebank.parameters.param import Completes, Param
 
 if TYPE_CHECKING:
     from aoebank.diffing.result import DiffResult
@@ -17,13 +17,21 @@ _SIDE = "a path, git:REV, git:REV:PATH, snapshot:REF or snapshot:REF:ROOT"
 
 def diff(
     a: Annotated[
-        AnyPath, Param(kind=str, metavar="[A]", is_argument=True, help=f"Old side: {_SIDE}.")
+        AnyPath,
+        Param(
+            kind=str,
+            metavar="[A]",
+            is_argument=True,
+            help=f"Old side: {_SIDE}.",
+            completes=Completes.SIDE,
+        ),
     ] = "git:HEAD",
     b: Annotated[
         AnyPath,
         Param(
             kind=str,
             metavar="[B]",
+            completes=Completes.SIDE,
             is_argument=True,
             default=None,
             help="New side, likewise; default: where you are.",
@@ -38,12 +46,28 @@ def diff(
             help="Times this close are the same; where samples scatter more, their spread counts.",
         ),
     ] = "3%",
-    soc: Annotated[Names, Param(kind=list[str], metavar="GLOB", help="Only these targets.")] = (),
-    op: Annotated[Names, Param(kind=list[str], metavar="GLOB", help="Only these op_types.")] = (),
+    soc: Annotated[
+        Names,
+        Param(
+            kind=list[str],
+            metavar="GLOB",
+            help="Only these targets.",
+            completes=Completes.SOC_VERSION,
+        ),
+    ] = (),
+    op: Annotated[
+        Names,
+        Param(
+            kind=list[str], metavar="GLOB", help="Only these op_types.", completes=Completes.OP_TYPE
+        ),
+    ] = (),
     key: Annotated[
         Names,
         Param(
-            kind=list[str], metavar="GLOB", help="Only these keys, or keys that start like this."
+            kind=list[str],
+            metavar="GLOB",
+            help="Only these keys, or keys that start like this.",
+            completes=Completes.KEY,
         ),
     ] = (),
     weights: Annotated[

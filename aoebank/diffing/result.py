@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from aoebank.diffing.fields import FieldChange, told_changes
 from aoebank.errors import AoebankError
+from aoebank.model.display import RichDisplay
 from aoebank.model.timing import is_beyond
 
 SMALLEST_RATIO = 1e-300  # so that means of ratios stay finite
@@ -149,8 +150,8 @@ class RollupRow:
         return not self.moved and not any(self.counts.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiffResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class DiffResult(RichDisplay):
     """All that changed from A to B.
 
     Attributes:
@@ -161,6 +162,9 @@ class DiffResult:
         problems: Files that could not be compared, and why.
         noise_ratio: The band asked for.
     """
+
+    shown_by = "aoebank.diffing.report:DiffReport"
+    rows_in = "changes"
 
     a: str
     b: str

@@ -17,6 +17,7 @@ from aoebank.formats.text import json_text
 from aoebank.formats.text.json_text import dumps_compact
 from aoebank.formats.text.splice import remove_member, set_member
 from aoebank.model.digest import canonical_text
+from aoebank.model.display import RichDisplay
 from aoebank.model.finding import Location
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
@@ -214,9 +215,12 @@ class EditedField:
     example: Location | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EditResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class EditResult(RichDisplay):
     """Files, records and fields that an edit changed."""
+
+    shown_by = "aoebank.editing.edit:EditReport"
+    rows_in = "files"
 
     op: str
     files: tuple[EditedFile, ...]

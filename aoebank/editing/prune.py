@@ -12,6 +12,7 @@ from typing import Protocol
 
 from aoebank.errors import UsageError
 from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.model.display import RichDisplay
 from aoebank.reading.hits import HitsResult, used_keys
 from aoebank.report.output import Report, Text, members, plural, write_rest
 from aoebank.storage.bank import load_file
@@ -145,9 +146,12 @@ class PrunedRecord:
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PruneResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PruneResult(RichDisplay):
     """Records that go, and counts of records that stay."""
+
+    shown_by = "aoebank.editing.prune:PruneReport"
+    rows_in = "records"
 
     records: tuple[PrunedRecord, ...]  # Those that go, by file and place
     kept: int  # How many records of the banks stay

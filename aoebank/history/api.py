@@ -16,7 +16,17 @@ from aoebank.parameters.context import (
     make_filter,
     names,
 )
-from aoebank.parameters.param import DRY_RUN, KEY, MOVE_TAG, OP, ROOT, SOC, WITH_QUARANTINED, Param
+from aoebank.parameters.param import (
+    DRY_RUN,
+    KEY,
+    MOVE_TAG,
+    OP,
+    ROOT,
+    SOC,
+    WITH_QUARANTINED,
+    Completes,
+    Param,
+)
 
 if TYPE_CHECKING:
     from aoebank.history.blame import BlameResult
@@ -34,7 +44,13 @@ _SOURCE = Param(
 def _version(last: str) -> Param:
     """Return the parameter for a version, with the way to write one of git's."""
     help_ = f"Id, start of one, tag, latest~N, or {last}."
-    return Param(kind=str, metavar="SNAPSHOT", is_argument=True, help=help_)
+    return Param(
+        kind=str,
+        metavar="SNAPSHOT",
+        is_argument=True,
+        help=help_,
+        completes=Completes.SNAPSHOT,
+    )
 
 
 def snapshot(
@@ -76,7 +92,13 @@ def snapshot(
 def tag(
     name: Annotated[
         str | None,
-        Param(kind=str, metavar="[NAME]", is_argument=True, help="The tag; without it: list."),
+        Param(
+            kind=str,
+            metavar="[NAME]",
+            is_argument=True,
+            help="The tag; without it: list.",
+            completes=Completes.TAG,
+        ),
     ] = None,
     snapshot: Annotated[
         str,
@@ -85,6 +107,7 @@ def tag(
             metavar="[SNAPSHOT]",
             is_argument=True,
             help="Id, start of one, tag or latest~N.",
+            completes=Completes.SNAPSHOT,
         ),
     ] = "latest",
     *,
@@ -149,7 +172,14 @@ def verify_history(root: AnyPath | None = None) -> VerifyResult:
 
 def blame(
     key: Annotated[
-        str, Param(kind=str, metavar="KEY", is_argument=True, help="A key, or the start of one.")
+        str,
+        Param(
+            kind=str,
+            metavar="KEY",
+            is_argument=True,
+            help="A key, or the start of one.",
+            completes=Completes.KEY,
+        ),
     ],
     root: Annotated[AnyPath | None, ROOT] = None,
     *,

@@ -12,6 +12,7 @@ from aoebank.formats.text.json_text import dumps
 from aoebank.history.changes import Move, is_same_record, raw_of, read_record
 from aoebank.history.log import version_document
 from aoebank.history.snapshot import STYLES
+from aoebank.model.display import RichDisplay
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.model.snapshot import HistorySource
@@ -45,9 +46,12 @@ class BlamedRecord:
     provenance: tuple[Provenance, ...]  # What its side-car tells, oldest first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlameResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class BlameResult(RichDisplay):
     """Every record a key means; none if no version ever had it."""
+
+    shown_by = "aoebank.history.blame:BlameReport"
+    rows_in = "records"
 
     root: Path
     key: str

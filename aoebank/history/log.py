@@ -13,6 +13,7 @@ from aoebank.formats.registry import get_format
 from aoebank.formats.text.digest import record_digest, record_set_hash
 from aoebank.history.changes import Move, iter_moves, tally
 from aoebank.history.snapshot import moves_document, moves_summary, snapshot_document
+from aoebank.model.display import RichDisplay
 from aoebank.model.snapshot import HistorySource, Member, Snapshot, bank_record_set, snapshot_id
 from aoebank.parameters.context import bank_in_use
 from aoebank.report.output import Report, Text, members, plural
@@ -35,9 +36,12 @@ class LoggedVersion:
     socs: Mapping[str, int]  # The same by soc_version
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class LogResult(RichDisplay):
     """Versions, newest first."""
+
+    shown_by = "aoebank.history.log:LogReport"
+    rows_in = "versions"
 
     root: Path
     kind: SideKind

@@ -9,7 +9,7 @@ from aoebank.errors import BankNotFoundError, UsageError, shell_word
 from aoebank.merging.decisions import Incumbent, MergeRules, Policy, Source, parse_override
 from aoebank.model.timing import Times
 from aoebank.parameters.context import AnyPath, Names, current_day, make_ratio, names, open_bank
-from aoebank.parameters.param import Param
+from aoebank.parameters.param import Completes, Param
 
 if TYPE_CHECKING:
     from aoebank.merging.document import Settlement
@@ -24,6 +24,7 @@ def merge(
         Param(
             kind=list[str],
             metavar="A B...",
+            completes=Completes.SIDE,
             is_argument=True,
             help="Files or trees: PATH, git:REV[:PATH], snapshot:REF[:ROOT]. A is ours; the "
             "others come into it one after the other.",

@@ -42,6 +42,7 @@ from aoebank.merging.sides import (
 )
 from aoebank.merging.versions import Exclusions, MergeContext, Versions
 from aoebank.model.digest import sha256_of
+from aoebank.model.display import RichDisplay
 from aoebank.model.timing import Measurements
 from aoebank.processes import count_processes, map_in_order
 from aoebank.report.output import plural
@@ -368,9 +369,12 @@ def _demand_all_known(decided: Mapping[str, object], names: Sequence[str]) -> No
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class MergeResult(RichDisplay):
     """Decisions of a merge, and the files it wrote."""
+
+    shown_by = "aoebank.merging.report:MergeReport"
+    rows_in = "decisions"
 
     base: str | None
     sides: tuple[str, ...]

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from aoebank.parameters.param import Param
+from aoebank.parameters.param import Completes, Param
 
 _NO_TABLE: Mapping[str, Param] = MappingProxyType({})
 
@@ -57,6 +57,8 @@ def as_option(parameter: Parameter) -> Parameter:
     default = None if is_list else parameter.default
     kind = param.kind | None if not is_needed and default is None else param.kind
     told: dict[str, Any] = {"metavar": param.metavar, "help": param.text or None}
+    if param.completes is not None:
+        told["autocompletion"] = _completion_of(param.completes)
     told |= {"min": param.least, "max": param.most, "hidden": param.hidden}
     if not is_needed:
         told["show_default"] = default not in (None, "")
@@ -70,3 +72,16 @@ def as_option(parameter: Parameter) -> Parameter:
         default=Parameter.empty if is_needed else default,
         annotation=Annotated[kind, info],
     )
+
+
+def _completion_of(
+    completes: Completes | tuple[str, ...],
+) -> Callable[[typer.Context, str], list[str]]:
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        if not isinstance(completes, Completes):
+            return [word for word in completes if word.startswith(incomplete)]
+        from aoebank.parameters.completion import candidates  # at a TAB only
+
+        return candidates(completes, ctx.params, incomplete)
+
+    return complete

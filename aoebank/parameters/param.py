@@ -7,9 +7,23 @@ argument of the command of the same name; one without is for callers from Python
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum, auto
 from inspect import Parameter
 from pathlib import Path
 from typing import Any
+
+
+class Completes(StrEnum):
+    """What a shell completes a value from; see `completion.py`."""
+
+    KEY = auto()
+    OP_TYPE = auto()
+    SOC_VERSION = auto()
+    TAG = auto()
+    SNAPSHOT = auto()
+    SIDE = auto()
+    TARGET = auto()
+    CODE = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +53,9 @@ class Param:
     """What an option has to be given for; empty where it may be left out."""
     hidden: bool = False
     """True to leave it out of the help."""
+    completes: Completes | tuple[str, ...] | None = None
+    """What a shell completes its value from, or the very words; None for files, and for the members
+    of an enumeration."""
 
     @property
     def text(self) -> str:
@@ -52,12 +69,14 @@ BANK_PATHS = Param(
 BANK_SIDE = Param(
     help="Bank file or tree, git:REV[:PATH] or snapshot:REF[:ROOT].",
     kind=str,
+    completes=Completes.SIDE,
     metavar="[PATH]",
     is_argument=True,
 )
 BANK_SIDES = Param(
     help="Bank files or trees, git:REV or snapshot:REF.",
     kind=list[str],
+    completes=Completes.SIDE,
     metavar="[BANK]...",
     is_argument=True,
 )
@@ -71,16 +90,19 @@ SOC = Param(
     help="Only this soc_version; * and ? are wild; may be given again.",
     kind=list[str],
     metavar="SOC",
+    completes=Completes.SOC_VERSION,
 )
 OP = Param(
     help="Only this op_type; * and ? are wild; may be given again.",
     kind=list[str],
     metavar="OP_TYPE",
+    completes=Completes.OP_TYPE,
 )
 KEY = Param(
     help="Only records of this key, or whose key starts so; may be given again.",
     kind=list[str],
     metavar="KEY",
+    completes=Completes.KEY,
 )
 BUILT_IN = Param(
     help="Built-in bank to compare times with; default $ASCEND_OPP_PATH.",

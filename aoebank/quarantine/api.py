@@ -14,12 +14,18 @@ from aoebank.parameters.context import (
     current_day,
     make_filter,
 )
-from aoebank.parameters.param import DRY_RUN, KEY, OP, ROOT, SOC, Param
+from aoebank.parameters.param import DRY_RUN, KEY, OP, ROOT, SOC, Completes, Param
 
 if TYPE_CHECKING:
     from aoebank.quarantine.run import ListedEntry, QuarantineResult
 
-_KEY = Param(kind=str, metavar="KEY", is_argument=True, help="A key, or the start of one.")
+_KEY = Param(
+    kind=str,
+    metavar="KEY",
+    is_argument=True,
+    help="A key, or the start of one.",
+    completes=Completes.KEY,
+)
 
 
 def quarantine_add(

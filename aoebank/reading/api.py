@@ -17,7 +17,7 @@ from aoebank.parameters.context import (
     open_bank,
     paths_of,
 )
-from aoebank.parameters.param import BANK_SIDE, BANK_SIDES, Param
+from aoebank.parameters.param import BANK_SIDE, BANK_SIDES, Completes, Param
 
 if TYPE_CHECKING:
     from aoebank.reading.hits import HitsResult
@@ -53,6 +53,7 @@ def show(
         Param(
             kind=list[str],
             metavar="KEY|ID|FILE[:KEY]... [PATH]",
+            completes=Completes.TARGET,
             is_argument=True,
             is_needed=True,
             help="Records by key (4 digits will do), id or file; where to look: files, trees, "

@@ -13,6 +13,7 @@ from typing import Any
 
 from aoebank.errors import BankNotFoundError, BankPathError, BankPermissionError
 from aoebank.formats.protocol import ParsedFile
+from aoebank.model.display import RichDisplay
 from aoebank.report.output import (
     ReadingReport,
     Text,
@@ -61,9 +62,12 @@ class RecordUse:
     perhaps: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HitsResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class HitsResult(RichDisplay):
     """Look-ups, and what they mean for the records of banks."""
+
+    shown_by = "aoebank.reading.hits:HitsReport"
+    rows_in = "lookups"
 
     lookups: tuple[BankLookup, ...]  # In the order of the files and their lines
     silent: tuple[Path, ...]  # Files that tell of none

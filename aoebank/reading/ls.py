@@ -6,10 +6,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aoebank.errors import BankPathError, shell_word
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.words import words_of
+from aoebank.model.display import RichDisplay
 from aoebank.model.provenance import Event, Provenance
 from aoebank.report.output import (
     ReadingReport,
@@ -21,7 +23,10 @@ from aoebank.report.output import (
     times,
     write_closed,
 )
-from aoebank.storage.sides.side import Side
+from aoebank.storage.sides.side import PathSide, Side
+
+if TYPE_CHECKING:
+    from aoebank.storage.bank import Bank
 
 _SHORTEST_KEY = 8  # digits people copy; the hash a reader of runtime banks logs is as long
 _FIRST_KEYS = 2
@@ -50,9 +55,12 @@ class FileSummary:
     words: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ListResult(RichDisplay):
     """The bank files of a side."""
+
+    shown_by = "aoebank.reading.ls:ListReport"
+    rows_in = "files"
 
     root: str  # How a person wrote it
     files: tuple[FileSummary, ...]
@@ -149,6 +157,13 @@ _LONGEST_KEY = 24  # a feature list is a key too, and no column
 
 
 # ---- what is printed ----
+
+
+def bank_report(*, result: Bank) -> ListReport:
+    """Return the report on the files of a bank, which need not be there yet."""
+    if not result.root.exists():
+        return ListReport(result=ListResult(root=str(result.root), files=()))
+    return ListReport(result=list_bank(PathSide(label=str(result.root), path=result.root)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from typing import Any
 from aoebank.errors import BankPathError, RecordError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.words import words_of
+from aoebank.model.display import RichDisplay
 from aoebank.reading.query import EVERYTHING, fill, make_tables
 from aoebank.report.output import (
     Column,
@@ -134,9 +135,12 @@ class Size:
     in_quarantine: int  # Records that are kept out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverviewResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class OverviewResult(RichDisplay):
     """Everything an overview tells, each part with what matters most first."""
+
+    shown_by = "aoebank.reading.overview:OverviewReport"
+    rows_in = "coverage"
 
     sizes: tuple[Size, ...]
     coverage: tuple[Coverage, ...]

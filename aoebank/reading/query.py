@@ -7,18 +7,19 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from itertools import repeat
 from operator import add
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aoebank.errors import BankPathError, UsageError
 from aoebank.formats.protocol import ParsedFile, find_error, iter_or_none
 from aoebank.formats.text.json_text import dumps
 from aoebank.formats.words import words_of
 from aoebank.model.digest import digest_of
+from aoebank.model.display import RichDisplay
 from aoebank.model.finding import Finding
 from aoebank.model.provenance import Event, Provenance
 from aoebank.model.quarantine import Quarantine
@@ -33,7 +34,10 @@ from aoebank.report.output import (
 )
 from aoebank.storage.git.attributes import QUARANTINE
 from aoebank.storage.quarantine import find_entry, parse_quarantine
-from aoebank.storage.sides.side import Side
+from aoebank.storage.sides.side import PathSide, Side
+
+if TYPE_CHECKING:
+    from aoebank.storage.bank import Bank
 
 TABLES: Mapping[str, Mapping[str, type]] = {
     "files": {
@@ -371,9 +375,12 @@ _ALLOWED = frozenset(
 Value = str | int | float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class QueryResult(RichDisplay):
     """The answer to a query."""
+
+    shown_by = "aoebank.reading.query:QueryReport"
+    rows_in = "rows"
 
     columns: tuple[str, ...]  # Their names, as the query gives them
     rows: tuple[tuple[Value, ...], ...]  # Values, a tuple each as long as `columns`
@@ -382,10 +389,25 @@ class QueryResult:
     # The first error of each file that has one: records of it may be missing, too.
     broken: tuple[Finding, ...] = ()
 
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return the rows, values by the name of their column."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
 
 def describe_tables() -> QueryResult:
     """Return the tables there are to ask, and the columns of each."""
     return QueryResult(columns=("table", "columns"), rows=tuple(columns_of()))
+
+
+def record_rows(*, result: Bank) -> list[dict[str, Any]]:
+    """Return all records of a bank as the table `records` has them."""
+    if not result.root.exists():
+        return []
+    today = datetime.now(UTC).date()
+    found = query(
+        "SELECT * FROM records", [PathSide(label=str(result.root), path=result.root)], today=today
+    )
+    return found.to_records()
 
 
 def query(sql: str, sides: Sequence[Side], *, today: date) -> QueryResult:

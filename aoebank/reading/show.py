@@ -14,6 +14,7 @@ from aoebank.errors import BankPathError, RecordError, UsageError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.registry import format_of, get_format
 from aoebank.formats.words import words_of
+from aoebank.model.display import RichDisplay
 from aoebank.model.json_value import JsonValue
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
@@ -47,9 +48,12 @@ class SelectorMiss:
     keys: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShowResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ShowResult(RichDisplay):
     """Records found and selectors that found none."""
+
+    shown_by = "aoebank.reading.show:ShowReport"
+    rows_in = "records"
 
     records: tuple[ShownRecord, ...]
     misses: tuple[SelectorMiss, ...]

@@ -37,7 +37,7 @@ class ResolveReport(Report):
     """A paragraph per reader, then the records and the warnings."""
 
     result: ResolveResult
-    explain: bool
+    explain: bool = False
     schema: str = "aoebank.resolve/1"
 
     @property

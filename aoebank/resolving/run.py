@@ -10,6 +10,7 @@ from aoebank.errors import AoebankError, BankPathError, RecordError, UsageError,
 from aoebank.formats import registry
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.text import json_text
+from aoebank.model.display import RichDisplay
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
 from aoebank.model.resolution import (
@@ -209,9 +210,12 @@ def _find(parsed: ParsedFile, workload: WantedWorkload) -> Record | None:
 ANYTHING = Query()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolveResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ResolveResult(RichDisplay):
     """Bank, files and records each reader would use."""
+
+    shown_by = "aoebank.resolving.report:ResolveReport"
+    rows_in = "readers"
 
     query: Query
     answers: tuple[ReaderAnswer, ...]  # One per reader, in the order asked

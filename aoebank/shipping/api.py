@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from aoebank.errors import UsageError
 from aoebank.parameters.context import AnyPath, Names, make_filter, open_bank
-from aoebank.parameters.param import SOC, Param
+from aoebank.parameters.param import SOC, Completes, Param
 
 if TYPE_CHECKING:
     from aoebank.shipping.convert import ConvertResult
@@ -22,6 +22,7 @@ def pack(
             metavar="[BANK]",
             is_argument=True,
             help="Root of a bank, git:REV[:PATH] or snapshot:REF[:ROOT].",
+            completes=Completes.SIDE,
         ),
     ] = None,
     *,
@@ -131,6 +132,7 @@ def convert(
             metavar="BANK|FILE",
             is_argument=True,
             help="A bank, git:REV or snapshot:REF; or .jsonl, .db, .sqlite.",
+            completes=Completes.SIDE,
         ),
     ],
     *,

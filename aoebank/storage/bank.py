@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from aoebank.errors import (
     BankFormatError,
@@ -26,6 +27,7 @@ from aoebank.formats.provenance import (
 )
 from aoebank.formats.registry import format_of, get_format, parse_name
 from aoebank.formats.text.checks import is_blank
+from aoebank.model.display import RichDisplay, load_place
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.model.resolution import Tier
@@ -127,7 +129,7 @@ class _Loaded:
 # ---- the bank ----
 
 
-class Bank:
+class Bank(RichDisplay):
     """The records below one root directory, which need not exist before the first `put`.
 
     Args:
@@ -138,6 +140,8 @@ class Bank:
         tier: A built-in bank belongs to its installation and is never written.
     """
 
+    shown_by = "aoebank.reading.ls:bank_report"
+
     def __init__(self, root: str | Path, *, tier: Tier = Tier.CUSTOM) -> None:
         self.root = Path(root)
         self.tier = tier
@@ -145,6 +149,16 @@ class Bank:
         self._loaded: dict[Path, _Loaded] = {}
         self._passed_over: set[Path] = set()
         self._side_cars = SideCars(read_file, _signature)
+
+    def __repr__(self) -> str:
+        # a debugger shows it at each step, and a bank may have a million records
+        tier = "" if self.tier is Tier.CUSTOM else f", tier={self.tier.value!r}"
+        return f"Bank({str(self.root)!r}{tier})"
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a dictionary for each record: the columns of the table `records` of a query."""
+        rows: list[dict[str, Any]] = load_place("aoebank.reading.query:record_rows")(result=self)
+        return rows
 
     def unified_file(
         self, *, soc_version: str, core_num: int, op_type: str, core_type: str = "AiCore"

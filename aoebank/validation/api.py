@@ -20,7 +20,7 @@ from aoebank.parameters.context import (
     open_bank,
     paths_of,
 )
-from aoebank.parameters.param import BANK_PATHS, BANK_SIDE, BUILT_IN, OP, SOC, Param
+from aoebank.parameters.param import BANK_PATHS, BANK_SIDE, BUILT_IN, OP, SOC, Completes, Param
 from aoebank.storage.readers.environment import current_environment
 from aoebank.storage.tree import demand_bank_file
 
@@ -43,6 +43,7 @@ def validate(
             metavar="PATH...",
             is_argument=True,
             help="Bank files or trees, git:REV[:PATH] or snapshot:REF[:ROOT].",
+            completes=Completes.SIDE,
         ),
     ],
     *,
@@ -51,6 +52,7 @@ def validate(
         Param(
             kind=list[str],
             metavar="CODE",
+            completes=Completes.CODE,
             help="Report only these codes, or codes that start like this.",
         ),
     ] = (),
@@ -59,6 +61,7 @@ def validate(
         Param(
             kind=list[str],
             metavar="CODE",
+            completes=Completes.CODE,
             help="Leave these out; of --select and --ignore the longer one decides.",
         ),
     ] = (),
@@ -256,6 +259,7 @@ def explain(
             metavar="[CODE]...",
             is_argument=True,
             help="Finding codes, or how they start.",
+            completes=Completes.CODE,
         ),
     ] = (),
 ) -> tuple[Explanation, ...]:

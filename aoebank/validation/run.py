@@ -17,6 +17,7 @@ from aoebank.formats.provenance import bank_file_of, parse_provenance
 from aoebank.formats.release import NEWEST, Release, ReleaseGuess
 from aoebank.formats.releases import guess_release
 from aoebank.model.codes import Severity
+from aoebank.model.display import RichDisplay
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.quarantine import Quarantine, QuarantineEntry
 from aoebank.model.record import Record
@@ -140,9 +141,12 @@ _NO_STRATEGY = "engine cannot replay the strategy and takes the record for a mis
 _NO_TIME = "measured time is not plausible"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValidateResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ValidateResult(RichDisplay):
     """Everything found, sorted by place, and what was looked at."""
+
+    shown_by = "aoebank.validation.report:ValidateReport"
+    rows_in = "findings"
 
     findings: tuple[Finding, ...]
     checked: tuple[Path, ...]  # Files looked at, in the order met

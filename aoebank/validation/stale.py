@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aoebank.errors import BankPathError
 from aoebank.formats.protocol import ParsedFile
+from aoebank.model.display import RichDisplay
 from aoebank.model.fingerprint import KERNEL_SOURCE, Drift, compare_fingerprints
 from aoebank.model.provenance import Provenance, last_measured
 from aoebank.model.record import Record
@@ -40,9 +41,12 @@ class StaleRecord:
     is_noted: bool = True  # False if nobody noted in which environment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StaleResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StaleResult(RichDisplay):
     """Stale records of a side."""
+
+    shown_by = "aoebank.validation.stale:StaleReport"
+    rows_in = "found"
 
     root: str  # How a person wrote it
     # Records with something to tell, those that must not be used first.

@@ -229,6 +229,8 @@ def test_bank_beside_the_model_has_what_the_model_uses(first: Tuned) -> None:
 def test_tuned_model_computes_what_the_untuned_one_does(first: Tuned) -> None:
     model = aoe.load(first.result.om_file)
     assert model.fallback_reason == ""
+    assert "tuned for" in repr(model) and "<table>" in model._repr_html_()
+    assert {row["name"] for row in model.to_records()} == {k.name for k in model.manifest.kernels}
     feed = _feed()
     np.testing.assert_allclose(
         model.run(None, feed)[0], _untuned(first.place.model, feed), rtol=1e-4, atol=1e-5

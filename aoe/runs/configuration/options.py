@@ -44,6 +44,7 @@ from aoe.runs.configuration.parsing import (
 )
 from aoe.settings import LARGEST_SEED, parse_seconds
 from aoe.tuner.mode import JobType, OptimizationLevel, TargetMetric
+from aoebank import Completes
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -149,6 +150,7 @@ class TuneOptions(TypedDict, total=False):
         _model(
             metavar="NAME",
             help="Name of the target.",
+            completes=Completes.SOC_VERSION,
             unset="this CPU",
             parse=words,
             meaning="target",
@@ -190,6 +192,7 @@ class TuneOptions(TypedDict, total=False):
             "a comma list runs them in order.",
             parse=jobs,
             meaning="what is tuned",
+            completes=("opat", "sgat", "sgat,opat", "gdat"),
             key="job_type",
             default="2",
             value=(JobType.OPAT,),
@@ -295,6 +298,7 @@ class TuneOptions(TypedDict, total=False):
             metavar="METHOD",
             help="How candidates are chosen: bayesian, genetic, random or exhaustive.",
             parse=search_name,
+            completes=("bayesian", "exhaustive", "genetic", "random"),
             meaning="how candidates are chosen",
             key="search_algorithm",
             default="bayesian",
@@ -447,6 +451,11 @@ class TuneOptions(TypedDict, total=False):
             metavar="MODE",
             help="must_keep_origin_dtype (default), force_fp32, allow_fp32_to_bf16, "
             "allow_mix_precision_bf16, allow_mix_precision_int8 or allow_mix_precision_int4.",
+            completes=(
+                *("must_keep_origin_dtype", "force_fp32", "allow_fp32_to_bf16"),
+                *("allow_mix_precision_bf16", "allow_mix_precision_int8"),
+                "allow_mix_precision_int4",
+            ),
         ),
     ]
     modify_mixlist: Annotated[

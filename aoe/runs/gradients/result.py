@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from aoe.bank.records.gradient import GradientConditions
 from aoe.gradients.segmentation import Segmentation
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
-from aoe.results.gradients import GdatReport
+from aoe.results.gradients import GdatReport, gdat_report_to_json
 from aoe.tuner.mode import JobType, TargetMetric
-from aoebank import AoebankError
+from aoebank import AoebankError, RichDisplay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +45,11 @@ class GdatResult:
         return own * (self.compressed.measured_speedup if self.compressed is not None else 1.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TunedGradients:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TunedGradients(RichDisplay):
     """Result of tuning the gradients of a training, and its files."""
+
+    shown_by = "aoe.report.tuning:report_of"
 
     job: ClassVar[JobType] = JobType.GDAT
     """The mode."""
@@ -59,6 +61,16 @@ class TunedGradients:
     exit_code: int = 0  # Of the program that was tuned; 0 where there is none
     # Why the bank took no more, and where the records are; None if it took all.
     bank_failure: AoebankError | None = None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the groupings that were measured, as the result file has them."""
+        _, section = gdat_report_to_json(self.result.report)
+        rows: list[dict[str, Any]] = section["GDAT"]["candidates"]
+        return rows
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a dictionary for each grouping that was measured."""
+        return self.rows()
 
     @property
     def tuning_name(self) -> str:

@@ -28,6 +28,7 @@ from aoe.report.whole_model import bank_line
 from aoe.results.files import NOT_TRIED_OUT, ONLY_LOOKED_UP, RepoOutcome
 from aoe.runs.gradients.result import GdatResult, TunedGradients
 from aoe.runs.operators.result import OpatResult
+from aoe.runs.run import TuneResult
 from aoe.tasks.operators.operator import TunedOperator
 from aoe.validation.candidates import Drop
 from aoe.workload import Precision
@@ -486,3 +487,22 @@ def test_shares_of_rows_that_overlap_are_said_to() -> None:
 def test_rows_that_are_left_out_are_counted() -> None:
     lines = _drawn(140, *(_tuned(f"conv{number}") for number in range(33)))
     assert any("3 more in summary.json" in line for line in lines)
+
+
+def test_result_of_a_run_is_shown_as_the_command_prints_it() -> None:
+    result = TuneResult(modes=(make_opat_result(make_tuned("conv1")),))
+    assert "Aoe process finished" in repr(result) and "object at" not in repr(result)
+    assert result._repr_html_().startswith("<div>")
+    rows = result.to_records()
+    assert rows and {row["job_type"] for row in rows} == {"opat"}
+    assert {"op_name", "speedup", "outcome"} <= rows[0].keys()
+    json.dumps(rows)
+
+
+def test_rows_of_a_training_are_its_groupings() -> None:
+    tuned = _gradients(kept=True)
+    shown = repr(TuneResult(modes=(tuned,)))
+    assert repr(tuned) in shown and "training step: 1.250x" in shown
+    assert [row["name"] for row in tuned.to_records()] == [
+        candidate.name for candidate in tuned.result.report.candidates
+    ]
