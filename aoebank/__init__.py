@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from aoebank.model.record import Alternative, Record
     from aoebank.model.resolution import Reader, Resolution, Tier
     from aoebank.parameters.command import as_option, command_parameters
-    from aoebank.parameters.param import Param
+    from aoebank.parameters.param import DOCUMENTS, Param
     from aoebank.program import CommandGroup, Program, run_program
     from aoebank.quarantine.api import quarantine_add, quarantine_list, quarantine_remove
     from aoebank.quarantine.run import ListedEntry, QuarantineResult
@@ -69,14 +69,16 @@ if TYPE_CHECKING:
     from aoebank.reading.overview import OverviewResult
     from aoebank.reading.query import QueryResult
     from aoebank.reading.show import ShowResult
+    from aoebank.report.answer_page import html_answer
+    from aoebank.report.documents import JSON_PRINTED, asked_documents, emit
     from aoebank.report.html import page_environment
     from aoebank.report.output import (
         Column,
         Report,
         Text,
-        emit,
         make_console,
         members,
+        note_warning,
         plural,
         say,
         size_text,
@@ -112,6 +114,8 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "DOCUMENTS",
+    "JSON_PRINTED",
     "Alternative",
     "AoebankError",
     "Bank",
@@ -180,6 +184,7 @@ __all__ = [
     "VerifyResult",
     "__version__",
     "as_option",
+    "asked_documents",
     "blame",
     "command_parameters",
     "compare_fingerprints",
@@ -199,6 +204,7 @@ __all__ = [
     "git_uninstall",
     "git_verify_merge",
     "hits",
+    "html_answer",
     "last_measured",
     "list_bank",
     "load_quarantine",
@@ -210,6 +216,7 @@ __all__ = [
     "members",
     "merge",
     "merge_driver",
+    "note_warning",
     "old_soc_versions",
     "overview",
     "pack",
@@ -278,7 +285,7 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "model.record": "Alternative Record",
     "model.resolution": "Reader Resolution Tier",
     "parameters.command": "as_option command_parameters",
-    "parameters.param": "Param",
+    "parameters.param": "DOCUMENTS Param",
     "program": "CommandGroup Program run_program",
     "quarantine.api": "quarantine_add quarantine_list quarantine_remove",
     "quarantine.run": "ListedEntry QuarantineResult",
@@ -288,8 +295,10 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "reading.overview": "OverviewResult",
     "reading.query": "QueryResult",
     "reading.show": "ShowResult",
+    "report.answer_page": "html_answer",
+    "report.documents": "JSON_PRINTED asked_documents emit",
     "report.html": "page_environment",
-    "report.output": "Column Report Text emit make_console members plural say size_text",
+    "report.output": "Column Report Text make_console members note_warning plural say size_text",
     "report.scale": "Scale",
     "resolving.api": "resolve",
     "resolving.run": "ResolveResult",
