@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from aoebank.model.record import Alternative, Record
     from aoebank.model.resolution import Reader, Resolution, Tier
     from aoebank.parameters.command import as_option, command_parameters
-    from aoebank.parameters.param import Completes, Param
+    from aoebank.parameters.param import DOCUMENTS, Completes, Param
     from aoebank.program import CommandGroup, Program, run_program
     from aoebank.quarantine.api import quarantine_add, quarantine_list, quarantine_remove
     from aoebank.quarantine.run import ListedEntry, QuarantineResult
@@ -73,14 +73,16 @@ if TYPE_CHECKING:
     from aoebank.reading.overview import OverviewResult
     from aoebank.reading.query import QueryResult
     from aoebank.reading.show import ShowResult
+    from aoebank.report.answer_page import html_answer
+    from aoebank.report.documents import JSON_PRINTED, asked_documents, emit
     from aoebank.report.html import page_environment
     from aoebank.report.output import (
         Column,
         Report,
         Text,
-        emit,
         make_console,
         members,
+        note_warning,
         plural,
         say,
         size_text,
@@ -116,6 +118,8 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "DOCUMENTS",
+    "JSON_PRINTED",
     "Alternative",
     "AoebankError",
     "Bank",
@@ -188,6 +192,7 @@ __all__ = [
     "VerifyResult",
     "__version__",
     "as_option",
+    "asked_documents",
     "blame",
     "command_parameters",
     "compare_fingerprints",
@@ -207,6 +212,7 @@ __all__ = [
     "git_uninstall",
     "git_verify_merge",
     "hits",
+    "html_answer",
     "last_measured",
     "list_bank",
     "load_quarantine",
@@ -218,6 +224,7 @@ __all__ = [
     "members",
     "merge",
     "merge_driver",
+    "note_warning",
     "old_soc_versions",
     "overview",
     "pack",
@@ -291,7 +298,7 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "model.record": "Alternative Record",
     "model.resolution": "Reader Resolution Tier",
     "parameters.command": "as_option command_parameters",
-    "parameters.param": "Completes Param",
+    "parameters.param": "Completes DOCUMENTS Param",
     "program": "CommandGroup Program run_program",
     "quarantine.api": "quarantine_add quarantine_list quarantine_remove",
     "quarantine.run": "ListedEntry QuarantineResult",
@@ -301,8 +308,10 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "reading.overview": "OverviewResult",
     "reading.query": "QueryResult",
     "reading.show": "ShowResult",
+    "report.answer_page": "html_answer",
+    "report.documents": "JSON_PRINTED asked_documents emit",
     "report.html": "page_environment",
-    "report.output": "Column Report Text emit make_console members plural say size_text",
+    "report.output": "Column Report Text make_console members note_warning plural say size_text",
     "report.scale": "Scale",
     "resolving.api": "resolve",
     "resolving.run": "ResolveResult",

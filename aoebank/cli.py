@@ -14,16 +14,17 @@ from enum import StrEnum
 from functools import reduce
 from importlib import import_module
 from inspect import Parameter
-from typing import Annotated, Any, TypeAlias, get_origin
+from typing import Annotated, Any, get_origin
 
 import typer
 
 from aoebank.errors import UsageError
 from aoebank.parameters.command import as_option, command_parameters
-from aoebank.parameters.param import Param
+from aoebank.parameters.param import DOCUMENTS, Param
 from aoebank.program import CommandGroup, HelpfulGroup, Program, run_program
-from aoebank.report.output import ColorMode, Report, emit, say, write_error, write_text
-from aoebank.verbs import EXAMPLES, GROUPS, NOTES, SECTIONS, VERBS, Verb
+from aoebank.report.documents import Form, Pages, asked_documents, emit
+from aoebank.report.output import ColorMode, Report, say
+from aoebank.verbs import EXAMPLES, GROUPS, NOTES, OWN_OUTPUT, SECTIONS, VERBS, Verb
 
 # what each is for, in a line
 COMMANDS: dict[str, str] = {
@@ -31,8 +32,6 @@ COMMANDS: dict[str, str] = {
     for name in dict.fromkeys(place.partition(" ")[0] for place in VERBS)
 }
 EXIT_DRIVER = 129  # git reads more than 128 as: not merged; 2 to 4 would mean conflicts
-_FORMATS = ["text", "json"]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Write exactly one JSON document.")]
 
 
 # ---- the program ----
@@ -142,7 +141,12 @@ def _verb(arguments: Sequence[str]) -> str:
     return f"{verb}-{member}" if member else verb
 
 
-PROGRAM = Program(name="aoebank", app=app, schema=lambda arguments: f"aoebank.{_verb(arguments)}/1")
+PROGRAM = Program(
+    name="aoebank",
+    app=app,
+    schema=lambda arguments: f"aoebank.{_verb(arguments)}/1",
+    takes_output=lambda arguments: _verb(arguments) not in OWN_OUTPUT,
+)
 
 
 # ---- a command of a row ----
@@ -151,7 +155,7 @@ PROGRAM = Program(name="aoebank", app=app, schema=lambda arguments: f"aoebank.{_
 def load(name: str) -> Any:
     """Return the function of a command as typer takes it, or the `typer.Typer` of a group."""
     if name not in GROUPS:
-        return _command(VERBS[name])
+        return _command(name, VERBS[name])
     group = typer.Typer(
         cls=HelpfulGroup,
         help=GROUPS[name],
@@ -162,66 +166,48 @@ def load(name: str) -> Any:
     for place, verb in VERBS.items():
         family, _, member = place.partition(" ")
         if family == name:
-            group.command(member)(_command(verb))
+            group.command(member)(_command(place, verb))
     return group
 
 
-def _command(verb: Verb) -> Callable[..., int]:
+def _command(called: str, verb: Verb) -> Callable[..., int]:
     """Return the function typer calls: parameters of the public function, then the report's."""
     function = _load(verb.function)
-    called = _load(verb.calls) if verb.calls else function
+    callee = _load(verb.calls) if verb.calls else function
     taken = {one.name: one for one in command_parameters(function)}
     options = {**taken, **{name: _extra(name, param) for name, param in _extras(verb)}}
 
-    def command(context: typer.Context, as_json: bool, **given: Any) -> int:
-        values = {name: _value(options[name], value) for name, value in given.items()}
+    documents = {
+        name: param
+        for name, param in DOCUMENTS.items()
+        if name != "document_file" or called not in OWN_OUTPUT
+    }
+
+    def command(context: typer.Context, **given: Any) -> int:
+        asked = asked_documents()
+        values = {name: _value(options[name], given[name]) for name in options}
 
         def call(**changed: Any) -> Any:
             arguments = _bound(function, {**{name: values[name] for name in taken}, **changed})
-            return called(*arguments.args, **arguments.kwargs)
+            return callee(*arguments.args, **arguments.kwargs)
 
-        page = _page(verb, values, as_json=as_json)
-        made = _result(verb, call, {**values, "as_json": as_json})
+        made = _result(verb, call, {**values, "as_json": asked.has(Form.JSON)})
         if isinstance(made, int):
             return made
-        if verb.bank and values["root"] is None and not as_json:
+        if verb.bank and values["root"] is None and asked.printed != Form.JSON:
             say(f"bank: {reduce(getattr, verb.bank.split('.'), made)}")
-        if page is None:
-            is_json = as_json or values.get("output") == "json"
-            return _finish(context, made, as_json=is_json)
-        write_text(page(made))
-        if made.error is not None:
-            write_error(made.error)
-        return int(made.exit_code)
+        return _finish(context, made, verb)
 
     ordered = [*dict.fromkeys([*verb.order, *options])]
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context),
             *(as_option(options[name]) for name in ordered),
-            Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=AsJson),
+            *(as_option(_extra(name, param)) for name, param in documents.items()),
         ]
     )
     command.__doc__ = f"{verb.summary}\n\n{verb.details}".strip()
     return command
-
-
-def _page(
-    verb: Verb, values: Mapping[str, Any], *, as_json: bool
-) -> Callable[[Report], str] | None:
-    """Return the renderer of the format that was asked for; None for text and JSON.
-
-    Raises:
-        UsageError: JSON is asked for too.
-    """
-    form = "html" if values.get("html") else values.get("output", "text")
-    if form not in verb.pages:
-        return None
-    if as_json:
-        got = "--html" if values.get("html") else f"--format {form}"
-        raise UsageError("two formats asked for", where="--json", got=f"{got} too")
-    render: Callable[[Report], str] = _load(verb.pages[form])
-    return render
 
 
 def _result(verb: Verb, call: Callable[..., Any], given: Mapping[str, Any]) -> Any:
@@ -237,7 +223,7 @@ def _extras(verb: Verb) -> Iterator[tuple[str, Param]]:
     """Yield the options of the command alone; `output` is its format."""
     yield from verb.extra.items()
     if verb.format_help:
-        formats = _enumeration([*_FORMATS, *verb.pages])
+        formats = _enumeration([*dict.fromkeys([*Form, *verb.pages])])
         default, told = formats("text"), verb.format_help
         yield "output", Param(kind=formats, flags=("--format",), default=default, help=told)
 
@@ -280,10 +266,17 @@ def _value(parameter: Parameter, value: Any) -> Any:
     return () if is_list and value is None else value
 
 
-def _finish(context: typer.Context, report: Report, *, as_json: bool) -> int:
+def _finish(context: typer.Context, report: Report, verb: Verb) -> int:
     """Write a report the way this call asked for; return the exit code."""
     from aoebank.storage.readers.environment import current_environment
 
     session = context.find_object(Session) or Session()
-    no_color = bool(current_environment().get("NO_COLOR"))
-    return emit(report, as_json=as_json, color=session.color, no_color=no_color)
+    asked = asked_documents()
+    pages: Pages = {form: _load(place) for form, place in verb.pages.items() if asked.has(form)}
+    return emit(
+        report,
+        as_json=asked.printed == Form.JSON,
+        color=session.color,
+        no_color=bool(current_environment().get("NO_COLOR")),
+        pages=pages,
+    )

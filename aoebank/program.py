@@ -20,7 +20,22 @@ from typer.completion import shell_completion  # type: ignore[attr-defined]
 from typer.core import TyperCommand, TyperGroup
 
 from aoebank.errors import AoebankError, FileSystemError, UsageError
-from aoebank.report.output import error_document, say, write_document, write_error
+from aoebank.report.documents import (
+    Documents,
+    Form,
+    asked_documents,
+    asking_for,
+    read_documents,
+    write_document_file,
+)
+from aoebank.report.output import (
+    document_text,
+    error_document,
+    forget_warnings,
+    say,
+    write_document,
+    write_error,
+)
 
 EXIT_BUG = 4
 EXIT_INTERRUPTED = 130
@@ -51,6 +66,11 @@ class Program:
     explain: Callable[[Exception], AoebankError | None] = _nothing_known
     given: object = None  # What commands find in their context as `obj`
     called: str = ""  # Name a user knows the program by, for hints; empty where that is `name`
+    # True if `-o` of a call names a document, and no result of the command; None for a program
+    # whose commands ask for documents by options of their own.
+    takes_output: Callable[[Sequence[str]], bool] | None = None
+    # Formats whose option always had a FILE: the word behind one is no operand.
+    forms_with_file: frozenset[str] = frozenset()
 
 
 def run_program(program: Program, arguments: Sequence[str]) -> int:
@@ -60,6 +80,7 @@ def run_program(program: Program, arguments: Sequence[str]) -> int:
     143 and 129 SIGTERM and SIGHUP.
     """
     open_streams()
+    forget_warnings()
     call = _Call(program, arguments)
     with stopped_by_signals() as signals:
         try:
@@ -72,10 +93,19 @@ def run_program(program: Program, arguments: Sequence[str]) -> int:
 
 
 def _run(call: _Call) -> int:
+    try:
+        documents, arguments = call.read()
+        with asking_for(documents):
+            return _run_command(call, arguments)
+    except Exception as error:  # the top of the program
+        return call.tell(error)
+
+
+def _run_command(call: _Call, arguments: Sequence[str]) -> int:
     program = call.program
     try:
         code = program.app(
-            list(call.arguments),
+            list(arguments),
             prog_name=program.name,
             standalone_mode=False,
             obj=program.given,
@@ -110,6 +140,22 @@ def _was_interrupted(error: BaseException | None) -> bool:
 class _Call:
     program: Program
     arguments: Sequence[str]
+
+    def read(self) -> tuple[Documents, Sequence[str]]:
+        """Return the documents the call asks for, and what the command is given.
+
+        Raises:
+            UsageError: they cannot be meant together.
+        """
+        program, arguments = self.program, self.arguments
+        if program.takes_output is None:
+            return Documents(), arguments
+        return read_documents(
+            arguments,
+            schema=program.schema(arguments),
+            takes_output=program.takes_output(arguments),
+            forms_with_file=program.forms_with_file,
+        )
 
     def tell(self, error: Exception) -> int:
         known = self._known(error)
@@ -159,6 +205,7 @@ class _Call:
         return EXIT_BUG
 
     def _write(self, error: AoebankError) -> None:
+        self._write_files(error)
         if self._wants_json() and self._write_document(error_document(error)):
             return
         write_error(error)
@@ -174,9 +221,22 @@ class _Call:
             return False
         return True
 
+    def _write_files(self, error: AoebankError) -> None:
+        """Write the document of an error where a JSON file was asked for: no older one is read."""
+        schema = self.program.schema(self.arguments)
+        document = {"schema": schema, "error": error_document(error)}
+        for file, form in asked_documents().files.items():
+            if form == Form.JSON:
+                with contextlib.suppress(AoebankError, OSError):
+                    write_document_file(file, document_text(document), schema=schema)
+
     def _wants_json(self) -> bool:
+        printed = asked_documents().printed
+        if printed != Form.TEXT:
+            return printed == Form.JSON
         words = " ".join(self.arguments).replace("=", " ")
-        return "--json" in self.arguments or "--format json" in words
+        asks = "--json" in self.arguments or "--format json" in words
+        return asks and not asked_documents().files
 
 
 def _file_system_error(error: OSError) -> FileSystemError:

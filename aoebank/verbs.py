@@ -32,7 +32,7 @@ class Verb:
     # the public function, which takes other values by name, and the options, and returns the
     # report, or the exit code once it has written.
     show: str = ""
-    # Places of what writes the report in other formats than text and JSON, by format.
+    # Places of what writes the report in formats that have a page of its own, by format.
     pages: Mapping[str, str] = field(default_factory=dict)
     # Help of `--format`, which takes the formats; empty: there is no such option.
     format_help: str = ""
@@ -49,6 +49,8 @@ GROUPS: Mapping[str, str] = {
     "git": "Let git merge and show banks record by record, and check merges it made.",
     "quarantine": "Keep known-bad records out of a bank, whoever brings them back.",
 }
+OWN_OUTPUT = frozenset({"merge", "pack", "unpack", "convert"})
+"""Commands whose `-o` names their result, and no document."""
 _DRY = {"is_dry_run": "dry_run"}
 VERBS: Mapping[str, Verb] = {
     "resolve": Verb(
@@ -146,7 +148,6 @@ VERBS: Mapping[str, Verb] = {
         function="reading.api:overview",
         report="reading.overview:OverviewReport",
         pages={"html": "reading.overview_page:overview_page"},
-        extra={"html": Param(help="Write one HTML page.")},
     ),
     "stats": Verb(
         summary="Count records and their times, by operator and target or by what you like.",
@@ -362,7 +363,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "fmt": ("aoebank fmt banks/", "aoebank fmt banks/ --check --diff"),
     "explain": ("aoebank explain", "aoebank explain AB211"),
     "schema list": ("aoebank schema list",),
-    "schema import": ("aoebank schema import git:v9.1.0 --json > cann-9.1.0.json",),
+    "schema import": ("aoebank schema import git:v9.1.0 --json cann-9.1.0.json",),
     "ls": ("aoebank ls", "aoebank ls git:v1.0"),
     "show": ("aoebank show 2f1c banks/", "aoebank show 4115235782 banks/"),
     "query": (
@@ -373,7 +374,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "stats": ("aoebank stats banks/", "aoebank stats mine/ theirs/ --by bank --by op_type"),
     "report": (
         "aoebank report banks/",
-        "aoebank report mine/ theirs/ --html > banks.html",
+        "aoebank report mine/ theirs/ --html banks.html",
     ),
     "hits": (
         "aoebank hits ~/ascend/log/debug/plog",
@@ -382,7 +383,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "diff": (
         "aoebank diff old/ new/",
         "aoebank diff git:HEAD~1 . --fail-on-regression 5%",
-        "aoebank diff snapshot:v1 . --format html > diff.html",
+        "aoebank diff snapshot:v1 . --html diff.html",
     ),
     "textconv": ("aoebank textconv Ascend910B1_24_AiCore_matmul.json",),
     "merge": (

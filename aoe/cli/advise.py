@@ -43,7 +43,6 @@ def advise(
             OPTIONS["tune_ops_file"], help="Write the operators worth tuning, as AOE reads them."
         ),
     ] = None,
-    html: Path | None,
     options: Mapping[str, Any],
     runs: Annotated[int, Option(least=1, metavar="N", help="Profiled runs per thread count.")] = 10,
     dry_run: Annotated[bool, Option(help="Write no file, say which would be.")] = False,
@@ -60,7 +59,7 @@ def advise(
     settings = profile_settings(
         model, {**options, "seed": seed}, runs=runs, counts=False, fusion=True
     )
-    written = _Written(tune_ops=tune_ops_file, html=html, is_dry_run=dry_run)
+    written = _Written(tune_ops=tune_ops_file, is_dry_run=dry_run)
     found = _models_in(settings, written) if model.is_dir() else ()
     if found and found[0].path != model:
         return _on_folder(settings, found, how, written)
@@ -89,12 +88,11 @@ class _Written:
     """Files that were asked for."""
 
     tune_ops: Path | None
-    html: Path | None
     is_dry_run: bool
 
     @property
     def files(self) -> tuple[Path, ...]:
-        return tuple(file for file in (self.tune_ops, self.html) if file is not None)
+        return () if self.tune_ops is None else (self.tune_ops,)
 
 
 def _models_in(settings: ProfileSettings, written: _Written) -> tuple[FoundModel, ...]:
@@ -121,15 +119,12 @@ def _models_in(settings: ProfileSettings, written: _Written) -> tuple[FoundModel
 def _on_model(settings: ProfileSettings, how: Mapping[str, Any], written: _Written) -> Report:
     from aoe.advice.run import advise_file
     from aoe.report.advice import AdviceReport
-    from aoe.report.pages import render_advice
-    from aoe.results.files import write_json, write_text
+    from aoe.results.files import write_json
     from aoe.tuner.operator_choice import NAMES
 
     advice = advise_file(settings, on_event=say, **how)
     if written.tune_ops is not None and not written.is_dry_run:
         write_json(written.tune_ops, {NAMES: list(advice.worth_tuning)})
-    if written.html is not None and not written.is_dry_run:
-        write_text(written.html, render_advice(advice))
     return AdviceReport(advice=advice, written=written.files, is_dry_run=written.is_dry_run)
 
 
@@ -141,11 +136,7 @@ def _on_folder(
 ) -> Report:
     from aoe.advice.folder import FolderAdvice, advise_folder
     from aoe.report.advice import FolderAdviceReport
-    from aoe.report.pages import render_folder_advice
-    from aoe.results.files import write_text
 
     advised = tuple(advise_folder(settings, models, on_event=say, **how))
     advice = FolderAdvice(folder=settings.model, models=advised)
-    if written.html is not None and not written.is_dry_run:
-        write_text(written.html, render_folder_advice(advice))
     return FolderAdviceReport(advice=advice, written=written.files, is_dry_run=written.is_dry_run)

@@ -29,6 +29,7 @@ from aoe.cli.options import (
     given_configuration,
     is_given,
     load_command,
+    prints_json,
     refuse_empty_paths,
     refuse_gradients,
     run_settings,
@@ -40,7 +41,7 @@ from aoe.errors import OptionError
 from aoe.settings import environment, parse_switch
 from aoe.tuner.mode import JobType
 from aoe.tuner.parts import REAL_ENGINE, EngineParts
-from aoebank import CommandGroup, say
+from aoebank import JSON_PRINTED, CommandGroup, say
 
 
 class _Commands(CommandGroup):
@@ -78,9 +79,9 @@ class _Commands(CommandGroup):
             command, warnings = ["compile", *words], [*warnings, *more]
         for text in warnings:
             say(f"warning: {text}")
-        if command and "--json" in own:
-            own.remove("--json")
-            command.append("--json")
+        if command and JSON_PRINTED in own:
+            own.remove(JSON_PRINTED)
+            command.append(JSON_PRINTED)
         rest: list[str] = super().parse_args(ctx, [*own, *command])
         return rest
 
@@ -125,12 +126,15 @@ def tune(context: typer.Context, **options: Any) -> None:
     if context.invoked_subcommand is not None:
         return
     if options["version"]:
-        _print_versions(as_json=options["as_json"])
+        _print_versions(as_json=prints_json(options))
         return
     for text in warnings_of(environment()):
         say(f"warning: {text}")
     progress_bar = parse_switch("--progress_bar", options["progress_bar"], default=True)
-    how = {"as_json": options["as_json"], "shown": progress_bar and not options["quiet"]}
+    how: dict[str, Any] = {
+        "as_json": prints_json(options),
+        "shown": progress_bar and not options["quiet"],
+    }
     found = given_configuration(context, options["config"]).check()
     chosen = _one_of({f"--{name}": options[name] for name in ("model", "model_path", "om")})
     check_tuned_model(options["om"])

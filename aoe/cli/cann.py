@@ -18,7 +18,7 @@ from aoe.cli.options import finish
 from aoe.errors import OptionError
 from aoe.settings import environment
 from aoe.tuner.mode import JobType
-from aoebank import say
+from aoebank import asked_documents, say
 
 _ANY = frozenset({"*"})
 
@@ -324,7 +324,7 @@ def hand_over(arguments: Sequence[str], soc_version: str) -> int:
     env = environment()
     find_program(soc_version, env)
     options, jobs = _handed_over(arguments)
-    as_json = "--json" in arguments
+    as_json = asked_documents().printed == "json"
     run = run_cann(
         [[*options, f"{_JOB}={job.number}"] for job in jobs],
         soc_version,
@@ -346,7 +346,7 @@ def hand_over_to_atc(arguments: Sequence[str], soc_version: str) -> int:
 
     env = environment()
     find_program(soc_version, env, "atc")
-    options, as_json = [], "--json" in arguments
+    options, as_json = [], asked_documents().printed == "json"
     for name, value in _options(arguments):
         if name not in _NOT_OF_ATC:
             options.append(name if value is None else f"{name}={value}")

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from aoe.runs.configuration.option import Group, Option
 from aoe.runs.configuration.options import TUNE_OPTIONS
+from aoebank import DOCUMENTS
 
 _of_shapes = partial(Option, after="input_shape", group=Group.MODEL)
 _of_inputs = partial(Option, after="shapes_from", group=Group.MODEL)
 _of_gradients = partial(Option, after="tune_optimization_level", group=Group.WHAT)
 _result = partial(Option, after="anonymous", group=Group.RESULTS)
+
+
+_PRINTABLE = [name for name in DOCUMENTS if name != "document_file"]
+"""Documents that tuning makes as well: its `--output` names the result, and it has no `-o`."""
+
+
+def _document(name: str, **of_table: Any) -> Option:
+    """Return the row of a document, which both programs ask for by the same words."""
+    known = DOCUMENTS[name]
+    members = {one.name: getattr(known, one.name) for one in fields(known)}
+    return Option(name=name, **members, **of_table)
 
 
 _OF_COMMAND = (
@@ -106,13 +120,7 @@ _OF_COMMAND = (
         default=False,
         help="No progress, only the result.",
     ),
-    _result(
-        name="as_json",
-        flags=("--json",),
-        kind=bool,
-        default=False,
-        help="Print one JSON document on standard output.",
-    ),
+    *(_document(name, after="anonymous", group=Group.RESULTS) for name in _PRINTABLE),
     _result(name="debug", kind=bool, default=False, help="Show tracebacks."),
     Option(
         name="version",
@@ -139,13 +147,7 @@ _OF_OTHERS = (
         metavar="SIGNERS",
         help="Refuse an .om that none of these has signed; ssh-keygen(1) has the form of the file.",
     ),
-    Option(
-        name="html",
-        flags=("--html",),
-        kind=Path,
-        metavar="FILE",
-        help="Write one self-contained HTML page here.",
-    ),
+    _document("document_file"),
 )
 """Options that several commands take, and tuning does not."""
 

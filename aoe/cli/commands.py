@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from aoe.cli.command_options import COMMAND_OPTIONS, OPTIONS
 from aoe.runs.configuration.option import Option
+from aoebank import DOCUMENTS
 
 _OF_RESULTS, _BEFORE = "Commands that use results", "Before tuning"
 _OF_PROFILES = (
@@ -44,8 +45,15 @@ class Command:
     """First line of its help, where that is another one."""
     details: str = ""
     """A further paragraph of it."""
+    has_output: bool = False
+    """True if `--output` names its result, which takes the place of `-o FILE`."""
     writes_bank: bool = False
     """True if it tunes or measures into a bank, as tuning itself does."""
+
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """Options that ask for documents."""
+        return tuple(one for one in DOCUMENTS if not (self.has_output and one == "document_file"))
 
 
 COMMANDS: Mapping[str, Command] = {
@@ -58,6 +66,7 @@ COMMANDS: Mapping[str, Command] = {
     "demo": Command(
         summary="Tune AlexNet for this CPU and show the bank that comes of it (under two minutes).",
         function="demo:demo",
+        has_output=True,
         examples=("aoe demo",),
         writes_bank=True,
     ),
@@ -75,6 +84,7 @@ COMMANDS: Mapping[str, Command] = {
     "compile": Command(
         summary="Convert a model with what a bank has for it; nothing is tried or measured.",
         function="compile:compile_model",
+        has_output=True,
         options=(
             *("framework", "weight", "input_shape", "shapes_from", "dynamic_batch_size"),
             *("dynamic_image_size", "dynamic_dims", "out_nodes", "custom_ops_library"),
@@ -88,6 +98,7 @@ COMMANDS: Mapping[str, Command] = {
     "verify": Command(
         summary="Measure records of a bank again on this machine: do they still hold?",
         function="verify:verify_bank",
+        has_output=True,
         options=JUDGING,
         examples=(
             "aoe verify --sample 10",
@@ -129,6 +140,7 @@ COMMANDS: Mapping[str, Command] = {
         summary="Run a tuned model once and say what came out.",
         help="Run a tuned model once and say what came out: this runs the native code in it.",
         function="run:run",
+        has_output=True,
         examples=(
             "aoe run out/net_tune.om --input random",
             "aoe run out/net_tune.om --input x:x.npy",
@@ -148,7 +160,7 @@ COMMANDS: Mapping[str, Command] = {
         options=_OF_PROFILES,
         examples=(
             "aoe profile net.onnx --html net.html",
-            "aoe profile out/net_tune.om --json > after.json",
+            "aoe profile out/net_tune.om --json after.json",
             "aoe profile --compare before.json after.json --html both.html",
         ),
     ),
@@ -166,6 +178,7 @@ COMMANDS: Mapping[str, Command] = {
         help="Sign a tuned model with an SSH key; --require_signature checks it before anything is "
         "run.",
         function="sign:sign",
+        has_output=True,
         examples=("aoe sign out/net_tune.om --key ~/.ssh/id_ed25519",),
     ),
     "inspect": Command(

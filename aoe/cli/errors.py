@@ -34,14 +34,27 @@ def run_app(
     program = Program(
         name="aoe",
         app=app,
-        schema=lambda _: "aoe.error/1",
+        schema=_schema,
         indent=None,
         interrupted=_interrupted(arguments),
         explain=_explain,
         given=engine,
         called=called,
+        takes_output=_takes_output,
+        forms_with_file=frozenset({"html"}),
     )
     return run_program(program, arguments)
+
+
+def _schema(arguments: Sequence[str]) -> str:
+    """Return the schema of an error."""
+    return "aoe.error/1"
+
+
+def _takes_output(arguments: Sequence[str]) -> bool:
+    """True if `-o` is a document's: of a command that has no `--output`."""
+    name = next((word for word in arguments if word in COMMANDS), "")
+    return bool(name) and not COMMANDS[name].has_output
 
 
 def _interrupted(arguments: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from aoe.errors import OptionError
 from aoe.runs.configuration.option import Option
 from aoe.runs.configuration.options import SETTINGS
 from aoe.settings import environment
-from aoebank import Report, as_option, command_parameters, emit, say
+from aoebank import DOCUMENTS, Report, as_option, asked_documents, command_parameters, emit, say
 
 if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
@@ -58,25 +58,32 @@ def load_command(name: str) -> Callable[..., int]:
     has = signature(function).parameters
     rows = [OPTIONS[one] if isinstance(one, str) else one for one in row.options]
     group = [*map(_parameter, rows)]
-    declared = [*command_parameters(function, {**OPTIONS, "options": Option()})]
+    table = {**OPTIONS, "options": Option()}
+    declared = [one for one in command_parameters(function, table) if one.name not in DOCUMENTS]
     parameters = [
         *(one for own in declared for one in (group if own.name == "options" else (own,))),
-        *(() if "as_json" in has else (_parameter(OPTIONS["as_json"]),)),
+        *(_parameter(OPTIONS[one]) for one in DOCUMENTS if one in row.documents),
     ]
 
     def command(context: typer.Context, **given: Any) -> int:
         values = {
             **given,
+            "as_json": prints_json(given),
             "context": context,
             "options": {one.name: given[one.name] for one in rows},
         }
         made = function(**{one: value for one, value in values.items() if one in has})
-        return made if isinstance(made, int) else finish(made, as_json=given["as_json"])
+        return made if isinstance(made, int) else finish(made, as_json=bool(values["as_json"]))
 
     context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
     command.__signature__ = Signature([context, *map(as_option, parameters)])  # type: ignore[attr-defined]
     command.__doc__ = f"{row.help or row.summary}\n\n{row.details}".strip()
     return command
+
+
+def prints_json(options: Mapping[str, Any]) -> bool:
+    """True if standard output takes one JSON document."""
+    return options["as_json"] is not None
 
 
 _LOG_LEVELS = ("debug", "info", "warning", "error", "null")
@@ -293,4 +300,11 @@ def profile_settings(model: Path, options: Mapping[str, Any], **of_command: Any)
 def finish(report: Report, *, as_json: bool) -> int:
     """Write a report the way this call asked for; return the exit code."""
     no_color = bool(environment().get("NO_COLOR"))
-    return emit(report, as_json=as_json, no_color=no_color, indent=None)
+    pages = {"html": _page} if asked_documents().has("html") else {}
+    return emit(report, as_json=as_json, no_color=no_color, indent=None, pages=pages)
+
+
+def _page(report: Report) -> str:
+    from aoe.report.documents import render_report
+
+    return render_report(report)

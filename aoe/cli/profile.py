@@ -46,16 +46,15 @@ def profile(
     trace: Annotated[
         Path | None, Option(metavar="FILE", help="Write one run for ui.perfetto.dev.")
     ] = None,
-    html: Path | None,
     dry_run: Annotated[
-        bool, Option(help="With --trace or --html: write nothing, say what would be.")
+        bool, Option(help="With --trace or a FILE: write nothing, say what would be.")
     ] = False,
     seed: int,
 ) -> Report:
     """Show where the time of a model goes, operator by operator, and how much is lost."""
     _check(model, compare, trace)
     if compare is not None:
-        return _compared(compare, html, dry_run=dry_run)
+        return _compared(compare, dry_run=dry_run)
     assert model is not None
     from aoe.profiling.run import profile_file
     from aoe.report.profiles import ProfileReport
@@ -64,9 +63,9 @@ def profile(
         model, {**options, "seed": seed}, runs=runs, sweeps=fewer_threads, warm=warm, fusion=fusion
     )
     found = profile_file(settings, lambda text: say(f"warning: {text}"))
-    if not dry_run:
-        _write(found, trace, html)
-    written = tuple(file for file in (trace, html) if file is not None)
+    if trace is not None and not dry_run:
+        _write_trace(found, trace)
+    written = () if trace is None else (trace,)
     return ProfileReport(profile=found, written=written, is_dry_run=dry_run)
 
 
@@ -86,36 +85,22 @@ def _check(model: Path | None, compare: tuple[Path, Path] | None, trace: Path | 
         raise OptionError("--trace", "is of one profile, not of two", got=trace)
 
 
-def _compared(files: tuple[Path, Path], html: Path | None, *, dry_run: bool) -> Report:
+def _compared(files: tuple[Path, Path], *, dry_run: bool) -> Report:
     from aoe.profiling.comparing import compare_profiles
     from aoe.profiling.document import read_profile
     from aoe.report.profiles import ProfileComparisonReport
 
     before, after = (read_profile(file) for file in files)
-    if html is not None and html.resolve() in [file.resolve() for file in files]:
-        raise OptionError("--html", "would overwrite a profile", got=html)
-    compared = compare_profiles(before, after)
-    if html is not None and not dry_run:
-        from aoe.report.pages import render_comparison
-        from aoe.results.files import write_text
-
-        write_text(html, render_comparison(compared))
-    return ProfileComparisonReport(
-        compared=compared, written=() if html is None else (html,), is_dry_run=dry_run
-    )
+    return ProfileComparisonReport(compared=compare_profiles(before, after), is_dry_run=dry_run)
 
 
-def _write(profile: ProfiledModel, trace: Path | None, html: Path | None) -> None:
-    """Write the files that were asked for.
+def _write_trace(profile: ProfiledModel, file: Path) -> None:
+    """Write a run as a trace.
 
     Raises:
-        OutputError: one of them cannot be written.
+        OutputError: the file cannot be written.
     """
-    from aoe.report.pages import render_profile
     from aoe.report.profiles import trace_document
-    from aoe.results.files import write_json, write_text
+    from aoe.results.files import write_json
 
-    if trace is not None:
-        write_json(trace, trace_document(profile))
-    if html is not None:
-        write_text(html, render_profile(profile))
+    write_json(file, trace_document(profile))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from aoe.settings import environment
 from aoe.tuner.progress import Progress, SilentProgress
-from aoebank import make_console, plural, say
+from aoebank import make_console, note_warning, plural, say
 
 _WIDE = 70
 """Columns from which on there is room for words."""
@@ -25,6 +25,7 @@ class QuietProgress(SilentProgress):
 
     def warn(self, text: str) -> None:
         """Print a warning with the seconds since the start."""
+        note_warning(text)
         self._print(f"warning: {text}")
 
     def _print(self, text: str) -> None:
@@ -166,6 +167,7 @@ class BarProgress:
 
     def warn(self, text: str) -> None:
         """Print a warning above the bar."""
+        note_warning(text)
         self.display.console.print(f"warning: {text}", markup=False, style="yellow")
 
     def _note(self) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from aoe.errors import OptionError
 from aoe.runs.configuration.option import Option
-from aoebank import make_console
+from aoebank import asked_documents, make_console
 
 if TYPE_CHECKING:
     from aoe.report.watched import WatchReport
@@ -35,7 +35,6 @@ def watch(
     every: Annotated[
         bool, Option(flags=("--all",), help="All runs of yours that go on on this machine.")
     ] = False,
-    as_json: bool,
 ) -> Report | int:
     """Show runs until they end, or as they are now where nobody watches.
 
@@ -49,7 +48,7 @@ def watch(
         raise OptionError("--all", "given together with a folder", got=output)
     watched = RunWatch(output, every=every)
     report = _look(watched)
-    if as_json or report.is_over or not sys.stdout.isatty():
+    if not asked_documents().is_text_alone or report.is_over or not sys.stdout.isatty():
         return report
     return _follow(watched, report)
 

@@ -41,20 +41,51 @@ def speedup_scale(estimates: Sequence[SpeedupEstimate]) -> Scale:
 
 _NEAREST = 1e-3
 """Lowest rate that is drawn, as a part of the machine's best."""
+FRAME_LEFT, FRAME_RIGHT, FRAME_TOP, FRAME_BOTTOM = 56, 884, 14, 376
+_LARGEST_POINT = 16
+"""Radius of the operator that takes most; axes keep so far from the frame that no point is cut."""
+_LETTER, _LINE = 6.8, 15
+"""Room of a letter and of a line of a label, rather more than they take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """Words of a drawing: the left end of their base line, and the room they take."""
+
+    words: str
+    x: float
+    y: float
+
+    @property
+    def width(self) -> float:
+        """Room the words take."""
+        return _LETTER * len(self.words)
+
+    def overlaps(self, other: Label) -> bool:
+        """True if they share room."""
+        return (
+            self.x < other.x + other.width
+            and other.x < self.x + self.width
+            and abs(self.y - other.y) < _LINE
+        )
+
+    @property
+    def is_inside(self) -> bool:
+        """True if the frame has room for the words."""
+        is_wide_enough = self.x >= FRAME_LEFT and self.x + self.width <= FRAME_RIGHT
+        return is_wide_enough and FRAME_TOP + _LINE <= self.y <= FRAME_BOTTOM - 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roof:
-    """The line of a memory level, and the place of its label."""
+    """The line of a memory level, and its label."""
 
-    words: str
+    label: Label
     is_fastest: bool
     x1: float
     y1: float
     x2: float
     y2: float
-    label_x: float
-    label_y: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +96,7 @@ class Roofline:
     y: Scale  # Billions of operations per second
     top: float  # The machine's best, in GF/s
     top_x: float  # Where its roof begins
+    top_label: Label  # Of its roof, at the right end
     roofs: tuple[Roof, ...]  # Of each memory level
 
 
@@ -78,14 +110,23 @@ def roofline(peak: MachinePeak, operators: Sequence[OperatorProfile]) -> Rooflin
     x = Scale(
         low=_power(min(intensities), math.floor),
         high=_power(max(*intensities, ridge), math.ceil),
-        start=56,
-        end=884,
+        start=FRAME_LEFT + _LARGEST_POINT,
+        end=FRAME_RIGHT - _LARGEST_POINT,
         is_log=True,
     )
-    y = Scale(low=max(lowest, top * _NEAREST), high=highest, start=376, end=14, is_log=True)
+    y = Scale(
+        low=max(lowest, top * _NEAREST),
+        high=highest,
+        start=FRAME_BOTTOM - _LARGEST_POINT,
+        end=FRAME_TOP + _LARGEST_POINT,
+        is_log=True,
+    )
     fastest = max(level.bytes_per_us for level in peak.levels) / 1e3
     top_x = x.at(max(top / fastest, x.low))
-    return Roofline(x=x, y=y, top=top, top_x=top_x, roofs=tuple(_roofs(peak, x, y)))
+    words = f"{top:.0f} GF/s"
+    above = Label(words=words, x=FRAME_RIGHT - _LETTER * len(words), y=y.at(top) - 6)
+    roofs = tuple(_roofs(peak, x, y, above))
+    return Roofline(x=x, y=y, top=top, top_x=top_x, top_label=above, roofs=roofs)
 
 
 def intensity(operator: OperatorProfile) -> float:
@@ -106,24 +147,45 @@ def _power(value: float, round_to: Callable[[float], int]) -> float:
     return float(10.0 ** round_to(math.log10(value)))
 
 
-def _roofs(peak: MachinePeak, x: Scale, y: Scale) -> Iterator[Roof]:
+def _roofs(peak: MachinePeak, x: Scale, y: Scale, above: Label) -> Iterator[Roof]:
     top, fastest = peak.flops_per_us, max(level.bytes_per_us for level in peak.levels)
-    for number, level in enumerate(peak.levels, start=1):
+    labels = [above]
+    for level in peak.levels:
         rate = level.bytes_per_us / 1e3
         start, end = max(x.low, y.low / rate), min(top / level.bytes_per_us, x.high)
         if start < end:
-            # each label at another height, or those of like levels lie on each other
-            place = start * (end / start) ** (1 - number / (len(peak.levels) + 1))
+            x1, y1, x2, y2 = x.at(start), y.at(start * rate), x.at(end), y.at(end * rate)
+            labels.append(_free_label(f"{level.name} {rate:.0f} GB/s", (x1, y1, x2, y2), labels))
             yield Roof(
-                words=f"{level.name} {rate:.0f} GB/s",
+                label=labels[-1],
                 is_fastest=level.bytes_per_us == fastest,
-                x1=x.at(start),
-                y1=y.at(start * rate),
-                x2=x.at(end),
-                y2=y.at(end * rate),
-                label_x=x.at(place),
-                label_y=y.at(place * rate),
+                x1=x1,
+                y1=y1,
+                x2=x2,
+                y2=y2,
             )
+
+
+def _free_label(
+    words: str, line: tuple[float, float, float, float], taken: Sequence[Label]
+) -> Label:
+    """Return a label beside a line, or where there is room: roofs of like levels lie together."""
+    x1, y1, x2, y2 = line
+    beside = (
+        Label(words=words, x=round(x1 + part * (x2 - x1) + 8, 1), y=round(y + 12, 1))
+        for part in (0.5, 0.35, 0.65, 0.2, 0.8, 0.05, 0.95)
+        for y in (y1 + part * (y2 - y1),)
+    )
+    elsewhere = (
+        Label(words=words, x=FRAME_LEFT + 8, y=FRAME_TOP + number * _LINE)
+        for number in range(2, 24)
+    )
+    free = (
+        label
+        for label in (*beside, *elsewhere)
+        if label.is_inside and not any(map(label.overlaps, taken))
+    )
+    return next(free, Label(words=words, x=x1, y=y1))
 
 
 # ---- graphs of operators, coloured by the time they lose ----

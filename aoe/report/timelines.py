@@ -37,7 +37,7 @@ class TimelineReport(ReportWithFiles):
         _, section = gdat_report_to_json(self.report)
         return {
             "file": str(self.file),
-            "html": next(iter(self.files), None),
+            "html": self.page,
             "tuning_name": self.report.tuning_name,
             "result": section["GDAT"],
         }

@@ -37,7 +37,7 @@ class TunedModelReport(ReportWithFiles):
 
         return {
             "om": str(self.file),
-            "html": next(iter(self.files), None),
+            "html": self.page,
             **members(self, "signed=is_signed signer"),
             "manifest": asdict(self.manifest),
             "times": None if self.compared is None else comparison_members(self.compared),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -16,15 +15,13 @@ from aoebank.diffing.report import (
     verdict_text,
 )
 from aoebank.diffing.result import FileMove, RecordChange, RollupRow
-from aoebank.report.output import cut, printable
+from aoebank.report.answer_page import code
 
 MAX_CHARACTERS = 60_000  # GitHub takes 65,536 in a comment
 MAX_ROWS = 100  # per table
 _MOST_FIELDS = 6
-_LONG = 160  # characters of one cell
 _CLOSING = 80  # what ends a table takes no more
 _CHANGE_HEADER = ("ratio", "A (us)", "B (us)", "op_type", "workload", "key")
-_BACKTICKS = re.compile(r"`+")
 
 
 @dataclass(slots=True)
@@ -105,21 +102,6 @@ def diff_markdown(report: DiffReport) -> str:
         for title, found in others:
             _add_table(page, title, found, is_open=False)
     return "\n".join(page.lines).rstrip("\n") + "\n"
-
-
-def code(text: str, length: int = _LONG) -> str:
-    """Return a text as code: nothing in it is markup, mentions nobody, ends no table cell.
-
-    >>> code("a|b `c`")
-    '`` a\\\\|b `c` ``'
-    """
-    shown = cut(printable(text), length).replace("|", "\\|")
-    runs = [len(run) for run in _BACKTICKS.findall(shown)]
-    fence = "`" * next(n for n in range(1, len(runs) + 2) if n not in runs)
-    if not shown.strip():
-        return ""
-    pad = " " if runs else ""
-    return f"{fence}{pad}{shown}{pad}{fence}"
 
 
 def _add_table(page: _Page, title: str, changes: Sequence[RecordChange], *, is_open: bool) -> None:

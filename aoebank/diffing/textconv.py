@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from aoebank.errors import RecordError
@@ -22,7 +24,7 @@ from aoebank.model.digest import sha256_of
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Alternative, Record
-from aoebank.report.output import plural, printable, write_document, write_text
+from aoebank.report.output import Report, Text, plural, printable
 from aoebank.storage.bank import load_file
 
 _WIDTH = 400  # of a workload; longer ones end in a digest
@@ -145,13 +147,24 @@ def _finding_line(finding: Finding) -> str:
     return f"! {place}{finding.code} {finding.message}{got}"
 
 
-def show(call: Callable[..., Any], given: Mapping[str, Any]) -> int:
-    """Write a bank file as text: git takes it as it is."""
-    text = call()
-    if given["as_json"]:
-        parsed = load_file(given["file"])
-        facts = {"format": str(parsed.format.name), "records": len(parsed), "text": text}
-        write_document({"schema": "aoebank.textconv/1", **facts})
-    else:
-        write_text(text)
-    return 0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextconvReport(Report):
+    """A bank file as text: git takes it as it is."""
+
+    file: Path
+    text: str
+    schema: str = "aoebank.textconv/1"
+
+    def document(self) -> dict[str, object]:
+        """See `Report`."""
+        parsed = load_file(self.file)
+        return {"format": str(parsed.format.name), "records": len(parsed), "text": self.text}
+
+    def write(self, text: Text) -> None:
+        """See `Report`."""
+        text.lines(self.text)
+
+
+def show(call: Callable[..., Any], given: Mapping[str, Any]) -> TextconvReport:
+    """Return a bank file as text."""
+    return TextconvReport(file=given["file"], text=call())

@@ -44,6 +44,7 @@ from aoebank.merging.versions import Exclusions, MergeContext
 from aoebank.model.digest import sha256_of
 from aoebank.model.provenance import Provenance
 from aoebank.model.timing import Measurements
+from aoebank.report.documents import asked_documents
 from aoebank.report.output import Report, Text, plural
 from aoebank.storage.bank import read_file
 from aoebank.storage.binary_caches import demand_no_binary_cache
@@ -354,6 +355,7 @@ def _times(decision: Decision) -> str:
 def show(call: Callable[..., Any], given: Mapping[str, Any]) -> DriverReport | int:
     """Return the report on a merge, or the exit code where there is nothing to tell."""
     report = DriverReport(outcome=call(verbose=given["as_json"]))
-    if report.is_silent and not given["as_json"]:  # git starts us for every file: rich costs time
+    # git starts us for every file: rich costs time
+    if report.is_silent and asked_documents().is_text_alone:
         return report.exit_code
     return report

@@ -6,6 +6,7 @@ argument of the command of the same name; one without is for callers from Python
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from inspect import Parameter
@@ -112,3 +113,35 @@ BUILT_IN = Param(
 DRY_RUN = Param(help="Show what would be done, write nothing.")
 WITH_QUARANTINED = Param(help="Bring records back that are in quarantine too.")
 MOVE_TAG = Param(help="Move the tag if another snapshot has it.", flags=("--force",))
+DOCUMENTS: Mapping[str, Param] = {
+    "html": Param(
+        help="Write an HTML page to standard output, or to FILE.",
+        kind=str,
+        flags=("--html",),
+        default=None,
+        metavar="[FILE]",
+    ),
+    "as_json": Param(
+        help="Write exactly one JSON document, likewise.",
+        kind=str,
+        flags=("--json",),
+        default=None,
+        metavar="[FILE]",
+    ),
+    "markdown": Param(
+        help="Write Markdown, likewise.",
+        kind=str,
+        flags=("--markdown",),
+        default=None,
+        metavar="[FILE]",
+    ),
+    "document_file": Param(
+        help="Write to FILE: .html, .json, .md or .txt.",
+        kind=str,
+        flags=("-o",),
+        default=None,
+        metavar="FILE",
+    ),
+}
+"""Documents that every command makes; `aoebank.report.documents` reads the words that ask for them.
+A command whose own `-o` names its result has no `-o` for documents."""

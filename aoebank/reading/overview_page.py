@@ -22,7 +22,13 @@ def overview_page(report: OverviewReport) -> str:
     """Return the page; its bars are on one logarithmic axis from 1 to the highest of them."""
     result = report.result
     measured = [part for part in result.coverage if part.median is not None]
-    shown = sorted(measured, key=lambda part: -(part.median or 0))[:_MOST_BARS]
+    highest_of: dict[tuple[str, str], float] = {}
+    for part in measured:  # an operator's bars stand together, one for each bank
+        name = (part.op_type, part.soc_version)
+        highest_of[name] = max(highest_of.get(name, 0), part.median or 0)
+    shown = sorted(
+        measured, key=lambda part: (-highest_of[part.op_type, part.soc_version], part.op_type)
+    )[:_MOST_BARS]
     highest = max((part.highest or 1 for part in shown), default=1)
     return (
         _pages()
@@ -30,6 +36,7 @@ def overview_page(report: OverviewReport) -> str:
         .render(
             result=result,
             measured=shown,
+            names_bank=len(result.sizes) > 1,
             scale=Scale(low=1, high=max(highest, 1.01), start=0, end=100, is_log=True),
             tables=map(lean, tables(result)),
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from aoebank.report.output import printable
+from aoebank.report.output import printable, said_warnings
 
 _TEMPLATES = Path(__file__).with_name("templates")
 
@@ -44,6 +44,7 @@ def page_environment(
     )
     environment.globals.update(
         {function.__name__: function for function in functions},
+        said_warnings=said_warnings,
         style=Markup(style),
         script=Markup(script),
         policy=f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}; "

@@ -109,6 +109,10 @@ class Text:
             styled.append(printable(text), style)
         self._console.print(styled, soft_wrap=True)
 
+    def lines(self, text: str) -> None:
+        """Write whole lines without a style, as many as there are."""
+        write_text(text)
+
     def table(
         self,
         header: Sequence[str],
@@ -178,6 +182,15 @@ class Report(Protocol):
         """0, or that of the error."""
         return self.error.exit_code if self.error is not None else 0
 
+    @property
+    def writes_documents(self) -> bool:
+        """False in a dry run that says which files it would write."""
+        return True
+
+    def with_documents(self, files: tuple[Path, ...]) -> Report | None:
+        """Return the report that names the files it goes into; None if it names none."""
+        return None
+
     def document(self) -> Mapping[str, object]:
         """Return the members of the JSON document."""
         ...
@@ -187,30 +200,12 @@ class Report(Protocol):
         ...
 
 
-def emit(
-    report: Report,
-    *,
-    as_json: bool,
-    color: ColorMode = ColorMode.AUTO,
-    no_color: bool = False,
-    indent: int | None = 2,
-) -> int:
-    """Write a report and return its exit code.
-
-    Args:
-        no_color: Whether the user asked for none with NO_COLOR; `color` wins over it.
-        indent: Of a JSON document; None for one line.
-    """
-    if as_json:
-        document = {"schema": report.schema, **report.document()}
-        if report.error is not None:
-            document["error"] = error_document(report.error)
-        write_document(document, indent=indent)
-    else:
-        report.write(Text(color, no_color=no_color))
-        if report.error is not None:
-            write_error(report.error)
-    return report.exit_code
+def report_document(report: Report) -> dict[str, object]:
+    """Return the JSON document of a report, with the error that made it incomplete."""
+    document = {"schema": report.schema, **report.document()}
+    if report.error is not None:
+        document["error"] = error_document(report.error)
+    return document
 
 
 def write_error(error: AoebankError) -> None:
@@ -219,8 +214,31 @@ def write_error(error: AoebankError) -> None:
     say(f"error: {error.headline}{hint}")
 
 
+_WARNING = "warning: "
+_WARNINGS: list[str] = []
+"""Warnings of this call, which its pages show, too. Any thread of a process may give one."""
+
+
+def note_warning(text: str) -> None:
+    """Note a warning for the pages of this call; `say` notes those it writes."""
+    if text not in _WARNINGS:
+        _WARNINGS.append(text)
+
+
+def said_warnings() -> tuple[str, ...]:
+    """Return the warnings of this call, in their order."""
+    return tuple(_WARNINGS)
+
+
+def forget_warnings() -> None:
+    """Begin a call, which has no warning yet."""
+    _WARNINGS.clear()
+
+
 def say(text: str) -> None:
     """Write lines for people to standard error: progress, warnings, errors."""
+    if text.startswith(_WARNING):
+        note_warning(text.removeprefix(_WARNING))
     write_text(f"{text}\n", sys.stderr)
     sys.stderr.flush()
 
@@ -260,7 +278,7 @@ _MANY_PIECES = 50_000
 def write_document(document: Mapping[str, object], *, indent: int | None = 2) -> None:
     """Write one JSON document to standard output."""
     if indent is None:
-        print(json.dumps(document, allow_nan=False))
+        print(document_text(document, indent=None))
         return
     chunks: list[str] = []
     pieces: list[str] = []
@@ -270,6 +288,13 @@ def write_document(document: Mapping[str, object], *, indent: int | None = 2) ->
             chunks.append("".join(pieces))
             pieces.clear()
     print(*chunks, "".join(pieces), sep="")
+
+
+def document_text(document: Mapping[str, object], *, indent: int | None = 2) -> str:
+    """Return one JSON document."""
+    if indent is None:
+        return json.dumps(document, allow_nan=False)
+    return "".join(_iter_json(document, "\n", " " * indent))
 
 
 def _iter_json(value: object, newline: str, step: str) -> Iterator[str]:

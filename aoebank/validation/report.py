@@ -12,6 +12,7 @@ from aoebank.errors import AoebankError, BankNotFoundError, UsageError
 from aoebank.formats.release import NEWEST, ReleaseGuess
 from aoebank.model.codes import CODES, Severity
 from aoebank.model.finding import Finding
+from aoebank.report.documents import Form, asked_documents
 from aoebank.report.output import Report, Text, location_document, members, plural, say
 from aoebank.validation.api import fix
 from aoebank.validation.explain import STYLES
@@ -261,7 +262,8 @@ def show(call: Callable[..., Any], given: Mapping[str, Any]) -> ValidateReport:
         has_notes=given["notes"] or bool(given["select"]),
         has_each=given["has_each"],
     )
-    if given["output"] not in ("text", "json"):  # standard output is for a program's document
+    # standard output is for a program's document
+    if asked_documents().printed not in (Form.TEXT, Form.JSON):
         for outcome in fixes or ():
             for line in diff_lines(outcome.fix):
                 say(line)

@@ -29,7 +29,6 @@ TELLING = {
     "log": {"verify"},  # a function of its own
     "merge": {"verbose"},
     "merge-driver": {"marker_size"},  # git passes it, nothing uses it
-    "report": {"html"},
     "resolve": {"explain"},
     "unpack": {"output"},  # another way to write DIR
     "validate": {"output", "fail_on", "strict", "statistics", "notes", "has_each", "fix"},
@@ -58,7 +57,7 @@ CALLS = list(_commands())
 def test_every_option_of_a_command_is_a_parameter_of_its_function(
     name: str, command: Callable[..., int]
 ) -> None:
-    options = set(inspect.signature(command).parameters) - {"context", "as_json"}
+    options = set(inspect.signature(command).parameters) - {"context", *aoebank.DOCUMENTS}
     functions = [getattr(aoebank, function) for function in _names(name)]
     taken = {word for function in functions for word in inspect.signature(function).parameters}
     assert options - TELLING.get(name, set()) <= taken

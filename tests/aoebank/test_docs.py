@@ -34,6 +34,14 @@ MODULES = [
 ]
 
 
+DOCUMENT_FLAGS = [flag for one in aoebank.DOCUMENTS.values() for flag in one.flags]
+
+
+def test_words_for_documents_are_documented() -> None:
+    page = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
+    assert not [flag for flag in DOCUMENT_FLAGS if f"`{flag} " not in page]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_and_its_options_are_documented(command: str) -> None:
     pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md")]
@@ -41,7 +49,7 @@ def test_every_command_and_its_options_are_documented(command: str) -> None:
     assert f"aoebank {command}" in handwritten
     text = golden_harness.run("aoebank", [command, "--help"]).stdout
     for option in re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE):
-        assert option == "--help" or f"{option}" in handwritten
+        assert option in ("--help", *DOCUMENT_FLAGS) or f"{option}" in handwritten
 
 
 def test_every_finding_code_is_documented_with_severity_and_title() -> None:

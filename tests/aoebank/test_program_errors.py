@@ -13,7 +13,12 @@ from aoebank.program import Program, run_program
 class TestErrors(ErrorTests):
     @staticmethod
     def run(app: typer.Typer, arguments: list[str]) -> int:
-        program = Program(name="aoebank", app=app, schema=lambda _: "aoebank.fail/1")
+        program = Program(
+            name="aoebank",
+            app=app,
+            schema=lambda _: "aoebank.fail/1",
+            takes_output=lambda _: True,
+        )
         return run_program(program, arguments)
 
 

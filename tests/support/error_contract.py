@@ -41,7 +41,7 @@ def _failing(error: BaseException) -> typer.Typer:
     app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
     @app.command()
-    def fail(as_json: bool = typer.Option(False, "--json")) -> None:
+    def fail(as_json: str = typer.Option("", "--json")) -> None:
         raise error
 
     return app

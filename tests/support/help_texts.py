@@ -8,6 +8,10 @@ from typing import Any
 
 import typer
 
+from aoebank.report.documents import read_documents
+
+_NAMES_RESULT = {"merge", "pack", "unpack", "convert"}  # with -o
+
 
 def parse_example(app: typer.Typer, line: str) -> None:
     """Take an example apart as the program does, and run nothing.
@@ -18,6 +22,8 @@ def parse_example(app: typer.Typer, line: str) -> None:
     program, *arguments = shlex.split(line, comments=True)
     if ">" in arguments:
         arguments = arguments[: arguments.index(">")]
+    takes_output = arguments[0] not in _NAMES_RESULT
+    _, arguments = read_documents(arguments, schema=program, takes_output=takes_output)
     command: Any = typer.main.get_command(app)
     context = typer.Context(command, info_name=program)
     while arguments and hasattr(command, "get_command") and not arguments[0].startswith("-"):

@@ -18,7 +18,8 @@ from support.engine.models import make_model
 from support.engine.offline import make_manifest
 
 from aoe.om.file import KernelUse, SubgraphUse, read_manifest, write_offline_model
-from aoe.report.pages import render_timelines
+from aoe.report.documents import render_report
+from aoe.report.timelines import TimelineReport
 from aoe.results.gradients import GdatReport, gdat_report_to_json
 from aoebank import size_text
 
@@ -79,6 +80,10 @@ class PageReader(HTMLParser):
         self.text.append(data)
 
 
+def render_timelines(report: GdatReport) -> str:
+    return render_report(TimelineReport(file=Path("result.json"), report=report))
+
+
 def read_page(report: GdatReport) -> PageReader:
     reader = PageReader()
     reader.feed(render_timelines(report))
@@ -137,7 +142,7 @@ def test_page_is_written_whole_or_not_at_all(
     request.getfixturevalue("no_room")
     outcome = golden_harness.run("aoe", ["inspect", str(result), "--html", str(page)])
     assert outcome.exit_code == 3
-    assert "cannot be written: No space left on device" in outcome.stderr
+    assert "cannot write here: no space left on device" in outcome.stderr
     assert page.read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "result.json"]
 
@@ -163,14 +168,17 @@ def test_page_never_takes_the_place_of_the_result(result: Path) -> None:
     detour = result.parent / "." / ".." / result.parent.name / result.name
     outcome = golden_harness.run("aoe", ["inspect", str(result), "--html", str(detour)])
     assert outcome.exit_code == 2
-    assert "would overwrite the result file" in outcome.stderr
+    assert "--html: wrong suffix" in outcome.stderr
     assert result.read_bytes() == before
 
 
 def test_folder_in_the_way_is_an_error(result: Path, tmp_path: Path) -> None:
     outcome = golden_harness.run("aoe", ["inspect", str(result), "--html", str(tmp_path)])
-    assert outcome.exit_code == 3
-    assert "cannot be written" in outcome.stderr
+    assert outcome.exit_code == 2
+    assert "--html: wrong suffix" in outcome.stderr
+    (tmp_path / "page.html").mkdir()
+    page = f"--html={tmp_path / 'page.html'}"
+    assert golden_harness.run("aoe", ["inspect", str(result), page]).exit_code == 3
 
 
 def test_plain_output_has_no_escape_codes(result: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +294,7 @@ def test_page_never_takes_the_place_of_the_tuned_model(
     file = _om(tmp_path)
     before = file.read_bytes()
     assert aoe_exit_code(["inspect", str(file), "--html", str(file)]) == 2
-    assert "--html: would overwrite the tuned model" in capsys.readouterr().err
+    assert "--html: wrong suffix" in capsys.readouterr().err
     assert file.read_bytes() == before
 
 

@@ -201,7 +201,7 @@ def test_comparison_has_a_page_that_spares_the_profiles(
     assert _run("--compare", *files, "--html", page) == 0
     assert "What has changed" in page.read_text()
     assert _run("--compare", *files, "--html", files[0]) == 2
-    assert "would overwrite a profile" in capsys.readouterr().err
+    assert "--html: wrong suffix" in capsys.readouterr().err
     assert files[0].read_text().startswith("{")
 
 

@@ -67,7 +67,7 @@ def test_every_node_is_in_one_group_and_in_order(imported: onnx.ModelProto) -> N
     assert _names(groups, "before") == [node.output[0] for node in imported.graph.node]
     assert _names(groups, "after") == [node.output[0] for node in tuned.graph.node]
     page = render_graphs(make_manifest(subgraphs=uses), imported, tuned)
-    assert page.count("<rect") == sum(
+    assert page.count('<rect x="78"') == sum(
         len(group.before) + len(group.after) for group in groups if group.change is not Change.SAME
     )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from support import golden_harness
 from support import version_banks as banks
+from support.browser import measured
 from support.documents import find_faults
 
 import aoebank
@@ -17,6 +20,7 @@ from aoebank.reading.overview import Coverage, OverviewReport
 from aoebank.reading.overview_page import overview_page
 from aoebank.testing.factories import make_provenance, make_record
 
+SAMPLE = Path(__file__).resolve().parents[3] / "sample_banks" / "x86-64-icelake"
 RECORDS = [make_record(number) for number in range(8)]
 
 
@@ -177,3 +181,30 @@ def test_staleness_is_counted_as_stale_tells_it(tmp_path: Path) -> None:
     report = OverviewReport(result=result)
     assert report.document()["staleness"] == [asdict(found)]
     assert "not to be used here" in overview_page(OverviewReport(result=result))
+
+
+def test_bars_of_several_banks_name_their_bank_and_stand_together(tmp_path: Path) -> None:
+    for name in ("mine", "theirs"):
+        shutil.copytree(SAMPLE, tmp_path / name)
+    page = _page(tmp_path / "mine", tmp_path / "theirs")
+    bars = re.findall(r"<span>(\w+ on [^<]+)</span>", page)
+    assert bars[0].startswith("lrn on x86-64-icelake, ") and len(set(bars)) == len(bars) == 6
+    assert [bar.rpartition("/")[2] for bar in bars] == ["mine", "theirs"] * 3
+    alone = re.findall(r"<span>(\w+ on [^<]+)</span>", _page(tmp_path / "mine"))
+    assert alone[0] == "lrn on x86-64-icelake"
+
+
+@pytest.mark.parametrize("command", ["report", "diff"])
+def test_rows_are_no_taller_than_their_text_on_a_telephone(command: str, tmp_path: Path) -> None:
+    for name in ("mine", "theirs"):
+        shutil.copytree(SAMPLE, tmp_path / name)
+    for file in (tmp_path / "theirs").rglob("*elementwise.json"):
+        file.write_text(re.sub(r'("cost_time": )', r"\g<1>9", file.read_text()))
+    words = [command, str(tmp_path / "mine"), str(tmp_path / "theirs"), "--html"]
+    found = measured(golden_harness.run("aoebank", words).stdout, tmp_path, width=390)
+    assert found["wanted"] == 390
+    assert found["rows"] and max(found["rows"]) <= 80  # three lines
+
+
+def _page(*banks: Path) -> str:
+    return golden_harness.run("aoebank", ["report", *map(str, banks), "--html"]).stdout

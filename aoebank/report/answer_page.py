@@ -1,0 +1,175 @@
+"""Pages of reports that have none of their own: their text, with its tables as tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from aoebank.report.output import ColorMode, Report, Text, cut, printable, said_warnings
+from aoebank.report.table import lay_out
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_MOST_ROWS = 2000
+_LONG = 160  # characters of one cell
+_BACKTICKS = re.compile(r"`+")
+_PLAIN = re.compile(r"[\w.,:%+/() ~-]*", re.ASCII)
+_Part: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Block:
+    """Lines of parts with their styles, or a table below its caption."""
+
+    lines: list[tuple[_Part, ...]] = field(default_factory=list)
+    head: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    kinds: str = ""
+    caption: str = ""
+
+    def text_lines(self) -> list[str]:
+        """Return the lines as a terminal of any width has them."""
+        if self.head:
+            cells = [tuple(map(printable, row)) for row in self.rows]
+            return [line for line, _ in lay_out(self.head, cells, kinds=self.kinds, width=None)]
+        return [printable("".join(text for text, _ in line)) for line in self.lines]
+
+
+class _Blocks(Text):
+    """Text that keeps lines and tables for a page."""
+
+    def __init__(self) -> None:
+        super().__init__(ColorMode.NEVER, no_color=True)
+        self.blocks: list[_Block] = []
+
+    @property
+    def width(self) -> None:
+        """Nothing is cut."""
+        return
+
+    @property
+    def encoding(self) -> str:
+        """Encoding of pages."""
+        return "utf-8"
+
+    def line(self, *parts: str | tuple[str, str]) -> None:
+        """Keep a line."""
+        if not self.blocks or self.blocks[-1].head:
+            self.blocks.append(_Block())
+        self.blocks[-1].lines.append(
+            tuple((part, "") if isinstance(part, str) else part for part in parts)
+        )
+
+    def lines(self, text: str) -> None:
+        """Keep lines."""
+        for line in text.removesuffix("\n").split("\n"):
+            self.line(line)
+
+    def table(
+        self,
+        header: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        kinds: str = "",
+        *,
+        most: int | None = None,
+        rest: str = "with --json",
+    ) -> None:
+        """Keep a table, with more rows than a terminal has."""
+        every = [tuple(row) for row in rows]
+        lines = self.blocks[-1].lines if self.blocks else []
+        caption = "".join(text for text, _ in lines[-1]).rstrip(":") if lines else ""
+        self.blocks.append(
+            _Block(head=header, rows=every[:_MOST_ROWS], kinds=kinds, caption=caption)
+        )
+        if len(every) > _MOST_ROWS:
+            self.line(f"{len(every) - _MOST_ROWS} more {rest}")
+
+
+def _title(report: Report) -> str:
+    """Return a report's command by its schema.
+
+    A title is no name of a command where a report is made in several ways.
+    """
+    program, _, command = report.schema.partition("/")[0].partition(".")
+    return f"{program} {re.sub('[-_]', ' ', command)}".strip()
+
+
+def html_answer(report: Report) -> str:
+    """Return the page of a report."""
+    return _pages().get_template("answer.html").render(title=_title(report), blocks=_blocks(report))
+
+
+def text_answer(report: Report) -> str:
+    """Return the text of a report, as a pipe gets it."""
+    return "".join(f"{line}\n" for block in _blocks(report) for line in block.text_lines())
+
+
+def _blocks(report: Report) -> Sequence[_Block]:
+    text = _Blocks()
+    report.write(text)
+    return text.blocks
+
+
+@cache
+def _pages() -> Environment:
+    from aoebank.report.html import page_environment
+
+    return page_environment(mood_of)
+
+
+def mood_of(style: str) -> str:
+    """Return the class of a page for a style of the terminal.
+
+    >>> mood_of("bold red"), mood_of("dim")
+    ('bad', 'more')
+    """
+    moods = {"red": "bad", "green": "good", "yellow": "note", "dim": "more"}
+    return next((mood for word, mood in moods.items() if word in style), "")
+
+
+def markdown_answer(report: Report) -> str:
+    """Return the report as GitHub's Markdown."""
+    parts = [f"### {_title(report)}\n\n"]
+    for block in _blocks(report):
+        if not block.head:
+            text = "\n".join(block.text_lines()).strip("\n")
+            if text:
+                fence = "`" * max([3, *(len(run) + 1 for run in _BACKTICKS.findall(text))])
+                parts.append(f"{fence}text\n{text}\n{fence}\n\n")
+            continue
+        ruler = ["---:" if kind == "r" else "---" for kind in block.kinds.ljust(len(block.head))]
+        parts += [_row(block.head), _row(ruler), *map(_row, map(_cells, block.rows)), "\n"]
+    return "".join(parts).rstrip("\n") + "\n"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _cells(row: Iterable[str]) -> list[str]:
+    return [text if _PLAIN.fullmatch(text) else code(text) for text in row]
+
+
+def markdown_warnings(page: str) -> str:
+    """Return the warnings of this call that a page does not have, each as a quotation."""
+    new = [text for text in said_warnings() if text not in page]
+    return "".join(f"> warning: {code(text, 400)}\n\n" for text in new)
+
+
+def code(text: str, length: int = _LONG) -> str:
+    """Return a text as code: nothing in it is markup, mentions nobody, ends no table cell.
+
+    >>> code("a|b `c`")
+    '`` a\\\\|b `c` ``'
+    """
+    shown = cut(printable(text), length).replace("|", "\\|")
+    runs = [len(run) for run in _BACKTICKS.findall(shown)]
+    fence = "`" * next(n for n in range(1, len(runs) + 2) if n not in runs)
+    if not shown.strip():
+        return ""
+    pad = " " if runs else ""
+    return f"{fence}{pad}{shown}{pad}{fence}"

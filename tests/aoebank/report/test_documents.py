@@ -1,0 +1,155 @@
+"""Documents of a call: which format goes where, and what stands on a page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from support.pages import ReadPage
+
+import aoebank
+from aoe.cli.app import app as aoe_app
+from aoebank.cli import app, main
+
+BANK = Path(__file__).resolve().parents[3] / "sample_banks" / "x86-64-icelake"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(BANK, tmp_path / "bank")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_command_takes_the_same_words() -> None:
+    for program, root in (("aoe", aoe_app), ("aoebank", app)):
+        command = typer.main.get_command(root)
+        for name, one in _leaves(command, typer.Context(command, info_name=program), ""):
+            shown = {spelling for option in one.params for spelling in option.opts}
+            assert {"--html", "--json", "--markdown"} <= shown, f"{program} {name}"
+            assert ("-o" in shown) or "--output" in shown, f"{program} {name}"
+
+
+def _leaves(command: Any, context: typer.Context, name: str) -> Iterator[tuple[str, Any]]:
+    members = command.list_commands(context) if hasattr(command, "list_commands") else []
+    if not members or any("--json" in option.opts for option in command.params):
+        yield name, command
+    for member in members:
+        yield from _leaves(command.get_command(context, member), context, f"{name} {member}")
+
+
+def test_one_run_writes_several_documents(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["ls", "bank", "--html", "a/ls.html", "--json", "ls.json", "--markdown=ls.md"]
+    assert main([*words, "-o", "ls.txt"]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""  # the text has a file
+    names = ("a/ls.html", "ls.json", "ls.md", "ls.txt")
+    assert err == "".join(f"wrote {name}\n" for name in names)
+    assert main(["ls", "bank", "--json"]) == 0
+    assert capsys.readouterr().out == Path("ls.json").read_text()
+    assert main(["ls", "bank"]) == 0
+    assert capsys.readouterr().out == Path("ls.txt").read_text()
+    page = ReadPage(Path("a/ls.html").read_text())
+    page.assert_loads_nothing()
+    assert page.tags.count("table") == 1 and "batch_normalization" in page.texts
+    assert "| x86-64-icelake | 2 | AiCore | lrn |" in Path("ls.md").read_text()
+    assert main(["ls", "bank", "--html", "a/ls.html", "--json", "ls.json"]) == 0  # once more
+    assert capsys.readouterr().out == Path("ls.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "report bank --html",
+        "report --html bank",
+        "report bank -o report.html",
+        "report bank --html -o report.html",
+        "diff bank bank --format html",
+        "diff bank bank --format=html -o report.html",
+        "validate bank --html=report.html",
+    ],
+)
+def test_page_goes_to_standard_output_or_a_file(
+    words: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 0
+    out = capsys.readouterr().out
+    text = Path("report.html").read_text() if "report.html" in words else out
+    assert text.startswith("<!doctype html>")
+    assert ("<!doctype" in out) is ("report.html" not in words)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("--html --json", "--json: two formats asked for (got --html too)"),
+        ("--format github --html", "--html: two formats asked for (got --format github too)"),
+        ("--html x.md", "--html: wrong suffix (got x.md, expected .html or .htm)"),
+        (
+            "--markdown -o x.json",
+            "--markdown: wrong suffix (got x.json, expected .md or .markdown)",
+        ),
+        ("-o x.pdf", "-o: no format has this suffix (got x.pdf, expected .html, .json, .md, .txt)"),
+        ("--json=x.json --format sarif -o x.json", "x.json: two formats for one file"),
+        ("--html=", "--html: names no file"),
+        ("-o", "-o: names no file"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_error(
+    words: str, problem: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", "bank", *words.split()]) == 2
+    out, err = capsys.readouterr()
+    told = json.loads(out)["error"]["message"] if out else err
+    assert problem in told
+    assert sorted(path.name for path in here.iterdir()) == ["bank"]
+
+
+def test_file_of_a_bank_behind_json_is_what_is_checked(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = next(Path("bank").rglob("*lrn.json"))
+    before = file.read_bytes()
+    assert main(["validate", "--json", str(file)]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == "aoebank.validate/1"
+    assert main(["validate", "bank", f"--json={file}"]) == 2
+    assert "is no document of this program" in capsys.readouterr().err
+    assert file.read_bytes() == before
+
+
+def test_error_takes_the_place_of_an_older_document(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ls", "bank", "--json", "ls.json"]) == 0
+    assert main(["ls", "nowhere", "--json", "ls.json"]) == 3
+    assert json.loads(Path("ls.json").read_text())["error"]["code"] == "bank_not_found"
+    assert "nowhere: no such bank" in capsys.readouterr().err
+
+
+def test_warnings_of_a_run_stand_on_its_page(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from aoe.cli.app import main as aoe_main
+
+    with pytest.raises(SystemExit):
+        aoe_main(["--Fop_format", "doctor", "--html=a.html", "--markdown=a.md"])
+    warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert warned
+    for line in warned:
+        assert line.removeprefix("warning: ") in "".join(ReadPage(Path("a.html").read_text()).texts)
+        assert line.removeprefix("warning: ")[:40] in Path("a.md").read_text()
+
+
+def test_reports_outside_of_a_program_are_as_they_were(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from aoebank.reading.ls import ListReport
+
+    report = ListReport(result=aoebank.list_bank(BANK))
+    assert aoebank.emit(report, as_json=True, indent=None) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == "aoebank.ls/1"
