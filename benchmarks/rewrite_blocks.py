@@ -350,6 +350,18 @@ def _loose(kind: str) -> onnx.ModelProto:
     return model.model(model.conv(made, 64, 64, 3))
 
 
+def _tables(users: int, *, tables: int = 26, rows: int = 10000, width: int = 64) -> onnx.ModelProto:
+    """What DLRM reads: a row of each table for each user, side by side."""
+    model = SmallModel()
+    numbers = model.input(users, tables, dtype=onnx.TensorProto.INT64)
+    parts = []
+    for at in range(tables):
+        column = model.op("Gather", numbers, model.constant(np.array(at)), axis=1)
+        row = model.op("Gather", model.weight(rows, width), column, axis=0)
+        parts.append(model.op("Unsqueeze", row, model.constant([1])))
+    return model.model(model.op("Concat", *parts, axis=1))
+
+
 BLOCKS: Mapping[str, Blocks] = {
     "convolution-split": {
         "C2f 64x80x80": lambda: _c2f(64, 80),
@@ -408,6 +420,10 @@ BLOCKS: Mapping[str, Blocks] = {
     },
     "joined-projection-split": {
         "6 heads, 197 rows": lambda: _attention(197, 6, joined=True),
+    },
+    "tables-joined": {
+        "DLRM, 64 users": lambda: _tables(64),
+        "DLRM, 1 user": lambda: _tables(1),
     },
     "gelu": {"197x384": lambda: _activation("gelu", 197, 384)},
     "gelu-tanh": {"197x384": lambda: _activation("gelu-tanh", 197, 384)},

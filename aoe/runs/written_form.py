@@ -22,6 +22,7 @@ from aoe.execute.tasks import ComparisonTerms, ModelComparison
 from aoe.graph.rewrites.always import rewritten_and_counted
 from aoe.graph.rewrites.channels import FILTERS_RULE, GROUPS_RULE
 from aoe.graph.rewrites.convolution import PARALLEL_RULE
+from aoe.graph.rewrites.lookups import TABLES_RULE
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.graph.rewrites.quantization import (
     BIAS_RULE,
@@ -44,7 +45,12 @@ model is compared again later."""
 _GROWTH = 0.1
 """Most bytes of float values in the place of codes, as a share of all constants: codes are what a
 model was quantised for."""
-_OF_FLOATS = {PARALLEL_RULE: (0, 8, 16), FILTERS_RULE: (8, 16), GROUPS_RULE: (16,)}
+_OF_FLOATS = {
+    PARALLEL_RULE: (0, 8, 16),
+    FILTERS_RULE: (8, 16),
+    GROUPS_RULE: (16,),
+    TABLES_RULE: (0, 8, 16),
+}
 """Rules for networks in float32 that take no kernel away, and the channels of blocks (0 without a
 blocked layout) with which they do less: groups of 8 are whole blocks of 8."""
 _NOT_STRICT: tuple[RewriteRule, ...] = (PARALLEL_RULE, GROUPS_RULE)

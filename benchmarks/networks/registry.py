@@ -143,6 +143,30 @@ NETWORKS: dict[str, Network] = {
         parameters=124_439_808,
         source="Radford et al. 2019",
     ),
+    "llama": Network(
+        title="LLaMA, 64 tokens",
+        builder="decoders:llama",
+        inputs=(_tokens(64, 16000),),
+        source="arXiv:2302.13971",
+    ),
+    "llama_cached": Network(
+        title="LLaMA, one token, cache",
+        builder="decoders:llama",
+        inputs=(
+            _tokens(1, 16000),
+            *(NetworkInput(name=f"past_{i}", shape=(1, 2, 127, 64)) for i in range(12)),
+        ),
+        source="arXiv:2302.13971",
+    ),
+    "dlrm": Network(
+        title="DLRM, 64 users",
+        builder="recommenders:dlrm",
+        inputs=(
+            NetworkInput(name="dense", shape=(64, 13)),
+            NetworkInput(name="sparse", shape=(64, 26), draw=Draw.TOKENS, below=10000),
+        ),
+        source="arXiv:1906.00091",
+    ),
     "whisper_tiny_encoder": Network(
         title="Whisper-tiny encoder",
         builder="audio:whisper_tiny_encoder",

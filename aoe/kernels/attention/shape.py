@@ -18,7 +18,13 @@ from aoe.kernels.halide.anchored import feeding
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.matmul.shape import FEW_ROWS, MATRIX_PRODUCTS, MatrixProduct, read_product
-from aoe.kernels.movement.access_maps import CutLoop, NoPlaceError, Variables, variable
+from aoe.kernels.movement.access_maps import (
+    CutLoop,
+    NoPlaceError,
+    Position,
+    Variables,
+    variable,
+)
 from aoe.kernels.movement.moves import Read, Tracer, moves_of
 from aoe.operators import OperatorKind, Shape, facts_of, op_key, softmax_axis
 from aoe.operators.movement import permutation
@@ -54,48 +60,124 @@ def without_moves(workload: Workload) -> MovedAttention | Support | None:
         return Support("moves between the products of an attention")
     made = {item.output for item in kept}
     refs = (ref for item in kept for ref in item.inputs if ref and not ref.startswith("s"))
-    read = dict.fromkeys(ref for ref in refs if ref not in made)
-    views = []
-    for ref in read:
-        view = _view_of(workload, ref, shapes)
-        if isinstance(view, Support):
-            return view
-        views.append(view)
-    if {view.tensor for view in views} != set(range(len(workload.inputs))):
-        return Support("an input that is not read")
+    read = tuple(dict.fromkeys(ref for ref in refs if ref not in made))
     inside = kept[-1].output
     written = _written(back, shapes[inside], workload)
     if isinstance(written, Support):
         return written
+    groups = Groups(rank=len(shapes[inside]))
+    try:
+        seen = _seen(workload, read, shapes, groups)
+    except CutLoop as cut:
+        # heads that share the keys and values of their group: groups and heads are two dimensions
+        groups = replace(groups, axis=int(cut.loop[1:]), size=cut.inner)
+        if groups.axis >= groups.rank - 2:
+            return Support(_MORE_THAN_STRIDES)
+        try:
+            seen = _seen(workload, read, shapes, groups)
+        except CutLoop:
+            return Support(_MORE_THAN_STRIDES)
+    if isinstance(seen, Support):
+        return seen
+    views = tuple(view for view, _ in seen)
+    if {view.tensor for view in views} != set(range(len(workload.inputs))):
+        return Support("an input that is not read")
+    tensors = dict(zip(read, (spec for _, spec in seen), strict=True))
     return MovedAttention(
-        workload=_renumbered(workload, kept, list(read), shapes),
-        views=(*views, written),
+        workload=_renumbered(workload, kept, tensors, groups, groups.of(shapes[inside])),
+        views=(*views, replace(written, strides=groups.strides(written.strides))),
     )
 
 
-def _view_of(workload: Workload, ref: str, shapes: Mapping[str, Shape]) -> BufferView | Support:
-    """Return the view, of an input, that an operation reads as a tensor, or why there is none."""
-    shape = shapes[ref]
-    names = [f"d{at}" for at in range(len(shape))]
-    variables = Variables(dict(zip(names, shape, strict=True)))
-    index = tuple(map(variable, names, shape))
+_MORE_THAN_STRIDES = "moves that are more than strides"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """The dimension of the heads as two: groups, and the heads of a group."""
+
+    rank: int  # Of the products, with heads in one dimension
+    axis: int = 0  # The dimension that is divided, counted from the outermost
+    size: int = 1  # Heads of a group; 1 where nothing is divided
+
+    def of(self, shape: Shape) -> Shape:
+        """Return a shape with the dimension divided; it may have fewer dimensions."""
+        at = self.axis - (self.rank - len(shape))
+        if self.size == 1 or at < 0:
+            return shape
+        pair = (shape[at] // self.size, self.size) if shape[at] > 1 else (1, 1)
+        return (*shape[:at], *pair, *shape[at + 1 :])
+
+    def index(self, shape: Shape) -> tuple[Variables, tuple[Position, ...]]:
+        """Return the loops over a shape, one for each of its dimensions, and their place in it."""
+        divided = self.of(shape)
+        offset = self.rank - len(shape)
+        names = [f"d{at + offset}" for at in range(len(divided))]
+        index = [*map(variable, names, divided)]
+        at = self.axis - offset
+        if len(divided) > len(shape):
+            index[at : at + 2] = [index[at].times(self.size).plus(index[at + 1])]
+        return Variables(dict(zip(names, divided, strict=True))), tuple(index)
+
+    def strides(self, strides: Sequence[int]) -> tuple[int, ...]:
+        """Return the strides of a dense tensor, innermost first, with the dimension divided."""
+        if self.size == 1:
+            return tuple(strides)
+        at = self.rank - 1 - self.axis
+        return (*strides[: at + 1], strides[at] * self.size, *strides[at + 1 :])
+
+
+def _seen(
+    workload: Workload, read: Sequence[str], shapes: Mapping[str, Shape], groups: Groups
+) -> list[tuple[BufferView, TensorSpec]] | Support:
+    """Return how operations see tensors: their views, of an input, and their shapes.
+
+    Raises:
+        CutLoop: there is a view where a dimension is two.
+    """
+    seen = []
+    for ref in read:
+        one = _view_of(workload, ref, shapes, groups)
+        if isinstance(one, Support):
+            return one
+        seen.append(one)
+    return seen
+
+
+def _view_of(
+    workload: Workload, ref: str, shapes: Mapping[str, Shape], groups: Groups
+) -> tuple[BufferView, TensorSpec] | Support:
+    """Return the view, of an input, that an operation reads as a tensor, and that tensor.
+
+    What is the same for all heads of a group is read once: its extent there is 1.
+
+    Raises:
+        CutLoop: see `_seen`.
+    """
+    variables, index = groups.index(shapes[ref])
+    loops = tuple(variables.extents)
     try:
         found = Tracer(workload, shapes, variables).trace(ref, index)
-    except (CutLoop, NoPlaceError):
-        return Support("moves that are more than strides")
+    except NoPlaceError:
+        return Support(_MORE_THAN_STRIDES)
     if not isinstance(found, Read) or found.image or variables.made:
-        return Support("moves that are more than strides")
+        return Support(_MORE_THAN_STRIDES)
+    spec = workload.inputs[found.number] if ref.startswith("x") else TensorSpec(shape=shapes[ref])
     if ref.startswith("t") and workload.inputs[found.number].dtype != "float32":
         return Support("moves of another type than float32")
-    return BufferView(
-        tensor=found.number,
-        strides=tuple(
-            # where there is one element, any stride serves; 0 repeats elements, as Expand does
-            found.address.coefficient(name) if extent > 1 else 1
-            for name, extent in reversed([*zip(names, shape, strict=True)])
-        ),
-        offset=found.address.offset,
+    shape = list(groups.of(shapes[ref]))
+    # where there is one element, any stride serves; 0 repeats elements, as Expand does
+    strides = [
+        found.address.coefficient(name) if extent > 1 else 1
+        for name, extent in zip(loops, shape, strict=True)
+    ]
+    inner = groups.axis - (groups.rank - len(shapes[ref])) + 1
+    if groups.size > 1 and inner > 0 and strides[inner] == 0:
+        shape[inner], strides[inner] = 1, 1
+    view = BufferView(
+        tensor=found.number, strides=tuple(reversed(strides)), offset=found.address.offset
     )
+    return view, replace(spec, shape=tuple(shape))
 
 
 def _written(back: Operation | None, made: Shape, workload: Workload) -> BufferView | Support:
@@ -111,20 +193,33 @@ def _written(back: Operation | None, made: Shape, workload: Workload) -> BufferV
 def _renumbered(
     workload: Workload,
     kept: Sequence[Operation],
-    read: Sequence[str],
-    shapes: Mapping[str, Shape],
+    read: Mapping[str, TensorSpec],
+    groups: Groups,
+    made: Shape,
 ) -> Workload:
-    """Return a workload of some operations, whose inputs are what the operations read."""
+    """Return a workload of some operations, whose inputs are what the operations read.
+
+    Args:
+        workload: With all operations.
+        kept: Those that stay.
+        read: Tensors they read, by their references.
+        groups: Dimensions of these tensors.
+        made: Shape of the result.
+    """
     names = {ref: f"x{number}" for number, ref in enumerate(read)}
-    inputs = tuple(
-        workload.inputs[int(ref[1:])] if ref.startswith("x") else TensorSpec(shape=shapes[ref])
-        for ref in read
+    operations = []
+    for item in kept:
+        attributes = item.attributes
+        if item.op_type == "Softmax" and softmax_axis(item) == groups.rank - 1:
+            attributes = {**attributes, "axis": -1}
+        inputs = tuple(names.get(ref, ref) for ref in item.inputs)
+        operations.append(replace(item, inputs=inputs, attributes=attributes))
+    return replace(
+        workload,
+        inputs=tuple(read.values()),
+        operations=tuple(operations),
+        output=replace(workload.output, shape=made),
     )
-    operations = tuple(
-        replace(item, inputs=tuple(names.get(ref, ref) for ref in item.inputs)) for item in kept
-    )
-    output = replace(workload.output, shape=shapes[kept[-1].output])
-    return replace(workload, inputs=inputs, operations=operations, output=output)
 
 
 def with_views(

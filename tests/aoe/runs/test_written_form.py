@@ -323,3 +323,26 @@ def test_quantised_network_is_tuned_to_integers_for_real(tmp_path: Path) -> None
     for feed in feeds(LARGE):
         (result,), (expected,) = model.run(None, feed), before.run(None, feed)
         assert np.abs(result - expected).max() <= 0.1 * np.abs(expected).max()
+
+
+def test_tables_are_joined_for_real(tmp_path: Path) -> None:
+    model = SmallModel()
+    numbers, rows = model.input(8, 6, dtype=TensorProto.INT64), []
+    for at in range(6):
+        column = model.op("Gather", numbers, model.constant(np.array(at)), axis=1)
+        row = model.op("Gather", model.weight(50 + at, 16), column)
+        rows.append(model.op("Unsqueeze", row, model.constant([1])))
+    wide = model.op("Reshape", model.op("Concat", *rows, axis=1), model.constant([8, 96]))
+    made = model.op("Relu", model.op("MatMul", wide, model.weight(96, 8)))
+    file = tmp_path / "net.onnx"
+    onnx.save(model.model(made), str(file))
+    (tmp_path / "bank").mkdir()
+    given = {"bank": tmp_path / "bank", "aicore_num": 1, "accept_busy": True}
+    found = aoe.tune(file, output=tmp_path / "out", trials=1, tuning_time_limit=8, **given)
+    form = mode_of(found).written_as
+    assert form is not None and found.om_file is not None
+    assert form.rules == {"tables-joined": 1}
+    feed = {"x0": np.random.default_rng(3).integers(-50, 50, (8, 6))}
+    (result,) = aoe.load(found.om_file).run(None, feed)
+    (expected,) = ort.InferenceSession(str(file)).run(None, feed)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)

@@ -162,34 +162,64 @@ def with_turned_heads(
     )
 
 
-def with_shared_heads(queries: int, keys: int, *, groups: int = 1) -> Workload:
-    """Return an attention whose heads of queries, three a group, have keys and values in common."""
+def with_shared_heads(
+    queries: int,
+    keys: int,
+    *,
+    groups: int = 1,
+    batch: int = 1,
+    mask: tuple[int, ...] = (),
+    axis: int = -1,
+    turned: bool = True,
+) -> Workload:
+    """Return an attention whose heads of queries, three a group, have keys and values in common.
+
+    Args:
+        queries: Of a batch.
+        keys: The same.
+        groups: Of heads.
+        batch: Of texts.
+        mask: Shape of what is added to the scores; () for nothing.
+        axis: Of the softmax.
+        turned: False for a Transpose behind the keys of all heads.
+    """
     heads, size = 3 * groups, 18
-    one, each = (1, groups, 1, keys, size), (1, groups, 3, keys, size)
+    one, each = (batch, groups, 1, keys, size), (batch, groups, 3, keys, size)
+    scored, key = "t2", "t0"
+    chain = []
+    if not turned:
+        chain.append(operation("Transpose", "t0", "t8", perm=(0, 1, 3, 2)))
+        key = "t8"
+    product = {"domain": MICROSOFT_DOMAIN, "transB": int(turned), "alpha": 0.25}
+    chain.append(operation("FusedMatMul", f"x2 {key}", "t2", **product))
+    if mask:
+        chain.append(operation("Add", "t2 x3", "t9"))
+        scored = "t9"
     shared = [
         moved
         for given, made in ((0, "t0"), (1, "t1"))
         for moved in (
             operation("Reshape", f"x{given}", f"{made}5", shape=one),
             operation("Expand", f"{made}5", f"{made}6", shape=each),
-            operation("Reshape", f"{made}6", made, shape=(1, heads, keys, size)),
+            operation("Reshape", f"{made}6", made, shape=(batch, heads, keys, size)),
         )
     ]
     return Workload(
         op_type="attention",
         inputs=(
-            plain(1, keys, groups * size),
-            plain(1, keys, groups * size),
-            plain(1, heads, queries, size),
+            plain(batch, groups, keys, size),
+            plain(batch, groups, keys, size),
+            plain(batch, heads, queries, size),
+            *([plain(*mask)] if mask else []),
         ),
         operations=(
             *shared,
-            operation("FusedMatMul", "x2 t0", "t2", domain=MICROSOFT_DOMAIN, transB=1, alpha=0.25),
-            operation("Softmax", "t2", "t3", axis=-1),
+            *chain,
+            operation("Softmax", scored, "t3", axis=axis),
             operation("MatMul", "t3 t1", "t4"),
             operation("Transpose", "t4", "t7", perm=(0, 2, 1, 3)),
         ),
-        output=plain(1, queries, heads, size),
+        output=plain(batch, queries, heads, size),
     )
 
 
@@ -274,9 +304,17 @@ class TestAttentionWithMoves(KernelFamilyTests):
         "heads of a mask": with_turned_heads(2, 9, 21, 3, 16),
         "keys and values of all heads": with_shared_heads(33, 21),
         "keys and values of all heads, a few queries": with_shared_heads(2, 35),
+        "keys and values of groups": with_shared_heads(33, 21, groups=2, mask=(33, 21), axis=3),
+        "keys and values of groups, one query": with_shared_heads(1, 35, groups=2),
+        "keys of groups by columns, mask of heads": with_shared_heads(
+            9, 21, groups=2, batch=2, mask=(2, 6, 1, 21), turned=False
+        ),
+        "keys of groups by columns, a few queries": with_shared_heads(
+            3, 21, groups=3, batch=2, mask=(2, 1, 1, 21), turned=False
+        ),
+        "groups in bfloat16": in_bfloat16(with_shared_heads(17, 19, groups=2)),
     }
     refused = (
-        (with_shared_heads(9, 21, groups=2), "moves that are more than strides"),
         (_written_apart(), "columns of the result that are written apart"),
         (_cut_apart(), "moves that are more than strides"),
     )
@@ -571,3 +609,29 @@ def test_a_matrix_product_alone_is_not_an_attention() -> None:
     found = classify(workload)
     assert isinstance(found, Workload)
     assert found.op_type == "matmul"
+
+
+@pytest.mark.parametrize("queries", [1, 33])
+def test_heads_read_keys_and_values_of_their_own_group(queries: int) -> None:
+    workload = with_shared_heads(queries, 21, groups=2)
+    feed = random_inputs(workload, SEED)
+    keys, values, asked = (feed[f"x{number}"].astype(np.float64) for number in range(3))
+    keys, values = (np.repeat(given, 3, axis=1) for given in (keys, values))
+    scores = 0.25 * (asked @ keys.swapaxes(-1, -2))
+    grown = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    expected = (grown / grown.sum(axis=-1, keepdims=True) @ values).swapaxes(1, 2)
+    made = best_kernel(workload).run(feed)
+    assert np.max(np.abs(made - expected)) < 2e-6 * np.max(np.abs(expected))
+
+
+@pytest.mark.parametrize("special", few_every_day([np.nan, np.inf, -np.inf]))
+@pytest.mark.parametrize("name", ["x0", "x1", "x2"])
+@pytest.mark.parametrize("queries", [1, 5])
+def test_special_values_of_a_group_stay_in_it(queries: int, name: str, special: float) -> None:
+    workload = with_shared_heads(queries, 21, groups=2)
+    feed = {key: value.copy() for key, value in random_inputs(workload, SEED).items()}
+    feed[name][0, 1, queries - 1, 5] = special
+    made, expected = best_kernel(workload).run(feed), run_baseline(workload, feed).result
+    np.testing.assert_array_equal(np.isnan(made), np.isnan(expected))
+    np.testing.assert_array_equal(np.isinf(made), np.isinf(expected))
+    assert np.isfinite(made[:, :, :1]).all()
