@@ -21,7 +21,9 @@ from aoe.operators import (
     Shape,
     Specials,
     facts_of,
+    op_key,
 )
+from aoe.operators.axes import SOFTMAX_OF_LEVELS
 from aoe.operators.element_types import (
     BIAS,
     BOOLEAN,
@@ -59,6 +61,8 @@ _SCALE, _LEVEL = "scale", "level"
 """Kinds of inputs of operators that compute with levels; the third one is a bias."""
 _MEAN_SCALE = 40 / 74**2
 """Products of two levels, each 74 from zero on average, come to 40 levels of the result."""
+_STEEPER, _FINER = 10.0, 0.5
+"""Factors of the scales of a softmax: exponents span 18, the largest results are 200 levels."""
 _BIAS_SPREAD = 20_000.0
 
 
@@ -278,7 +282,7 @@ def indexed_extents(workload: Workload) -> dict[str, int]:
 
 
 def _scales(workload: Workload) -> dict[str, float]:
-    """Return by how much the second factors of every sum of products are made smaller."""
+    """Return by how much second factors of products are smaller, and scales of a softmax differ."""
     shapes = infer_shapes(workload)
     if isinstance(shapes, str):
         return {}
@@ -288,7 +292,11 @@ def _scales(workload: Workload) -> dict[str, float]:
         if facts_of(operation).kind is OperatorKind.PRODUCT
         for at in facts_of(operation).factors
     }
-    return {name: count**-0.5 for name, count in summed.items()}
+    factors = {name: count**-0.5 for name, count in summed.items()}
+    for operation in workload.operations:
+        if op_key(operation) == SOFTMAX_OF_LEVELS:
+            factors |= {operation.inputs[1]: _STEEPER, operation.inputs[3]: _FINER}
+    return factors
 
 
 def _read_as(workload: Workload, role: Callable[[OperatorFacts], Collection[int]]) -> set[str]:

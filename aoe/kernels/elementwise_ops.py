@@ -15,6 +15,7 @@ from functools import reduce
 import halide as hl
 
 from aoe.kernels.math import functions
+from aoe.kernels.math.elements import round_small
 from aoe.kernels.math.functions import (
     at_least,
     at_most,
@@ -203,8 +204,11 @@ def _dequantize(values: Sequence[hl.Expr], attributes: Attributes, version: int)
 
 
 def _quantize(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl.Expr:
-    """Return the level, not saturated: that is done in the type of the result."""
-    level = hl.round(strict(values[0] / values[1]))
+    """Return the level, not saturated: that is done in the type of the result.
+
+    Numbers too large for `round_small` stay large.
+    """
+    level = round_small(strict(values[0] / values[1]))
     return strict(level + values[2]) if len(values) > 2 else level
 
 
@@ -245,7 +249,7 @@ def _quantised_point(function: Callable[..., hl.Expr], **defaults: float) -> Ele
     def build(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl.Expr:
         numbers = (number(attributes, name, default) for name, default in defaults.items())
         made = function(_number(values, 0), *numbers)
-        return _with_zero(values, 4, hl.round(strict(made / values[3])))
+        return _with_zero(values, 4, round_small(strict(made / values[3])))
 
     return ElementwiseOp(build=build, cycles=20)
 

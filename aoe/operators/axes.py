@@ -14,26 +14,34 @@ from aoe.operators.facts import (
     OperatorKind,
     Rounding,
     Shape,
+    Signature,
     Specials,
     broadcast,
     first_shape,
     number,
 )
+from aoe.operators.quantised import LEVELS_TO_LEVELS
 from aoe.workload import NCHWC_DOMAIN, Operation
 
 SOFTMAX_ONE_AXIS_SINCE = 13
 """Version from which Softmax works on one axis, not on all from `axis` to the last."""
+SOFTMAX_OF_LEVELS: OperatorKey = (MICROSOFT_DOMAIN, "QLinearSoftmax")
+
+
+def softmax_version(operation: Operation) -> int:
+    """Return the version of a Softmax; a QLinearSoftmax names that of the one it stands for."""
+    return int(number(operation.attributes, "opset", operation.version))
 
 
 def softmax_axis(operation: Operation) -> int:
     """Return the `axis` of a Softmax or LogSoftmax, its default filled in."""
-    default = -1 if operation.version >= SOFTMAX_ONE_AXIS_SINCE else 1
+    default = -1 if softmax_version(operation) >= SOFTMAX_ONE_AXIS_SINCE else 1
     return int(number(operation.attributes, "axis", default))
 
 
 def _softmax_length(operation: Operation, shape: Shape) -> int:
     axis = softmax_axis(operation)
-    one_axis = operation.version >= SOFTMAX_ONE_AXIS_SINCE
+    one_axis = softmax_version(operation) >= SOFTMAX_ONE_AXIS_SINCE
     return shape[axis] if one_axis else prod(shape[axis:])
 
 
@@ -207,6 +215,9 @@ AXIS_OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "ReduceSum"): _REDUCTION,
     ("", "ReduceSumSquare"): _REDUCTION,
     ("", "Softmax"): _SOFTMAX,
+    SOFTMAX_OF_LEVELS: replace(
+        _SOFTMAX, inputs=(5, 5), signature=Signature.LEVELS, quantised=LEVELS_TO_LEVELS
+    ),
     (NCHWC_DOMAIN, "GlobalAveragePool"): _GLOBAL_MEAN,
     (NCHWC_DOMAIN, "GlobalMaxPool"): _GLOBAL_EXTREME,
     (MICROSOFT_DOMAIN, "SkipLayerNormalization"): _SKIP_LAYER,

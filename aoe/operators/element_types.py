@@ -67,8 +67,10 @@ def result_type(operation: Operation, given: Sequence[str]) -> str:
         return given[1] if len(given) > 1 else ""
     quantised = facts_of(operation).quantised
     if quantised is not None:
-        at = quantised.result[1]
-        return given[at] if at < len(given) else FLOAT32
+        read = dict(enumerate(given))
+        scale, zero = (read.get(at) for at in quantised.result)
+        # without a zero point levels are of the type that is read
+        return (zero or given[quantised.operands[0][0]]) if scale else FLOAT32
     numbers = [dtype for dtype in given if dtype not in ("", BOOLEAN)]
     return numbers[0] if numbers else FLOAT32
 

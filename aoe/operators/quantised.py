@@ -95,7 +95,8 @@ _WEIGHTS = 3
 """Position of the weights; in the shapes of the inputs, too, since nothing in front is omitted."""
 _NONE = 99
 """Position of what an operator does not read."""
-_PER_TENSOR = QuantisedInputs(operands=((0, 1, 2),), result=(3, 4))
+LEVELS_TO_LEVELS = QuantisedInputs(operands=((0, 1, 2),), result=(3, 4))
+"""Of operators of one tensor."""
 _PAIR = QuantisedInputs(operands=((0, 1, 2), (3, 4, 5)), result=(6, 7))
 
 
@@ -154,7 +155,7 @@ def _pair_shape(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
 
 
 _POINT = OperatorFacts(
-    inputs=(4, 5), signature=Signature.LEVELS, shape=first_shape, quantised=_PER_TENSOR
+    inputs=(4, 5), signature=Signature.LEVELS, shape=first_shape, quantised=LEVELS_TO_LEVELS
 )
 _OF_TWO = OperatorFacts(
     inputs=(7, 8), signature=Signature.LEVELS, shape=_pair_shape, quantised=_PAIR

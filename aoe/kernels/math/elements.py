@@ -22,7 +22,8 @@ _MANTISSA_OF_HALF = 0xFFFFE000
 _ROUNDER = 1.5 * 2.0**23
 """Between 2^23 and 2^24 float32 numbers are integers: what is added to it is rounded to one."""
 _BITS_OF_ROUNDER = 0x4B400000
-_RANGES = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
+_LEAST = {"int8": -128, "uint8": 0}
+_LEVELS = 256
 
 
 def element_type(dtype: str) -> hl.Type:
@@ -48,26 +49,33 @@ def loaded(element: hl.Expr, dtype: str) -> hl.Expr:
 def stored(value: hl.Expr, dtype: str) -> hl.Expr:
     """Return the element that stands for a float32 value: the nearest, ties to even.
 
-    Integers are saturated; NaN becomes the least of them, as in ONNX Runtime's QuantizeLinear.
+    Integers have been `rounded` where an operator made them.
     """
     if dtype == "float16":
         return hl.reinterpret(hl.UInt(16), hl.cast(hl.Float(16), value))
-    if dtype in _RANGES:
-        return hl.cast(element_type(dtype), hl.cast(hl.Int(32), rounded(value, dtype)))
+    if dtype in _LEAST:
+        return hl.cast(element_type(dtype), hl.cast(hl.Int(32), value))
     return value
 
 
 def rounded(value: hl.Expr, dtype: str) -> hl.Expr:
-    """Return a value as `stored` and `loaded` would leave it."""
-    if dtype in _RANGES:
-        low, high = map(constant, _RANGES[dtype])
-        at_least = hl.select(value > low, value, low)
-        return round_small(hl.select(at_least < high, at_least, high))
+    """Return a value as its element type has it: the nearest, ties to even.
+
+    Integers are saturated; NaN becomes the least of them, as in ONNX Runtime's QuantizeLinear. See
+    `nearest_level` for the limit from above; where the level is stored next, LLVM takes both
+    conversions away.
+    """
+    if dtype in _LEAST:
+        low = _LEAST[dtype]
+        at_least = hl.select(value > constant(low), value, constant(low))
+        bits = hl.reinterpret(hl.UInt(32), strict(at_least + constant(_ROUNDER)))
+        counted = hl.min(bits - hl.u32(_BITS_OF_ROUNDER + low), hl.u32(_LEVELS - 1))
+        return hl.f32(hl.i32(counted) + low)
     return loaded(stored(value, dtype), dtype) if dtype == "float16" else value
 
 
 def round_small(value: hl.Expr) -> hl.Expr:
-    """Return the nearest integer of a number below 2^22, ties to even.
+    """Return the nearest integer of a number below 2^22, ties to even; a larger one above 2^21.
 
     Two additions; a register of AVX-512 is halved for Halide's own `round`.
     """

@@ -1,5 +1,8 @@
 """Softmax and LogSoftmax over the last axis, with the scale and the mask in front of them.
 
+Of levels too (QLinearSoftmax). 256 exponentials in a table are no faster: sixteen of them take one
+gather, about 16 loads, or the twelve instructions of a polynomial.
+
 The stages, for each row:
 
     source       scaled and masked scores, where a chain stands in front
@@ -19,6 +22,7 @@ import halide as hl
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.iteration import axis_names
 from aoe.kernels.halide.rows import SOURCE, RowKernel, RowPlan, plan_rows, rows_schedule, rows_space
+from aoe.kernels.math.elements import round_small
 from aoe.kernels.math.functions import (
     LOWEST,
     constant,
@@ -28,6 +32,7 @@ from aoe.kernels.math.functions import (
     weight_of_negative,
 )
 from aoe.operators import SOFTMAX_ONE_AXIS_SINCE, op_key, softmax_axis
+from aoe.operators.axes import SOFTMAX_OF_LEVELS, softmax_version
 from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Workload
 
@@ -49,7 +54,7 @@ class RowSoftmax(PlannedFamily[RowPlan]):
     """
 
     name = "softmax_rows"
-    anchors = frozenset({("", "Softmax"), ("", "LogSoftmax")})
+    anchors = frozenset({("", "Softmax"), ("", "LogSoftmax"), SOFTMAX_OF_LEVELS})
 
     def plan(self, workload: Workload) -> RowPlan | Support:
         """Plan one softmax of rows with chains in front and behind, or tell why not."""
@@ -63,17 +68,26 @@ class RowSoftmax(PlannedFamily[RowPlan]):
         if not -rank <= axis < rank:
             return Support(f"axis {axis} of a tensor of rank {rank}")
         names = axis_names(workload)[axis % rank :]
-        reduced = names if anchor.version < SOFTMAX_ONE_AXIS_SINCE else names[:1]
+        reduced = names if softmax_version(anchor) < SOFTMAX_ONE_AXIS_SINCE else names[:1]
         return plan_rows(workload, self.anchors, reduced, anchor.op_type)
 
     def pipeline_of(self, plan: RowPlan, algorithm: str) -> Pipeline:
         """Return peak, exponentials and total as stages; the chain is inlined into the result."""
         kernel = RowKernel(plan, lambda values: values[plan.anchor.inputs[0]])
         peak = kernel.fold(_PEAK, kernel.walked, constant(LOWEST), hl.max)
-        is_softmax = plan.anchor.op_type == "Softmax"
+        is_softmax = plan.anchor.op_type != "LogSoftmax"
         grow = softmax_numerator if is_softmax else weight_of_negative
-        grown = kernel.keep(_GROWN, grow(strict(kernel.element - peak)))
+        lowered, of_levels = strict(kernel.element - peak), op_key(plan.anchor) == SOFTMAX_OF_LEVELS
+        if of_levels:
+            lowered = strict(lowered * kernel.values[plan.anchor.inputs[1]])
+        grown = kernel.keep(_GROWN, grow(lowered))
         total = kernel.fold(_TOTAL, lambda at: kernel.along(grown, at), constant(0.0), add)
+        if of_levels:
+            scale, zero = (kernel.values[ref] for ref in plan.anchor.inputs[3:])
+            # in ONNX Runtime the number 1 is a whole number of levels
+            factor = kernel.per_row("factor", strict(hl.floor(strict(1.0 / scale)) / total))
+            level = round_small(strict(grown[kernel.variables] * factor))
+            return kernel.pipeline(strict(level + zero))
         if is_softmax:
             inverse = kernel.per_row("inverse", strict(constant(1.0) / total))
             return kernel.pipeline(strict(grown[kernel.variables] * inverse))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,30 @@ def test_every_level_is_what_onnx_runtime_makes_of_it(op_type: str, dtype: str) 
     for scale, zero, _, _, result_scale, result_zero in PARAMETERS:
         parameters = [scale, zero, result_scale / 10, result_zero]
         _check_equal(workload, _feed(workload, [np.arange(256).astype(dtype)], parameters))
+
+
+def test_levels_made_without_a_zero_point_are_of_the_type_that_is_read() -> None:
+    whole = _workload("QLinearAdd", (256,), 2, "uint8")
+    alone = replace(whole.operations[0], inputs=whole.operations[0].inputs[:7])
+    workload = replace(whole, inputs=whole.inputs[:7], operations=(alone,))
+    every = np.arange(256).astype(np.uint8)
+    _check_equal(workload, _feed(workload, [every, every[::-1]], [0.03, 128, 0.02, 3, 0.01]))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_numbers_beyond_all_levels_become_the_first_and_the_last(dtype: str) -> None:
+    zero = TensorSpec(shape=(), dtype=dtype)
+    workload = Workload(
+        op_type="elementwise",
+        inputs=(plain(9), zero),
+        scalars=(0.5,),
+        operations=(operation("QuantizeLinear", "x0 s0 x1", "y0"),),
+        output=plain(9, dtype=dtype),
+    )
+    numbers = [3e38, 1e8, 2e6, 127.25, 0.25, -0.75, -1e8, -3e38, -np.inf]
+    for point in (np.iinfo(dtype).min, 3, np.iinfo(dtype).max):
+        feed = {"x0": np.array(numbers, np.float32), "x1": np.array(point, dtype)}
+        _check_equal(workload, feed)
 
 
 POINTS = {

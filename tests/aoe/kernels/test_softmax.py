@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
     alone_in_blocks,
+    guessed_schedules,
     kernel_target,
     operation,
     plain,
 )
 
-from aoe.graph.workload_model import random_inputs
+from aoe.device.registry import default_device
+from aoe.graph.workload_model import random_inputs, workload_model
 from aoe.kernels.registry import get_family
+from aoe.operators import MICROSOFT_DOMAIN
+from aoe.ort.sessions import session_options
 from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
+
+Array = np.ndarray[Any, Any]
 
 
 def make(
@@ -106,6 +114,37 @@ def with_condition(workload: Workload) -> Workload:
     return replace(workload, inputs=(x, replace(mask, dtype="bool")))
 
 
+def of_levels(
+    shape: tuple[int, ...], dtype: str = "uint8", *, axis: int = -1, opset: int = 13
+) -> Workload:
+    """Return a QLinearSoftmax."""
+    scale, zero = plain(constant=True), TensorSpec(shape=(), dtype=dtype, constant=True)
+    levels = plain(*shape, dtype=dtype)
+    made = operation(
+        "QLinearSoftmax", "x0 x1 x2 x3 x4", domain=MICROSOFT_DOMAIN, axis=axis, opset=opset
+    )
+    return Workload(
+        op_type="softmax_rows",
+        inputs=(levels, scale, zero, scale, zero),
+        operations=(made,),
+        output=levels,
+    )
+
+
+def masked_levels() -> Workload:
+    """Return the softmax of levels of scores and a mask, as quantisers write attention."""
+    alone = of_levels((2, 3, 17, 49))
+    scale, zero = alone.inputs[1:3]
+    mask = plain(2, 1, 1, 49, dtype="uint8")
+    add = operation("QLinearAdd", "x0 x1 x2 x5 x6 x7 x8 x9", "t0", domain=MICROSOFT_DOMAIN)
+    softmax = replace(alone.operations[0], inputs=("t0", "x8", "x9", "x3", "x4"))
+    return replace(
+        alone,
+        inputs=(*alone.inputs, mask, scale, zero, scale, zero),
+        operations=(add, softmax),
+    )
+
+
 class TestRowSoftmax(KernelFamilyTests):
     family_name = "softmax_rows"
     share = 1 / 16  # sums of positive terms lose less than sums may
@@ -116,6 +155,9 @@ class TestRowSoftmax(KernelFamilyTests):
         "log, rows of classes": rows((7, 100), op_type="LogSoftmax"),
         "all axes but the first": rows((4, 5, 6), axis=1, version=11),
         "axes of one behind": rows((2, 30, 1, 1), axis=1),
+        "levels": of_levels((2, 3, 5, 197)),
+        "signed levels, all axes but the first": of_levels((4, 5, 6), "int8", axis=1, opset=11),
+        "levels of scores, masked": masked_levels(),
         "scale and mask": attention((2, 1, 1, 49), operation("Add", "t0 x1", "t1")),
         "scale and chosen scores, log": attention(
             (17, 49),
@@ -159,6 +201,45 @@ def test_row_of_masked_elements_is_nan_as_in_onnx_runtime() -> None:
     made = CompiledKernel(workload).run({"x0": x})
     assert np.all(made[[0, 2, 3], 3] == 0)
     assert np.all(np.isnan(made[1]))  # no element is left to choose from
+
+
+def _as_onnx_runtime_does(workload: Workload, feed: dict[str, Array]) -> Array:
+    model = workload_model(workload, seed=SEED)
+    for tensor in model.graph.initializer:
+        tensor.CopyFrom(onnx.numpy_helper.from_array(feed[tensor.name], tensor.name))
+    options = session_options(threads=1, optimize=False)
+    session = default_device().open_session(model.SerializeToString(), options)
+    found: Array = session.run(None, {"x0": feed["x0"]})[0]
+    return found
+
+
+@pytest.mark.parametrize("length", [2, 6, 128, 197])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_softmax_of_levels_is_onnx_runtimes_and_numpys_of_the_same_integers(
+    dtype: str, length: int
+) -> None:
+    workload, ends = of_levels((999, length), dtype), np.iinfo(dtype)
+    schedule = guessed_schedules(workload)[0]
+    kernel, rng = CompiledKernel(workload, schedule), np.random.default_rng(SEED)
+    levels = rng.integers(ends.min, ends.max, (999, length), endpoint=True).astype(dtype)
+    levels[:3] = [[ends.min], [ends.max], [3]]  # all results of a row are equal
+    off = 0
+    for scale, made in ((0.1, 1 / 255), (0.02, 1 / 256), (0.6, 0.004), (2.0, 1 / 100)):
+        numbers = (scale, ends.max, made, ends.min)
+        feed = {"x0": levels} | {
+            f"x{at}": np.array(value, workload.inputs[at].dtype)
+            for at, value in enumerate(numbers, start=1)
+        }
+        expected = _as_onnx_runtime_does(workload, feed)
+        peak = levels.max(axis=1, keepdims=True)
+        grown = np.exp((levels - peak.astype(float)) * np.float32(scale))
+        whole = np.floor(np.float32(1) / np.float32(made))
+        exact = np.rint(grown * whole / grown.sum(axis=1, keepdims=True)) + ends.min
+        actual = kernel.run(feed)
+        np.testing.assert_array_equal(actual[:3], expected[:3])
+        off += np.count_nonzero(actual != expected) + np.count_nonzero(actual != exact)
+        assert np.abs(actual.astype(int) - expected).max() <= 1
+    assert off <= 2 * levels.size // 10_000
 
 
 @pytest.mark.parametrize("workload", [make((1, 4, 16), 1), rows((2, 4))])
