@@ -16,6 +16,8 @@ HOST_INT8 = f"{HOST_PREFIX}int8"
 """ONNX Runtime's products of 8 bits, which are right only where the CPU sums them in 32 bits."""
 
 
+AMX = "amx"
+"""Part of the name of an algorithm that multiplies levels of 8 bits in matrix tiles (AMX)."""
 VNNI = "vnni"
 """Part of the name of an algorithm that sums four products of 8 bits by one instruction."""
 WIDENED = "widened"
@@ -50,6 +52,7 @@ class Target:
     bf16_tiles: InstructionSet | None = None  # The same for whole matrix tiles; None without
     # Vectors of four products of 8 bits, summed in 32 (AVX512-VNNI); None without.
     int8_dot: InstructionSet | None = None
+    int8_tiles: InstructionSet | None = None  # The same for whole matrix tiles; None without
     # The same as ONNX Runtime's own operators use it (AVX512-VNNI or AVX-VNNI, whatever the CPU has
     # besides); None without.
     int8_sums: InstructionSet | None = None
@@ -75,9 +78,11 @@ class Target:
         Args:
             precision: Of its workload.
             algorithm: Of its schedule; a name that ends in `_tiles` asks for matrix tiles, `vnni`
-                in a name for sums of products of 8 bits.
+                in a name for sums of products of 8 bits, `amx` for those in matrix tiles.
         """
-        if VNNI in algorithm:
+        if AMX in algorithm:
+            used = [self.int8_dot, self.int8_tiles]
+        elif VNNI in algorithm:
             used = [self.int8_dot]
         elif not precision.is_lower:
             return self
@@ -99,6 +104,8 @@ class Target:
         A target's name says nothing of the features a hypervisor masks, and either of two
         algorithms for the same integers would run on both kinds of processors, slowly.
         """
+        if AMX in algorithm and self.int8_tiles is None:
+            return f"{algorithm} is for CPUs with AMX, where the system grants its tiles"
         if VNNI in algorithm and self.int8_dot is None:
             return f"{algorithm} is for CPUs with AVX-512 VNNI"
         if WIDENED in algorithm and self.int8_dot is not None:

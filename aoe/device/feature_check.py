@@ -20,6 +20,7 @@ _LEAF_7 = {
     "amx_bf16": (0, "edx", 22),
     "avx512_fp16": (0, "edx", 23),
     "amx_tile": (0, "edx", 24),
+    "amx_int8": (0, "edx", 25),
 }
 """Features asked of `cpuid`, leaf 7, as subleaf, register and bit: compilers in use (GCC 9 to 11,
 older Clangs) do not know their names. Source: Intel SDM, volume 2A, CPUID."""

@@ -36,6 +36,7 @@ class KernelTarget:
     bf16_dot: bool = False
     bf16_tiles: bool = False  # True if it does so with matrix tiles (AMX)
     int8_dot: bool = False  # True if it sums four products of 8 bits in 32 (AVX-512 VNNI)
+    int8_tiles: bool = False  # True if it does so with matrix tiles (AMX)
 
     @property
     def registers(self) -> int:
@@ -57,6 +58,7 @@ class KernelTarget:
             bf16_dot=target.bf16_dot is not None,
             bf16_tiles=target.bf16_tiles is not None,
             int8_dot=target.int8_dot is not None,
+            int8_tiles=target.int8_tiles is not None,
         )
 
 

@@ -30,6 +30,7 @@ _RATES = (
     ("winograd_3x3", 2.2),
     ("winograd_2x2", 1.8),
     ("winograd", 1.6),
+    ("amx", 12.0),
     ("vnni", 3.5),
     ("widened", 1.5),
     ("int8", 3.0),

@@ -56,6 +56,17 @@ def test_algorithms_of_integers_fit_cpus_with_vnni_or_those_without() -> None:
     assert with_it.misfit("") == without.misfit("winograd_4x4") == ""
 
 
+def test_algorithms_in_tiles_fit_cpus_with_amx_and_need_its_features() -> None:
+    tiles = InstructionSet(cpu_features=("amx_tile", "amx_int8"))
+    target = make_target(int8_dot=_VNNI, int8_tiles=tiles)
+    assert target.misfit("direct_amx") == target.misfit("panels_vnni") == ""
+    refusal = "panels_amx is for CPUs with AMX, where the system grants its tiles"
+    assert make_target(int8_dot=_VNNI).misfit("panels_amx") == refusal
+    needed = target.for_kernel(Precision.FLOAT32, "panels_amx")
+    assert needed.cpu_features == ("avx2", "avx512_vnni", "amx_tile", "amx_int8")
+    assert needed.features == target.for_kernel(Precision.FLOAT32, "panels_vnni").features
+
+
 def test_operators_of_onnx_runtime_need_what_makes_their_sums_right_and_no_more() -> None:
     sums = InstructionSet(cpu_features=("avx_vnni",))
     target = make_target(int8_dot=_VNNI, int8_sums=sums)

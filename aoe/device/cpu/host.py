@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from aoe.device.cpu.cpuinfo import CPUINFO, read_cpuinfo
@@ -48,11 +49,27 @@ _INT8_DOT = tuple(_BF16_DOT[name] for name in ("avx512_sapphirerapids", "avx512_
 what it emits."""
 _INT8_SUMS = ("avx512_vnni", "avx_vnni")
 """Features by which ONNX Runtime's MLAS sums products of 8 bits in 32, the preferred one first."""
-_BF16_TILES = InstructionSet(cpu_features=("amx_tile", "amx_bf16"))
+_BF16_TILES, _INT8_TILES = (
+    InstructionSet(cpu_features=("amx_tile", name)) for name in ("amx_bf16", "amx_int8")
+)
 
 _HALIDE_ARCHITECTURES = {"x86_64": "x86-64", "amd64": "x86-64", "aarch64": "arm-64"}
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_ARCH_PRCTL, _GET_SUPPORTED, _TILE_STATE = 158, 0x1021, 0b11 << 17
+"""System call and code that ask which registers a process may have, and the bits of AMX's.
+Source: Linux, arch/x86/include/uapi/asm/prctl.h; the call's number is that of x86-64."""
+
+
+def system_grants_tiles() -> bool:
+    """Return True if the operating system lets a process have AMX's registers.
+
+    A sandbox may keep back what the CPU lists. This only asks: a library of kernels requests
+    them when it is loaded.
+    """
+    supported = ctypes.c_uint64()
+    asked = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _GET_SUPPORTED, ctypes.byref(supported))
+    return asked == 0 and supported.value & _TILE_STATE == _TILE_STATE
 
 
 def describe_host(
@@ -61,6 +78,7 @@ def describe_host(
     cpuinfo: Path = CPUINFO,
     machine: str | None = None,
     caches: Path = _CACHES,
+    tiles_granted: Callable[[], bool] = system_grants_tiles,
 ) -> Target:
     """Describe the CPU of this machine.
 
@@ -69,6 +87,7 @@ def describe_host(
         cpuinfo: What the kernel says of the processors.
         machine: Architecture as `platform.machine` spells it; None for this machine's.
         caches: What the kernel says of the caches.
+        tiles_granted: Whether the operating system lets processes have AMX's registers.
     """
     info, machine = read_cpuinfo(cpuinfo), (machine or platform.machine()).lower()
     features = tuple(
@@ -79,7 +98,10 @@ def describe_host(
         [known for known in sets if info.features.issuperset(known.cpu_features)]
         for sets in (_BF16_DOT.values(), _INT8_DOT)
     )
-    tiles = info.features.issuperset(_BF16_TILES.cpu_features)
+    bf16_tiles, int8_tiles = (
+        known if info.features.issuperset(known.cpu_features) and tiles_granted() else None
+        for known in (_BF16_TILES, _INT8_TILES)
+    )
     sums = [name for name in _INT8_SUMS if name in info.features]
     return Target(
         soc_version=name.soc_version,
@@ -93,8 +115,9 @@ def describe_host(
         cpu_model=info.name or platform.processor() or platform.machine(),
         caveat=name.caveat,
         bf16_dot=next(iter(dots), None),
-        bf16_tiles=_BF16_TILES if tiles else None,
+        bf16_tiles=bf16_tiles,
         int8_dot=next(iter(int8_dots), None),
+        int8_tiles=int8_tiles,
         int8_sums=InstructionSet(cpu_features=(sums[0],)) if sums else None,
     )
 

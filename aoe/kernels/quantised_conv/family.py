@@ -8,24 +8,26 @@ from aoe.kernels.algorithms import known_algorithm
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.quantised_conv.depthwise import Depthwise
 from aoe.kernels.quantised_conv.direct import Direct
+from aoe.kernels.quantised_conv.matrix_tiles import MatrixTiles
 from aoe.kernels.quantised_conv.shape import FOURS, PAIRS, QuantisedPlan, read_quantised
 from aoe.kernels.tiled_products import SCOPE, tile_of, tiled_schedule, tiled_space
 from aoe.operators.quantised import QUANTISED_CONVOLUTIONS
 from aoe.schedule import Choice, Schedule, Space, Values
-from aoe.target import VNNI, WIDENED
+from aoe.target import AMX, VNNI, WIDENED
 from aoe.workload import Workload
 
 _DENSE, _DEPTHWISE = "direct", "depthwise"
 _GUESSES = 5
 
-ALGORITHMS: Mapping[str, Direct | Depthwise] = {
+ALGORITHMS: Mapping[str, Direct | Depthwise | MatrixTiles] = {
+    f"{_DENSE}_{AMX}": MatrixTiles(guesses=_GUESSES - 1),
     f"{_DENSE}_{VNNI}": Direct(guesses=_GUESSES, unit=FOURS, needs_vnni=True),
     f"{_DENSE}_{WIDENED}": Direct(guesses=_GUESSES, unit=PAIRS),
     f"{_DEPTHWISE}_{VNNI}": Depthwise(guesses=_GUESSES, unit=FOURS, needs_vnni=True),
     f"{_DEPTHWISE}_{WIDENED}": Depthwise(guesses=_GUESSES, unit=PAIRS),
 }
 """By the name a schedule has. The results of all of them are the same integers; the name tells
-records of CPUs with VNNI from others."""
+records of CPUs with AMX or VNNI from others."""
 
 
 class QuantisedConvolution(PlannedFamily[QuantisedPlan]):
@@ -45,9 +47,16 @@ class QuantisedConvolution(PlannedFamily[QuantisedPlan]):
 
     def space_of(self, plan: QuantisedPlan, target: KernelTarget) -> Space:
         """Return the choices: register tile, and the copy of a task."""
-        name = next(one for one in _names(plan) if ALGORITHMS[one].is_available(target))
-        offered = {name: ALGORITHMS[name]}
-        return tiled_space(offered, plan, target, _first_guesses(plan, target, name))
+        names = [
+            one
+            for one in _names(plan)
+            if ALGORITHMS[one].is_available(target) and ALGORITHMS[one].supports(plan)
+        ]
+        # what every CPU has is offered where there is nothing else; beside tiles, one of vectors
+        offered = names[:1] if VNNI in names[0] else names[:-1] or names
+        guesses = [_first_guesses(plan, target, name) for name in offered]
+        found = guesses[0] if len(offered) == 1 else (*guesses[0], *guesses[1][:1])
+        return tiled_space({name: ALGORITHMS[name] for name in offered}, plan, target, found)
 
     def schedule_of(self, plan: QuantisedPlan, values: Values, target: KernelTarget) -> Schedule:
         return tiled_schedule(ALGORITHMS, plan, values)
@@ -56,7 +65,8 @@ class QuantisedConvolution(PlannedFamily[QuantisedPlan]):
 def _names(plan: QuantisedPlan) -> tuple[str, ...]:
     """Return the algorithms of a convolution, best first."""
     kind = _DEPTHWISE if plan.shape.is_depthwise else _DENSE
-    return f"{kind}_{VNNI}", f"{kind}_{WIDENED}"
+    names = (f"{kind}_{known}" for known in (AMX, VNNI, WIDENED))
+    return tuple(name for name in names if name in ALGORITHMS)
 
 
 def _first_guesses(

@@ -295,6 +295,7 @@ class Buffers:
     plan: QuantisedPlan
     extents: tuple[tuple[int, ...], ...]  # Innermost first
     arguments: tuple[hl.ImageParam, ...]
+    keeps_sign: bool = False  # True if signed levels are summed up as they are
 
     def at(self, position: int) -> hl.ImageParam:
         """Return the buffer of an input of the operator."""
@@ -307,9 +308,9 @@ class Buffers:
         return hl.i32(self.at(position)[()])
 
     def image_zero(self) -> hl.Expr:
-        """Return the zero point of the image's levels as unsigned ones."""
+        """Return the zero point of the image's levels as they are summed up."""
         zero = self.zero(X_ZERO)
-        return zero + _SIGN if self.plan.is_signed else zero
+        return zero + _SIGN if self.plan.is_signed and not self.keeps_sign else zero
 
     def level(self, *place: hl.Expr) -> hl.Expr:
         """Return a level of the image as an unsigned one."""

@@ -233,6 +233,7 @@ def test_candidate_model_keeps_the_constants_the_kernel_reads() -> None:
 _OF_BF16 = (
     *("avx512_bf16", "avx512_vnni", "avx512_vbmi2", "avx512_bitalg", "avx512_vpopcntdq"),
     *("avx512ifma", "avx512vbmi", "gfni", "avx_vnni", "avx512_fp16", "amx_tile", "amx_bf16"),
+    "amx_int8",
 )
 
 

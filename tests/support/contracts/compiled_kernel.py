@@ -268,12 +268,12 @@ def _load_runtime() -> None:
         hl.compile_standalone_runtime(str(built), hl.Target(target.halide_name))
         glue = Path(aoe.kernels.__file__).parent / "glue"
         parts: list[Path | str] = [built, f"-I{halide_include()}", glue / "tables.c"]
-        if kernel_target().bf16_tiles:
+        if kernel_target().bf16_tiles or kernel_target().int8_tiles:
             parts.append(glue / "tiles.c")
         _link(file, parts)
         # kernels of later libraries look their runtime up among all global symbols
         runtime = ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
-    if kernel_target().bf16_tiles and runtime.aoe_request_tiles():
+    if (kernel_target().bf16_tiles or kernel_target().int8_tiles) and runtime.aoe_request_tiles():
         raise RuntimeError("the system keeps the tile registers back")
     runtime.halide_set_error_handler(_NOTE_ERROR)
     runtime.halide_set_num_threads(THREADS)

@@ -15,7 +15,12 @@ from support.engine.processors import (
     ZEN4,
 )
 
-from aoe.device.cpu.host import describe_host, missing_features, usable_cores
+from aoe.device.cpu.host import (
+    describe_host,
+    missing_features,
+    system_grants_tiles,
+    usable_cores,
+)
 from aoe.target import Target
 from aoe.workload import Precision
 
@@ -32,9 +37,9 @@ def cpu(tmp_path: Path) -> Path:
 def described(cpu: Path) -> Describe:
     """Return a function that describes two cores of a CPU: (its text, its architecture)."""
 
-    def describe(text: str, machine: str = "x86_64") -> Target:
+    def describe(text: str, machine: str = "x86_64", *, tiles_granted: bool = True) -> Target:
         cpu.write_text(text)
-        return describe_host(2, cpuinfo=cpu, machine=machine)
+        return describe_host(2, cpuinfo=cpu, machine=machine, tiles_granted=lambda: tiles_granted)
 
     return describe
 
@@ -137,6 +142,23 @@ def test_bf16_is_compiled_for_the_processor_that_has_it(cpu: Path, described: De
     assert xeon.bf16_dot.features == ("avx512_sapphirerapids",)
     assert xeon.bf16_tiles is not None
     assert xeon.features == zen4.features
+
+
+def test_tiles_need_the_cpu_and_the_system(described: Describe) -> None:
+    xeon = described(SAPPHIRE_RAPIDS)
+    assert xeon.int8_tiles is not None
+    assert xeon.int8_tiles.cpu_features == ("amx_tile", "amx_int8")
+    kept_back = described(SAPPHIRE_RAPIDS, tiles_granted=False)
+    assert (kept_back.int8_tiles, kept_back.bf16_tiles) == (None, None)
+    assert kept_back.int8_dot == xeon.int8_dot
+    hidden = described(SAPPHIRE_RAPIDS.replace("amx_int8 ", ""))
+    assert hidden.int8_tiles is None
+    assert hidden.bf16_tiles is not None
+    assert described(ZEN4).int8_tiles is None
+
+
+def test_the_system_grants_no_tiles_a_cpu_has_not() -> None:
+    assert not system_grants_tiles() or "amx_tile" in Path("/proc/cpuinfo").read_text()
 
 
 def test_int8_needs_instructions_halide_makes_use_of(described: Describe) -> None:

@@ -14,14 +14,15 @@ import pytest
 import aoe.kernels
 from aoe.device.registry import default_device
 from aoe.device.toolchain import Toolchain, halide_include
+from aoe.kernels.halide.tile_sums import LevelReads
 
 Array = np.ndarray[Any, Any]
 
 pytestmark = pytest.mark.skipif(
-    bool(default_device().missing_features(("amx_tile", "amx_bf16"))),
+    bool(default_device().missing_features(("amx_tile", "amx_bf16", "amx_int8"))),
     reason="this CPU has no AMX",
 )
-FLOAT, BFLOAT = 2, 3  # halide_type_code_t
+INT, UINT, FLOAT, BFLOAT = range(4)  # halide_type_code_t
 
 
 class Dimension(ctypes.Structure):
@@ -163,3 +164,122 @@ def test_a_query_says_what_is_read(library: ctypes.CDLL) -> None:
     )
     found = [(data.dim[at].min, data.dim[at].extent) for at in range(5)]
     assert found == [(0, 32), (14, case.read[0]), (2, case.read[1]), (0, 5), (1, 3)]
+
+
+@dataclass(frozen=True)
+class LevelCase:
+    """Levels that are summed up: how they are read, and how many results there are."""
+
+    reads: LevelReads
+    columns: int
+    rows: int = 1
+    blocks: int = 1
+    images: int = 1
+    dtype: str = "uint8"
+    apart: bool = False  # True if each row and image has weights of its own
+
+    @property
+    def wide(self) -> int:
+        """Sums of a row."""
+        reads = self.reads
+        return self.columns + (reads.depth // reads.pixel - 1 if reads.flat else 0)
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """Extents of the data, outermost first."""
+        reads = self.reads
+        if not reads.pixel:
+            return self.images, self.rows, self.columns, reads.run
+        across, down = (
+            (extent - 1) * stride + (taps - 1) * dilation
+            for extent, stride, taps, dilation in zip(
+                (self.columns, self.rows), reads.strides, reads.kernel, reads.dilations, strict=True
+            )
+        )
+        if reads.flat:
+            return self.images, down + 2, self.wide * reads.pixel
+        return self.images, down + 1, across * reads.pixel + reads.run
+
+
+LEVEL_CASES = {
+    "one level": LevelCase(LevelReads(depth=1, pixel=1), 1),
+    "pixels of 96": LevelCase(LevelReads(depth=96, pixel=96), 37, rows=2, blocks=3),
+    "signed, 70 of a pixel": LevelCase(LevelReads(depth=70, pixel=70), 16, dtype="int8"),
+    "3 x 3 of 3, stride 2": LevelCase(
+        LevelReads(depth=9, pixel=3, kernel=(1, 3), strides=(2, 2)), 19, rows=3, images=2
+    ),
+    "dilated": LevelCase(
+        LevelReads(depth=20, pixel=20, kernel=(2, 3), dilations=(3, 2)), 17, rows=4, blocks=2
+    ),
+    "rows that are one": LevelCase(
+        LevelReads(depth=3 * 66, pixel=66, kernel=(1, 3), flat=7), 7, rows=7, blocks=2, images=2
+    ),
+    "a matrix": LevelCase(LevelReads(depth=130), 21, blocks=5),
+    "matrices by one": LevelCase(LevelReads(depth=64), 9, rows=3, blocks=2, images=2, dtype="int8"),
+    "matrices by their own": LevelCase(
+        LevelReads(depth=65), 18, rows=3, blocks=3, images=2, apart=True
+    ),
+}
+
+
+def sums_of_levels(case: LevelCase, data: Array, weights: Array) -> Array:
+    """Return what a definition of the sums gives; what nobody reads is 0."""
+    reads = case.reads
+    found = np.zeros((case.images, case.rows, case.wide, case.blocks, 16), np.int32)
+    taps = list(product(range(reads.kernel[1]), range(reads.kernel[0])))
+    for n, h, w in product(range(case.images), range(case.rows), range(case.columns)):
+        mine = weights[n, h] if case.apart else weights[0, 0]
+        by_tap = mine.transpose(0, 2, 1, 3).reshape(case.blocks, 16, len(taps), reads.run)
+        for at, (y, x) in enumerate(taps):
+            row = h * reads.strides[1] + y * reads.dilations[1]
+            first = (w * reads.strides[0] + x * reads.dilations[0]) * reads.pixel
+            seen = data[n, row, first:] if reads.pixel else data[n, h, w]
+            seen = seen[: reads.depth].astype(np.int32)
+            found[n, h, w] += by_tap[:, :, at, : reads.depth].astype(np.int32) @ seen
+    return found
+
+
+def _numbers(reads: LevelReads) -> tuple[int, ...]:
+    depths = reads.pixel, reads.step, reads.steps
+    return (*depths, *reads.kernel, *reads.strides, *reads.dilations, reads.flat)
+
+
+@pytest.mark.parametrize("case", LEVEL_CASES.values(), ids=LEVEL_CASES)
+def test_sums_of_levels_are_numpys(library: ctypes.CDLL, case: LevelCase) -> None:
+    rng, kind, reads = np.random.default_rng(3), np.iinfo(case.dtype), case.reads
+    data = rng.integers(kind.min, kind.max, case.read, case.dtype, endpoint=True)
+    outer = (case.images, case.rows) if case.apart else (1, 1)
+    weights = rng.integers(
+        -128, 127, (*outer, case.blocks, reads.fours, 16, 4), "int8", endpoint=True
+    )
+    runs = weights.transpose(0, 1, 2, 4, 3, 5).copy()
+    runs.reshape(*runs.shape[:4], -1, reads.run)[..., reads.depth :] = 0
+    weights = np.ascontiguousarray(runs.transpose(0, 1, 2, 4, 3, 5))
+    sums = np.zeros((case.images, case.rows, case.wide, case.blocks, 16), np.int32)
+    code = UINT if case.dtype == "uint8" else INT
+    given = buffer_of(data, code), buffer_of(weights if case.apart else weights[0, 0], INT)
+    result = buffer_of(sums, INT)
+    numbers = _numbers(reads)
+    failed = library.aoe_sum_levels(*map(ctypes.byref, given), *numbers, ctypes.byref(result))
+    assert failed == 0
+    expected = sums_of_levels(case, data, weights)
+    np.testing.assert_array_equal(sums[:, :, : case.columns], expected[:, :, : case.columns])
+
+
+@pytest.mark.parametrize("case", LEVEL_CASES.values(), ids=LEVEL_CASES)
+def test_a_query_says_which_levels_are_read(library: ctypes.CDLL, case: LevelCase) -> None:
+    reads = case.reads
+    data = buffer_of(np.zeros((1,) * len(case.read), np.uint8), UINT)
+    data.host = None
+    weights = buffer_of(np.zeros((case.blocks, reads.fours, 16, 4), np.int8), INT)
+    sums = np.zeros((case.images, case.rows, case.wide, case.blocks, 16), np.int32)
+    if not reads.pixel:
+        data.dim[0].extent = reads.run
+    wanted = buffer_of(sums, INT)
+    numbers = _numbers(reads)
+    library.aoe_sum_levels(
+        ctypes.byref(data), ctypes.byref(weights), *numbers, ctypes.byref(wanted)
+    )
+    found = tuple(data.dim[at].extent for at in reversed(range(len(case.read))))
+    assert found == case.read
+    assert all(data.dim[at].min == 0 for at in range(len(case.read)))

@@ -106,13 +106,80 @@ class TestWithoutVnni(TestQuantisedConvolution):
 
     @property
     def target(self) -> KernelTarget:
-        return replace(kernel_target(), int8_dot=False)
+        return replace(kernel_target(), int8_dot=False, int8_tiles=False)
+
+
+TILES = {
+    "whole tiles": quantised_convolution((64, 64), (8, 16), (3, 3), pad=1),
+    "rows that are one": quantised_convolution((64, 48), (7, 7), (3, 3), pad=1, batch=2),
+    "rows that are one, 3 channels": quantised_convolution((3, 8), (6, 5), (3, 2), pad=1),
+    "runs that end in a tile": quantised_convolution((50, 33), (9, 37), (3, 3), pad=1),
+    "first layer": quantised_convolution((3, 40), (17, 37), (7, 7), pad=3, stride=2),
+    "pointwise, read in place": quantised_convolution((96, 80), (11, 3), (1, 1), batch=2),
+    "pointwise of stride 2": quantised_convolution((64, 20), (9, 11), (1, 1), stride=2),
+    "pointwise, 5 channels": quantised_convolution((5, 16), (9, 11), (1, 1)),
+    "stride beyond the filter": quantised_convolution((20, 24), (13, 14), (2, 2), stride=3),
+    "dilated": quantised_convolution((24, 40), (12, 23), (3, 3), pad=2, dilation=2, bias=False),
+    "signed": quantised_convolution(
+        (70, 24), (7, 19), (3, 3), pad=1, levels="int8", made="int8", scale_of_channels=False
+    ),
+    "signed, read in place": quantised_convolution((64, 24), (7, 9), (1, 1), levels="int8"),
+    "unsigned weights": quantised_convolution((12, 17), (6, 20), (2, 3), weights="uint8"),
+    "one axis": quantised_convolution((12, 20), (37,), (5,), pad=2),
+    "one pixel": quantised_convolution((64, 64), (1, 1), (1, 1)),
+}
+"""Tails of tiles in every direction, rows and zeros of all kinds."""
+
+
+@pytest.mark.skipif(not kernel_target().int8_tiles, reason="this CPU has no AMX")
+class TestMatrixTiles(KernelFamilyTests):
+    family_name = "quantised_convolution"
+    cases: ClassVar = {
+        **{label: TILES[label] for label in ("rows that are one", "runs that end in a tile")},
+        "table": quantised_convolution((20, 72), (7, 9), (3, 3), point="QLinearSigmoid"),
+        "added": quantised_convolution((64, 72), (7, 9), (1, 1), added=True),
+    }
 
 
 def _targets() -> list[KernelTarget]:
-    """Return what kernels are told of CPUs with and without VNNI, as far as they run here."""
+    """Return what kernels are told of CPUs with AMX, VNNI or neither, as far as they run here."""
     here = kernel_target()
-    return [here, replace(here, int8_dot=False)] if here.int8_dot else [here]
+    vectors = replace(here, int8_tiles=False)
+    offered = [here] * here.int8_tiles + [vectors] * here.int8_dot
+    return [*offered, replace(vectors, int8_dot=False)]
+
+
+AMX, VECTORS, NEITHER = (
+    KernelTarget(vector_lanes=16, threads=2, int8_dot=dot, int8_tiles=tiles)
+    for dot, tiles in ((True, True), (True, False), (False, False))
+)
+"""CPUs as kernels are told of them, whatever this one is."""
+
+
+def _offered(workload: Workload, target: KernelTarget) -> list[str]:
+    """Return the algorithms of the first guesses, best first."""
+    names = [one.algorithm for one in guessed_schedules(workload, target)]
+    return list(dict.fromkeys(names))
+
+
+def test_a_cpu_with_tiles_is_offered_one_guess_of_vectors_beside_them() -> None:
+    workload = CASES["3x3"]
+    assert _offered(workload, AMX) == ["direct_amx", "direct_vnni"]
+    assert _offered(workload, VECTORS) == ["direct_vnni"]
+    assert _offered(workload, NEITHER) == ["direct_widened"]
+    space = get_family("quantised_convolution").space(workload, VECTORS)
+    assert {values["algorithm"] for values in space.configurations()} == {"direct_vnni"}
+    for label in ("depthwise", "groups, dilated"):
+        assert _offered(CASES[label], AMX) == _offered(CASES[label], VECTORS)
+
+
+def test_an_image_that_the_chain_reads_again_is_not_summed_in_tiles() -> None:
+    workload = quantised_convolution((16, 16), (7, 9), (1, 1), added=True)
+    convolution, added = workload.operations
+    again = replace(added, inputs=(*added.inputs[:3], "x0", *added.inputs[4:]))
+    twice = replace(workload, operations=(convolution, again))
+    assert "direct_amx" in _offered(workload, AMX)
+    assert "direct_amx" not in _offered(twice, AMX)
 
 
 def _inputs(workload: Workload, **changed: Array) -> dict[str, Array]:
@@ -128,32 +195,41 @@ def _check_integers(workload: Workload, inputs: dict[str, Array]) -> None:
         np.testing.assert_array_equal(kernel.run(inputs), expected)
 
 
-def test_algorithms_of_cpus_with_and_without_vnni_have_names_of_their_own() -> None:
-    for workload in (CASES["3x3"], CASES["depthwise"]):
-        names = [guessed_schedules(workload, target)[0].algorithm for target in _targets()]
-        assert "widened" in names[-1]
-        assert len(set(names)) == len(names)
-
-
 @pytest.mark.parametrize("label", ["3x3", "depthwise"])
-def test_record_of_a_cpu_with_vnni_is_none_of_one_without_and_the_other_way_round(
+def test_record_of_a_cpu_with_amx_or_vnni_is_none_of_one_without_and_the_other_way_round(
     label: str, runner: Runner
 ) -> None:
     here = kernel_target()
-    for has_vnni in (True, False):
-        target = replace(here, int8_dot=has_vnni)
+    for target in (AMX, VECTORS, NEITHER):
+        schedule = guessed_schedules(CASES[label], target)[0]
         found = runner.call(
             "check_schedule",
             timeout_s=120.0,
             workload=workload_to_json(CASES[label]),
-            schedule=schedule_to_json(guessed_schedules(CASES[label], target)[0]),
+            schedule=schedule_to_json(schedule),
         )
-        assert ("is for CPUs with" in found) == (has_vnni != here.int8_dot), found
+        fits = {"amx": here.int8_tiles, "vnni": here.int8_dot, "widened": not here.int8_dot}
+        assert ("is for CPUs with" in found) != fits[schedule.algorithm.rpartition("_")[2]], found
 
 
 @pytest.mark.parametrize("label", ["3x3", "depthwise", "groups, dilated", "one axis"])
 def test_levels_are_those_of_the_integers(label: str) -> None:
     _check_integers(CASES[label], _inputs(CASES[label]))
+
+
+@pytest.mark.skipif(not kernel_target().int8_tiles, reason="this CPU has no AMX")
+@pytest.mark.parametrize("label", TILES)
+def test_sums_in_tiles_are_those_of_the_integers_for_zero_points_at_both_ends(label: str) -> None:
+    workload = TILES[label]
+    drawn, schedules = _inputs(workload), guessed_schedules(workload)
+    in_tiles = [one for one in schedules if one.algorithm == "direct_amx"]
+    ends = [np.iinfo(drawn[name].dtype) for name in ("x2", "x6")]
+    for at, schedule in enumerate(in_tiles[:2]):
+        read, made = (ends[0].min, ends[1].max) if at else (ends[0].max, ends[1].min)
+        zeros = {"x2": np.array(read, drawn["x2"].dtype), "x6": np.array(made, drawn["x6"].dtype)}
+        inputs = drawn | zeros
+        expected = requantised(workload, inputs, integer_sums(workload, inputs))
+        np.testing.assert_array_equal(CompiledKernel(workload, schedule).run(inputs), expected)
 
 
 @pytest.mark.parametrize("label", ["SiLU", "depthwise, SiLU"])

@@ -188,7 +188,7 @@ def test_metric_of_the_user_on_real_inputs_decides(runs: ScriptedRuns, tmp_path:
 @pytest.fixture
 def hosted_runs(runs: ScriptedRuns) -> ScriptedRuns:
     """Runs on a CPU without instructions for bfloat16 and for products of 8 bits."""
-    none = dict.fromkeys(("bf16_dot", "bf16_tiles", "int8_dot", "int8_sums"))
+    none = dict.fromkeys(("bf16_dot", "bf16_tiles", "int8_dot", "int8_tiles", "int8_sums"))
     runs.target = lambda target: replace(target, **none)
 
     def results(part: ModelPart) -> list[Any]:
