@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from aoebank.report.output import ColorMode, Report, Text, cut, printable, said_warnings
@@ -22,7 +23,7 @@ _Part: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Block:
+class Block:
     """Lines of parts with their styles, or a table below its caption."""
 
     lines: list[tuple[_Part, ...]] = field(default_factory=list)
@@ -31,20 +32,26 @@ class _Block:
     kinds: str = ""
     caption: str = ""
 
-    def text_lines(self) -> list[str]:
-        """Return the lines as a terminal of any width has them."""
+    def text_lines(self, width: int | None = None) -> list[str]:
+        """Return the lines as a terminal of a width has them, None for any."""
         if self.head:
             cells = [tuple(map(printable, row)) for row in self.rows]
-            return [line for line, _ in lay_out(self.head, cells, kinds=self.kinds, width=None)]
+            return [line for line, _ in lay_out(self.head, cells, kinds=self.kinds, width=width)]
         return [printable("".join(text for text, _ in line)) for line in self.lines]
 
 
 class _Blocks(Text):
-    """Text that keeps lines and tables for a page."""
+    """Text that keeps lines and tables for a page.
 
-    def __init__(self) -> None:
+    Args:
+        most: Rows of a table; a bank may have a million.
+        rest: Where the others are to be had; None for what the table says.
+    """
+
+    def __init__(self, most: int, rest: str | None) -> None:
         super().__init__(ColorMode.NEVER, no_color=True)
-        self.blocks: list[_Block] = []
+        self._most, self._rest = most, rest
+        self.blocks: list[Block] = []
 
     @property
     def width(self) -> None:
@@ -59,7 +66,7 @@ class _Blocks(Text):
     def line(self, *parts: str | tuple[str, str]) -> None:
         """Keep a line."""
         if not self.blocks or self.blocks[-1].head:
-            self.blocks.append(_Block())
+            self.blocks.append(Block())
         self.blocks[-1].lines.append(
             tuple((part, "") if isinstance(part, str) else part for part in parts)
         )
@@ -79,14 +86,14 @@ class _Blocks(Text):
         rest: str = "with --json",
     ) -> None:
         """Keep a table, with more rows than a terminal has."""
-        every = [tuple(row) for row in rows]
+        every = iter(rows)
+        shown = [tuple(row) for row in islice(every, self._most)]
+        others = sum(1 for _ in every)
         lines = self.blocks[-1].lines if self.blocks else []
         caption = "".join(text for text, _ in lines[-1]).rstrip(":") if lines else ""
-        self.blocks.append(
-            _Block(head=header, rows=every[:_MOST_ROWS], kinds=kinds, caption=caption)
-        )
-        if len(every) > _MOST_ROWS:
-            self.line(f"{len(every) - _MOST_ROWS} more {rest}")
+        self.blocks.append(Block(head=header, rows=shown, kinds=kinds, caption=caption))
+        if others:
+            self.line((f"{others} more {self._rest or rest}", "dim"))
 
 
 def _title(report: Report) -> str:
@@ -100,16 +107,25 @@ def _title(report: Report) -> str:
 
 def html_answer(report: Report) -> str:
     """Return the page of a report."""
-    return _pages().get_template("answer.html").render(title=_title(report), blocks=_blocks(report))
+    return (
+        _pages().get_template("answer.html").render(title=_title(report), blocks=blocks_of(report))
+    )
 
 
 def text_answer(report: Report) -> str:
     """Return the text of a report, as a pipe gets it."""
-    return "".join(f"{line}\n" for block in _blocks(report) for line in block.text_lines())
+    return "".join(f"{line}\n" for block in blocks_of(report) for line in block.text_lines())
 
 
-def _blocks(report: Report) -> Sequence[_Block]:
-    text = _Blocks()
+def blocks_of(report: Report, most: int = _MOST_ROWS, rest: str | None = None) -> Sequence[Block]:
+    """Return the lines and tables of a report.
+
+    Args:
+        report: It.
+        most: Rows of each table.
+        rest: Where the others are to be had; None for what the report says.
+    """
+    text = _Blocks(most, rest)
     report.write(text)
     return text.blocks
 
@@ -134,7 +150,7 @@ def mood_of(style: str) -> str:
 def markdown_answer(report: Report) -> str:
     """Return the report as GitHub's Markdown."""
     parts = [f"### {_title(report)}\n\n"]
-    for block in _blocks(report):
+    for block in blocks_of(report):
         if not block.head:
             text = "\n".join(block.text_lines()).strip("\n")
             if text:

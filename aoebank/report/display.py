@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from markupsafe import Markup
 
+from aoebank.report.answer_page import Block, blocks_of
 from aoebank.report.output import ColorMode, Report, Text, plural, printable
-from aoebank.report.table import lay_out
 
 _MOST_LINES = 40  # at a prompt: a screen
 _MOST_ROWS = 100  # of a table in a notebook
@@ -26,73 +26,11 @@ _STYLES = {
 _CELL = "text-align:{}"  # Jupyter has all cells at the right
 
 
-class _Lines(Text):
-    """Keeps the lines of a report, folded as for the terminal there is."""
-
-    def __init__(self) -> None:
-        super().__init__(ColorMode.NEVER, no_color=True)
-        self.lines: list[str] = []
-
-    def line(self, *parts: str | tuple[str, str]) -> None:
-        self.lines.append("".join(printable(text) for text, _ in map(_styled, parts)))
-
-    def table(
-        self,
-        header: Sequence[str],
-        rows: Iterable[Sequence[str]],
-        kinds: str = "",
-        *,
-        most: int | None = None,
-        rest: str = _REST,
-    ) -> None:
-        # laid out as far as it is shown: a bank may have a million rows
-        cells = [tuple(map(printable, row)) for row in rows]
-        most = min(most or _MOST_LINES, _MOST_LINES)
-        self.lines += (
-            line for line, _ in lay_out(header, cells[:most], kinds=kinds, width=self.width)
-        )
-        if len(cells) > most:
-            self.lines.append(f"{len(cells) - most} more {_REST}")
-
-
-class _Markup(Text):
-    """Keeps a report as HTML: a `div` for each line, a `table` for each table."""
-
-    def __init__(self) -> None:
-        super().__init__(ColorMode.NEVER, no_color=True)
-        self.parts: list[Markup] = []
-
-    def line(self, *parts: str | tuple[str, str]) -> None:
-        spans = (_span(printable(text), style) for text, style in map(_styled, parts))
-        self.parts.append(Markup("<div>{}</div>").format(Markup().join(spans)))
-
-    def table(
-        self,
-        header: Sequence[str],
-        rows: Iterable[Sequence[str]],
-        kinds: str = "",
-        *,
-        most: int | None = None,
-        rest: str = _REST,
-    ) -> None:
-        cells = [tuple(map(printable, row)) for row in rows]
-        most = min(most or _MOST_ROWS, _MOST_ROWS)
-        sides = ["right" if kind == "r" else "left" for kind in kinds.ljust(len(header))]
-        body = Markup().join(_row(row, sides, "td") for row in cells[:most])
-        self.parts.append(
-            Markup("<table><thead>{}</thead><tbody>{}</tbody></table>").format(
-                _row(header, sides, "th"), body
-            )
-        )
-        if len(cells) > most:
-            self.line((f"{len(cells) - most} more {_REST}", "dim"))
-
-
 def text_of(report: Report) -> str:
     """Return the text of a report for a prompt, cut to a screen."""
-    text = _Lines()
-    report.write(text)
-    lines = text.lines
+    width = Text(ColorMode.NEVER, no_color=True).width
+    blocks = blocks_of(report, _MOST_LINES, _REST)
+    lines = [line for block in blocks for line in block.text_lines(width)]
     if len(lines) <= _MOST_LINES:
         return "\n".join(lines)
     # the end of a report has the figures that sum it up
@@ -103,13 +41,23 @@ def text_of(report: Report) -> str:
 
 def html_of(report: Report) -> str:
     """Return a report as HTML for a notebook; nothing a bank holds becomes markup."""
-    text = _Markup()
-    report.write(text)
-    return str(Markup("<div>{}</div>").format(Markup("\n").join(text.parts)))
+    blocks = blocks_of(report, _MOST_ROWS, _REST)
+    parts = [part for block in blocks for part in _parts(block)]
+    return str(Markup("<div>{}</div>").format(Markup("\n").join(parts)))
 
 
-def _styled(part: str | tuple[str, str]) -> tuple[str, str]:
-    return (part, "") if isinstance(part, str) else part
+def _parts(block: Block) -> Iterator[Markup]:
+    """Yield a `table` for a table, and a `div` for each line."""
+    if not block.head:
+        for line in block.lines:
+            spans = (_span(printable(text), style) for text, style in line)
+            yield Markup("<div>{}</div>").format(Markup().join(spans))
+        return
+    sides = ["right" if kind == "r" else "left" for kind in block.kinds.ljust(len(block.head))]
+    body = Markup().join(_row([*map(printable, row)], sides, "td") for row in block.rows)
+    yield Markup("<table><thead>{}</thead><tbody>{}</tbody></table>").format(
+        _row(block.head, sides, "th"), body
+    )
 
 
 def _span(text: str, style: str) -> Markup:

@@ -92,8 +92,8 @@ def level_sums(
             as have weights of their own.
         reads: How they meet.
     """
-    numbers = (reads.pixel, reads.step, reads.steps, *reads.kernel, *reads.strides)
-    numbers = (*numbers, *reads.dilations, reads.flat)
+    windows = (*reads.kernel, *reads.strides, *reads.dilations)
+    numbers = (reads.pixel, reads.step, reads.steps, *windows, reads.flat)
     parameters = [data, weights, *(hl.Expr(number) for number in numbers)]
     sums = hl.Func(name)
     sums.define_extern(

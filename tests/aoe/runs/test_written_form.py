@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import TensorProto
 from support.contracts.small_models import SmallModel
 from support.engine.fakes import RecordingProgress
 from support.engine.quantized import LARGE, biased, feeds, int8_activations, int8_model, residual
