@@ -246,7 +246,7 @@ def _write(text: Text, shown: ShownRecord) -> None:
     text.line((record.key, "bold"), f"  {place}")
     cost = "not measured" if record.cost_us is None else f"{record.cost_us:g} us"
     facts = (
-        ("soc_version", record.soc_version),
+        (get_format(record.format).target_word, record.soc_version),
         ("op_type", record.op_type),
         ("time", cost),
         ("origin", record.origin),

@@ -73,6 +73,7 @@ class AiterFormat(Format):
     first_wins = True  # the reader drops equal rows behind the first; other ones end it
     keeps_times = True
     has_target_in_rows = True
+    target_word = "target"
 
     def parse_name(self, name: str) -> BankName | None:
         """Return the operator from a file name, the model behind it left out."""
