@@ -118,8 +118,8 @@ def is_file(path: Path) -> bool:
 
 
 def _check_key(key: str) -> str:
-    # a feature text of a vector bank, a number of rows of vLLM, columns of aiter
-    if key.startswith("[") or key.isdecimal() or "=" in key:
+    # a feature text of a vector bank, a number of rows of vLLM, columns of a table
+    if key.startswith("[") or key.isdecimal() or "=" in key or "," in key:
         return key
     if len(key) < MIN_PREFIX or not _KEY.fullmatch(key):
         raise UsageError(
