@@ -165,6 +165,14 @@ def aiter_rows(numbers: range, rng: Random, cores: int) -> Iterator[str]:
         yield f"{cores},{m},{n},{k},{rng.randrange(40)},0,{us},{kernel},{figures},0.0"
 
 
+def tunable_op_lines(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield results of PyTorch's TunableOp, validators left out."""
+    for number in numbers:
+        solution = f"Gemm_{rng.choice(('Hipblaslt', 'Rocblas'))}_{rng.randrange(5000)}"
+        time = round(rng.uniform(0.02, 0.5), 4)
+        yield f"GemmTunableOp_float_NT,nt_{512 * (number + 1)}_4096_64,{solution},{time}"
+
+
 Texts = Callable[[range, Random, int], Iterator[str]]
 # what makes the records, folder, file name, and what opens, separates and closes a file
 LAYOUTS: dict[str, tuple[Texts, str, str, tuple[str, str, str]]] = {
@@ -205,6 +213,16 @@ LAYOUTS: dict[str, tuple[Texts, str, str, tuple[str, str, str]]] = {
         "E=8,N=1024,device_name={soc},dtype=fp8_w8a8,block_shape=[128,128].json",
         ('{\n    "triton_version": "3.5.0",\n    ', ",\n    ", "\n}\n"),
     ),
+    "tunable_op": (
+        tunable_op_lines,
+        "",
+        "tunableop_results{number}.csv",
+        (
+            "Validator,PT_VERSION,2.14.0\nValidator,GCN_ARCH_NAME,gfx942:sramecc+:xnack-\n",
+            "\n",
+            "\n",
+        ),
+    ),
     "aiter": (
         aiter_rows,
         "",
@@ -239,7 +257,7 @@ def make_bank(
     for number in range(files):
         soc = target if files == 1 else f"{target}_{number:04}"
         lower, model = soc.lower().replace("-", "_"), "" if files == 1 else f"_{number:04}"
-        name = pattern.format(soc=soc, cores=cores, lower=lower, model=model)
+        name = pattern.format(soc=soc, cores=cores, lower=lower, model=model, number=number)
         path = root / soc / folder / name if folder else root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         part = range(records * number // files, records * (number + 1) // files)

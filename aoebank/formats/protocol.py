@@ -35,6 +35,7 @@ class Format(Protocol):
     # Patterns for git that no name of its files escapes; the broader ones take in what another
     # reader added to a name.
     globs: tuple[str, ...]
+    target_word: str = "soc_version"  # What people call the device a file or record is for
     folder: str = ""  # The folder of its files below the one of a soc_version, empty for none
     # The byte that opens and the byte that closes the one list or object of a file; empty where
     # each record is a line.

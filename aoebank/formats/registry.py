@@ -12,6 +12,7 @@ from aoebank.formats.graph.format import GraphFormat
 from aoebank.formats.names import BankName, plain_soc
 from aoebank.formats.protocol import Format
 from aoebank.formats.runtime_kb.format import RuntimeKbFormat
+from aoebank.formats.tunable_op.format import TunableOpFormat
 from aoebank.formats.unified.format import UnifiedFormat
 from aoebank.formats.vector.format import VectorFormat
 from aoebank.formats.vllm.format import VllmFormat
@@ -29,6 +30,7 @@ FORMATS: tuple[Format, ...] = (
     GradientFormat(),
     GraphFormat(),
     VllmFormat(),
+    TunableOpFormat(),
     AiterFormat(),
     _UNIFIED,
 )

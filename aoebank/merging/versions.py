@@ -321,8 +321,9 @@ def _demand_same_kind(
         is_fixed = member == "op_type" or known.is_of_one_target
         if may_differ_in_soc and not is_fixed:
             continue
+        word = known.target_word if member == "soc_version" else member
         raise BankFormatError(
-            f"bank file is for another {member}",
+            f"bank file is for another {word}",
             path=b.path,
             got=other,
             expected=one,

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoebank.errors import BankPathError, shell_word
-from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.protocol import Format, ParsedFile, find_error
+from aoebank.formats.registry import get_format
 from aoebank.formats.words import words_of
 from aoebank.model.display import RichDisplay
 from aoebank.model.provenance import Event, Provenance
@@ -191,7 +192,7 @@ class ListReport(ReadingReport[ListResult]):
         if self.result.files:
             text.columns(
                 self.result.files,
-                ("soc_version", "-", lambda one: one.soc_version or "-"),
+                (_target_word(self.result.files), "-", lambda one: one.soc_version or "-"),
                 ("cores", "r", lambda one: "-" if one.core_num is None else str(one.core_num)),
                 ("core type", "-", lambda one: one.core_type or "-"),
                 ("op_type", "-", lambda one: one.op_type or "-"),
@@ -210,6 +211,12 @@ class ListReport(ReadingReport[ListResult]):
         write_closed(text, self.result.closed)
         records = sum(file.records for file in self.result.files)
         text.line(f"{plural(len(self.result.files), 'file')}, {plural(records, 'record')}")
+
+
+def _target_word(files: Iterable[FileSummary]) -> str:
+    """Return what the formats call a target; that of CANN if they differ."""
+    words = {get_format(file.format).target_word for file in files}
+    return words.pop() if len(words) == 1 else Format.target_word
 
 
 def _listed(file: FileSummary) -> Iterator[tuple[str, str]]:

@@ -124,8 +124,8 @@ def is_file(path: Path) -> bool:
 
 
 def _check_key(key: str) -> str:
-    # a feature text of a vector bank, a number of rows of vLLM, columns of aiter
-    if key.startswith("[") or key.isdecimal() or "=" in key:
+    # a feature text of a vector bank, a number of rows of vLLM, columns of a table
+    if key.startswith("[") or key.isdecimal() or "=" in key or "," in key:
         return key
     if len(key) < MIN_PREFIX or not _KEY.fullmatch(key):
         raise UsageError(
@@ -253,7 +253,7 @@ def _write(text: Text, shown: ShownRecord) -> None:
     text.line((record.key, "bold"), f"  {place}")
     cost = "not measured" if record.cost_us is None else f"{record.cost_us:g} us"
     facts = (
-        ("soc_version", record.soc_version),
+        (get_format(record.format).target_word, record.soc_version),
         ("op_type", record.op_type),
         ("time", cost),
         ("origin", record.origin),

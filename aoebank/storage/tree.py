@@ -174,7 +174,8 @@ def demand_bank_file(path: Path, shown: Path | None = None) -> None:
     if path.is_dir() or classify(path).kind is not FileKind.UNKNOWN:
         return
     head = _head(path)
-    if is_blank(head) or is_stub(head) or head.strip() == b"[]":
+    is_empty = is_blank(head) or is_stub(head) or head.strip() == b"[]"
+    if is_empty or head.startswith(b"<<<<<<< "):  # what a merge left: its own error tells
         return
     raise BankFormatError(
         "is no bank file", path=shown or path, expected="a file of a format of docs/formats.md"

@@ -22,7 +22,6 @@ from aoebank.parameters.context import (
 )
 from aoebank.parameters.param import BANK_PATHS, BANK_SIDE, BUILT_IN, OP, SOC, Completes, Param
 from aoebank.storage.readers.environment import current_environment
-from aoebank.storage.tree import demand_bank_file
 
 if TYPE_CHECKING:
     from aoebank.formats.release import Release
@@ -239,6 +238,7 @@ def fmt(
     Raises:
         BankNotFoundError: a path is not there.
     """
+    from aoebank.storage.tree import demand_bank_file
     from aoebank.validation.fix import unreadable
 
     for path in paths_of(paths):

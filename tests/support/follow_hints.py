@@ -265,7 +265,7 @@ def _name_device(_: Path, finding: Finding) -> None:
 # how hints begin, behind their code; each one is followed by one of these
 HINTS: Mapping[str, Follow] = {
     r"^AB(111|112|113|204|205|208|221|404|515) (remove|restore) (the line|it)\b": _remove_line,
-    r"^AB(103|107|108|204|219|220) restore the line from git, or remove it$": _remove_line,
+    r"^AB(103|107|108|204|219|220|313) restore the line from git, or remove it$": _remove_line,
     r"^AB(305|306|312) remove this line$": _remove_record,
     r"remove the bad lines; ": _remove_bad_lines,
     r"^AB\d+ remove the record(;|$)": _remove_record,
@@ -305,6 +305,9 @@ HINTS: Mapping[str, Follow] = {
     r"^AB520 rename the files as the reader spells the target$": _respell_target,
     r"^AB521 merge them into the name ": _remove_file,
     r"^AB315 add the column of the device ": _add_device,
+    r"^AB315 add the validator of the device ": lambda _, finding: _edit(
+        finding, lambda text: f"Validator,GCN_ARCH_NAME,gfx942\n{text}"
+    ),
     r"^AB411 write the constant of JSON: ": _write_constant,
     r"^AB518 rename it after the device ": _name_device,
     r"chmod u\+r": lambda _, finding: finding.location.path.chmod(0o600),

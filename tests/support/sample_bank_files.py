@@ -15,7 +15,8 @@ GRADIENT = FOLDER / "graph" / "Ascend910B2_gradient_fusion.json"
 GPU = ROOT / "sample_banks" / "gpu"
 VLLM = GPU / "E=8,N=1024,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
 AITER = GPU / "a8w8_tuned_gemm.csv"
-ALL = (RUNTIME_KB, UNIFIED, CUBE, VECTOR, GRAPH, GRADIENT, VLLM, AITER)
+TUNABLE_OP = GPU / "tunableop_results0.csv"
+ALL = (RUNTIME_KB, UNIFIED, CUBE, VECTOR, GRAPH, GRADIENT, VLLM, AITER, TUNABLE_OP)
 
 
 def root_of(path: Path) -> Path:

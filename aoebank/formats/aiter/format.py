@@ -24,7 +24,7 @@ from aoebank.formats.text.record import cost_us, record_text, stored
 from aoebank.formats.text.scan import FileScan, start_scan
 from aoebank.formats.text.splice import splice
 from aoebank.model.digest import canonical_text
-from aoebank.model.finding import Finding, make_finding
+from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.record import Record, with_raw
 from aoebank.model.resolution import Query
@@ -73,6 +73,7 @@ class AiterFormat(Format):
     first_wins = True  # the reader drops equal rows behind the first; other ones end it
     keeps_times = True
     has_target_in_rows = True
+    target_word = "target"
 
     def parse_name(self, name: str) -> BankName | None:
         """Return the operator from a file name, the model behind it left out."""
@@ -128,7 +129,7 @@ class AiterFormat(Format):
                 *_identity_problems(parsed, number),
             ]
             for place, problem in problems:
-                yield finding_at(text, place, problem)
+                yield table.finding_at(text, place, problem)
 
     def header(self, parsed: ParsedFile) -> str:
         """Return the names of the columns: rows under other ones are no rows of this file."""
@@ -201,19 +202,6 @@ def target_of(values: Mapping[str, JsonValue]) -> str | None:
     gfx, units = values.get("gfx"), values.get("cu_num")
     parts = [str(gfx)] * (gfx is not None) + [f"cu{units}"] * (units is not None)
     return "-".join(parts) or None
-
-
-def finding_at(text: RecordText, place: int, problem: Problem) -> Finding:
-    """Return a problem of the field at an offset of a row as a finding."""
-    location = text.lines.location(text.path, text.byte(place), text.end)
-    return make_finding(
-        problem.code,
-        location,
-        problem.message,
-        got=problem.got,
-        expected=problem.expected,
-        hint=problem.hint,
-    )
 
 
 # ---- reading ----

@@ -14,6 +14,8 @@ from functools import lru_cache
 
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import BOM
+from aoebank.formats.text.problem import Problem, RecordText
+from aoebank.model.finding import Finding, make_finding
 from aoebank.model.json_value import JsonValue
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
@@ -138,3 +140,16 @@ def fill_row(columns: Iterable[str], values: Mapping[str, JsonValue]) -> str:
     if lost:
         raise ValueError(f"the table has no column {', '.join(lost)}")
     return join_row(write_field(values.get(name)) for name in names)
+
+
+def finding_at(text: RecordText, place: int, problem: Problem) -> Finding:
+    """Return a problem of the field at an offset of a row as a finding."""
+    location = text.lines.location(text.path, text.byte(place), text.end)
+    return make_finding(
+        problem.code,
+        location,
+        problem.message,
+        got=problem.got,
+        expected=problem.expected,
+        hint=problem.hint,
+    )

@@ -73,6 +73,7 @@ class VllmFormat(Format):
     brackets = b"{}"
     indent = b"    "
     is_of_one_target = True
+    target_word = "target"
     fatal_codes = frozenset({"AB105"})  # Python's json takes no mark
 
     def parse_name(self, name: str) -> BankName | None:

@@ -29,6 +29,7 @@ NAMES = (
     "Ascend910B3_gradient_fusion.json",
     "E=8,N=64,device_name=NVIDIA_H200.json",
     "a8w8_tuned_gemm.csv",
+    "tunableop_results0.csv",
     "odd.json",
     "odd.bin",
     "odd",

@@ -167,8 +167,10 @@ def test_verbs_work_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     run("merge", "--base", "base", "ours", "theirs", "--output", "out")
     merged = (tmp_path / "out" / name).read_text()
     assert merged == bank(m1=ROW, m16={**ROW, "num_warps": 8}, m32=ROW, m64=ROW)
-    assert "NVIDIA_H200" in run("ls", "out")
-    assert '"M": 16, "E": 8, "N": 1024' in run("show", f"out/{name}:16")
+    assert run("ls", "out").startswith("target       cores")
+    shown = run("show", f"out/{name}:16")
+    assert '"M": 16, "E": 8, "N": 1024' in shown
+    assert "target:      NVIDIA_H200" in shown
     assert "4 -> 8" in run("diff", "base", "ours", exit_code=1)
     assert "record 16" in run("textconv", f"out/{name}")
     counted = run("query", "SELECT soc_version, count(*) AS n FROM records GROUP BY 1", "out")
@@ -185,7 +187,7 @@ def test_rows_of_two_devices_are_never_one_file(tmp_path: Path) -> None:
         arguments = ["merge", *map(str, sides), "-o", str(tmp_path / "out.json"), *option]
         outcome = golden_harness.run("aoebank", arguments)
         assert outcome.exit_code == 3
-        assert "bank file is for another soc_version" in outcome.stderr
+        assert "bank file is for another target" in outcome.stderr
         assert "--allow-other-soc" not in outcome.stderr
 
 

@@ -1,0 +1,1 @@
+"""Results of TunableOp, which tunes the matrix products of PyTorch on ROCm."""

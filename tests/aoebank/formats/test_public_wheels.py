@@ -1,0 +1,86 @@
+"""Banks as other projects ship them: read, written back byte for byte, findings that are known.
+
+Nothing of these projects is in this repository: the tests download their wheels, and are skipped
+where that fails.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.registry import find_format
+from aoebank.validation.run import validate
+
+pytestmark = pytest.mark.slow
+_TIMEOUT_S = 240
+
+
+def _unpack(requirement: str, folder: Path, is_wanted: Callable[[str], bool]) -> None:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "-q", requirement]
+    try:
+        subprocess.run(
+            [*command, "--only-binary=:all:", "-d", str(folder)],
+            check=True,
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+        )
+    except (subprocess.SubprocessError, OSError):
+        pytest.skip(f"{requirement} cannot be downloaded here")
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        for name in filter(is_wanted, archive.namelist()):
+            archive.extract(name, folder)
+    wheel.unlink()
+
+
+def _parse(path: Path) -> ParsedFile | None:
+    data = path.read_bytes()
+    known = find_format(path, data[:4096])
+    return None if known is None else known.parse(data, path)
+
+
+def _check_round_trip(parsed: ParsedFile) -> int:
+    """Write every record as it was, then anew; return how many records there are."""
+    format_, data = parsed.format, parsed.data
+    assert format_.serialize(parsed, {}) == data
+    records = [*parsed.iter_records()]
+    if find_error(parsed) is None and len({*parsed.keys}) == len(records):
+        assert format_.serialize(parsed, {record.key: record for record in records}) == data
+    fresh = {record.key: replace(record) for record in records}
+    again = format_.parse(format_.serialize(parsed, fresh), parsed.path)
+    assert {record.key: record for record in again.iter_records()} == fresh
+    return len(records)
+
+
+def test_configurations_of_sglang_are_read_and_written_back(tmp_path: Path) -> None:
+    _unpack("sglang==0.5.23", tmp_path, lambda name: ",device_name=" in name)
+    parsed = [file for path in sorted(tmp_path.rglob("*.json")) if (file := _parse(path))]
+    assert {file.format.name for file in parsed} == {"vllm"}
+    assert sum(map(_check_round_trip, parsed)) == 9778
+    codes = Counter(finding.code for finding in validate([tmp_path]).findings)
+    assert codes["AB206"] == 3  # rows that are null
+    assert codes["AB518"] == 2
+    assert codes["AB519"] > 20
+    assert {*codes} <= {"AB105", "AB106", "AB206", "AB518", "AB519", "AB522"}
+
+
+def test_tables_of_aiter_are_read_and_written_back(tmp_path: Path) -> None:
+    def is_table(name: str) -> bool:
+        return name.startswith("aiter/configs/") and name.endswith(".csv")
+
+    _unpack("amd-aiter==0.1.7.post2.dev18", tmp_path, is_table)
+    parsed = [file for path in sorted(tmp_path.rglob("*.csv")) if (file := _parse(path))]
+    assert sum(map(_check_round_trip, parsed)) == 6936
+    slipped = [one for one in validate([tmp_path]).findings if one.code == "AB220"]
+    assert [(one.location.path.name, one.location.line) for one in slipped] == [
+        ("tuned_fmoe.csv", 162)
+    ]
