@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from aoebank.storage.readers.toolkit import CannSearch, find_cann_program, find_toolkit
     from aoebank.storage.signing import find_signer, sign_data
     from aoebank.storage.spare import BankWithSpare, SpareBank
+    from aoebank.storage.union import UnionBank
     from aoebank.validation.api import (
         explain,
         fix,
@@ -186,6 +187,7 @@ __all__ = [
     "TagResult",
     "Text",
     "Tier",
+    "UnionBank",
     "UnpackResult",
     "UsageError",
     "ValidateResult",
@@ -326,6 +328,7 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "storage.readers.toolkit": "CannSearch find_cann_program find_toolkit",
     "storage.signing": "find_signer sign_data",
     "storage.spare": "BankWithSpare SpareBank",
+    "storage.union": "UnionBank",
     "validation.api": "explain fix fmt schema_import schema_list stale validate",
     "validation.explain": "Explanation",
     "validation.fix": "FixOutcome",

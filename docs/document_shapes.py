@@ -487,6 +487,8 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
                 "outcome": "text",
                 "writes": "flag",
                 "root": "text?",
+                "roots?": ["text"],
+                "union?": "text",
                 "variable": "text?",
                 "ignores_custom": "flag",
                 "expected": ["text"],

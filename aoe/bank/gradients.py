@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -158,6 +159,9 @@ def gradient_bank_folder(env: Mapping[str, str], cwd: Path, soc_version: str) ->
         BankNotFoundError: `TUNE_BANK_PATH` names no directory, or there is no home.
         BankPermissionError: it may not be used.
     """
+    named = env.get("TUNE_BANK_PATH", "")
+    if os.pathsep in named and not (cwd / named).exists():  # CANN's tuner knows no list
+        env = {**env, "TUNE_BANK_PATH": str(resolve_bank(env=env, cwd=cwd).root)}
     resolution = resolve_bank(env=env, cwd=cwd, reader=Reader.GRADIENT_WRITER)
     is_default = resolution.variable == "HOME"
     return resolution.root / soc_version if is_default else resolution.root

@@ -17,6 +17,7 @@ from aoebank import (
     Event,
     Provenance,
     Record,
+    UnionBank,
     compare_fingerprints,
     last_measured,
     load_quarantine,
@@ -101,11 +102,22 @@ class BankJournal:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.bank = root if isinstance(root, Bank) else Bank(root)
+        # Digest of what kernels of a family are made by; a bank of operators says it.
+        self.source_of: Callable[[str], str | None] = lambda op_type: None
+        if isinstance(self.bank, UnionBank):
+            self.bank.fits = self._fits
         self.soc_version = soc_version
         self.fingerprint = dict(fingerprint)
         self.model = dict(model)
         self.engine = f"{ENGINE} {engine_version}"
         self.clock = clock
+
+    def _fits(self, record: Record, lines: Sequence[Provenance], root: Path) -> bool:
+        """True if a record of one of several banks is neither stale nor in its quarantine."""
+        source = self.source_of(record.op_type or "")
+        is_stale = self.drift_of(last_measured(lines), source).is_stale
+        is_own = root == self.bank.root  # whose quarantine is asked about each answer anyway
+        return not is_stale and (is_own or self.quarantine_reason(record, root=root) is None)
 
     def is_of_this_model(self, entry: Provenance) -> bool:
         """True if a line is about the model of this run, judged as this run judges it."""
@@ -131,18 +143,21 @@ class BankJournal:
         """
         return all(entry.model.get(name) == self.model.get(name) for name in MANNERS)
 
-    def quarantine_reason(self, record: Record, soc_version: str | None = None) -> str | None:
+    def quarantine_reason(
+        self, record: Record, soc_version: str | None = None, *, root: Path | None = None
+    ) -> str | None:
         """Return why nobody should use a record, None if everybody may.
 
         Args:
             record: Whichever target it was made for.
             soc_version: Target to ask for, if it is not the one of this run.
+            root: Of the bank whose quarantine counts, if it is not the one that is written.
 
         Raises:
             BankFormatError: the quarantine is corrupt.
         """
         record = replace(record, soc_version=soc_version or self.soc_version)
-        quarantine = load_quarantine(self.bank.root)
+        quarantine = load_quarantine(root or self.bank.root)
         entry = quarantine.find(record, today=self.clock().date())
         if entry is None:
             return None

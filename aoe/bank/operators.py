@@ -42,6 +42,7 @@ from aoebank import (
     Provenance,
     Record,
     RecordError,
+    Resolution,
     make_unified_record,
     old_soc_versions,
     resolve_bank,
@@ -75,7 +76,7 @@ class OperatorBank(TaskBank[Workload]):
         super().__init__(journal, base=base, compared=_COMPARED)
         self._core_num = core_num
         self._built_in = built_in
-        self._source_of = source_of
+        self._source_of = journal.source_of = source_of
         self._saved: set[str] = set()
 
     @property
@@ -545,7 +546,12 @@ class OperatorBank(TaskBank[Workload]):
 
 
 def bank_root(env: Mapping[str, str], cwd: Path, *, writes: bool = True) -> Path:
-    """Return the custom operator bank root: TUNE_BANK_PATH > ASCEND_CACHE_PATH > home.
+    """Return the root of the custom bank that is written; `custom_banks` has all looked up."""
+    return custom_banks(env, cwd, writes=writes).root
+
+
+def custom_banks(env: Mapping[str, str], cwd: Path, *, writes: bool = True) -> Resolution:
+    """Return the custom operator banks: TUNE_BANK_PATH > ASCEND_CACHE_PATH > home.
 
     Args:
         env: Environment variables.
@@ -556,7 +562,7 @@ def bank_root(env: Mapping[str, str], cwd: Path, *, writes: bool = True) -> Path
         BankNotFoundError: an explicit path does not exist.
         BankPermissionError: it may not be read and searched, or written by what writes.
     """
-    return resolve_bank(env=env, cwd=cwd, writes=writes).root
+    return resolve_bank(env=env, cwd=cwd, writes=writes)
 
 
 def _reason(entry: Provenance) -> str:

@@ -126,13 +126,15 @@ def _looked_up(
 
     Modes for fixed shapes alone look nothing up for a range.
     """
-    from aoe.bank.operators import bank_root
+    from aoe.bank.operators import custom_banks
     from aoe.tuner.registry import KINDS
     from aoe.tuner.reuse.earlier import looked_up_kinds
     from aoebank import Bank
 
     _, target = engine.resolve_target(settings.soc_version, None)
-    kinds = looked_up_kinds(Bank(bank_root(env, Path.cwd(), writes=False)), target.soc_version)
+    roots = custom_banks(env, Path.cwd(), writes=False).roots
+    known = {job for root in roots for job in looked_up_kinds(Bank(root), target.soc_version)}
+    kinds = (job for job in KINDS if job in known)
     return tuple(job for job in kinds if KINDS[job].range_mode or settings.shape_range is None)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import onnx
 
 from aoe.bank.built_in import built_in_bank
-from aoe.bank.operators import bank_root
+from aoe.bank.operators import custom_banks
 from aoe.device.registry import default_device
 from aoe.entry.external_weights import weight_locations
 from aoe.entry.protocol import written_model
@@ -321,7 +321,7 @@ def _make_work(
     cwd = Path.cwd()
     target = default_device().describe(threads or None)
     built_in = built_in_bank(env, cwd)
-    roots = (bank_root(env, cwd), *((built_in.root,) if built_in is not None else ()))
+    roots = (*custom_banks(env, cwd).roots, *((built_in.root,) if built_in is not None else ()))
     return ShapeWork(
         model=model,
         core_num=target.core_num,

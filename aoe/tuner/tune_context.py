@@ -16,7 +16,7 @@ from aoe.bank.built_in import built_in_bank
 from aoe.bank.choices import ChoiceBank, ChoiceKind
 from aoe.bank.damage import DamagedFile, without_damaged
 from aoe.bank.journal import BankJournal, machine_fingerprint
-from aoe.bank.operators import bank_root
+from aoe.bank.operators import custom_banks
 from aoe.device.object_cache import ObjectCache
 from aoe.device.protocol import Device
 from aoe.device.toolchain import find_toolchain
@@ -219,7 +219,7 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
     device = device.with_operators([cwd / library for library in settings.operators])
     operators = _operators(settings, cwd)
     settings.precision.check(target)
-    root = bank_root(env, cwd, writes=not settings.lookup_only)
+    banks = custom_banks(env, cwd, writes=not settings.lookup_only)
     built_in = built_in_bank(env, cwd)
     objects = object_cache(settings, env, cwd, target, progress.warn)
     toolchain = find_toolchain(env)
@@ -248,7 +248,8 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
         engine.open_runner(device, target, toolchain, turns) as runner,
         _remote_pool(context, job, device, target, versions) as remote_pool,
     ):
-        bank = BankWithSpare(root, context.spare, _spare_place(places), progress.warn)
+        spare = (context.spare, _spare_place(places), progress.warn)
+        bank = BankWithSpare(banks.root, *spare, banks.roots, banks.union)
         journal = _journal(bank, target, model, versions, _manner(settings, streams))
         yield TuneContext(
             settings=settings,

@@ -17,6 +17,13 @@ class Tier(StrEnum):
     BUILT_IN = "built_in"
 
 
+class UnionRule(StrEnum):
+    """Rule by which one of several custom banks answers."""
+
+    FIRST = "first"  # The first that has a record that fits
+    BEST = "best"  # Of all records that fit, the fastest; one without a time comes last
+
+
 class Reader(StrEnum):
     """A program that looks for banks, each by its own rules."""
 
@@ -113,6 +120,9 @@ class ReaderAnswer:
     tried: tuple[Attempt, ...]  # Every place in order, the taken ones included
     troubles: tuple[Trouble, ...]  # What cannot be used, in the order met
     writes: bool = False  # Whether the question is where it would write, so that no file need exist
+    # Roots of all custom banks in the order of look-up; `root` is the one that is written.
+    roots: tuple[Path, ...] = ()
+    union: UnionRule = UnionRule.FIRST  # Which of them answers
 
     @property
     def ignores_custom(self) -> bool:
@@ -137,6 +147,9 @@ class Resolution:
     variable: str  # Environment variable that decided (`HOME` for the default)
     exists: bool
     tried: tuple[Attempt, ...]  # Every place in order, the taken one included
+    # Roots of all banks that are looked up, in their order; `root` is the one that is written.
+    roots: tuple[Path, ...] = ()
+    union: UnionRule = UnionRule.FIRST  # Which of them answers
 
 
 # 1xx variables and permissions, 2xx places readers disagree about, 3xx records

@@ -85,6 +85,19 @@ def bank_in_use(root: AnyPath | None) -> Path:
     return Path() if is_tracked(Path()) else default_root()
 
 
+def open_banks(given: Iterable[AnyPath]) -> list[Side]:
+    """Return the sides a person wrote; without any the bank in use, of a list all members."""
+    from aoebank.storage.readers.environment import surroundings
+    from aoebank.storage.readers.places import TUNE_BANK_PATH
+
+    banks: list[AnyPath | None] = [*given]
+    env, cwd = current_environment(), Path.cwd()
+    if not banks and surroundings(env=env, cwd=cwd).members(TUNE_BANK_PATH):
+        found = resolve_bank(env=env, cwd=cwd, writes=False)
+        banks += found.roots if bank_in_use(None) == found.root else ()
+    return [open_bank(bank) for bank in banks or (None,)]
+
+
 def names(texts: Names) -> tuple[str, ...]:
     """Return names or patterns as a tuple; a single text is one of them, not its letters.
 

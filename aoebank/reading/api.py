@@ -15,6 +15,7 @@ from aoebank.parameters.context import (
     demand_bank,
     names,
     open_bank,
+    open_banks,
     paths_of,
 )
 from aoebank.parameters.param import BANK_SIDE, BANK_SIDES, Completes, Param
@@ -87,7 +88,7 @@ def show(
         raise UsageError(
             "Invalid value: give at least one KEY, FILE or FILE:KEY", hint="aoebank show --help"
         )
-    return verb.show(selectors, trees or ([open_bank(None)] if is_searched else []))
+    return verb.show(selectors, trees or (open_banks(()) if is_searched else []))
 
 
 def query(
@@ -113,7 +114,7 @@ def query(
 
     if sql is None:
         return run.describe_tables()
-    return run.query(sql, [open_bank(bank) for bank in banks or (None,)], today=current_day())
+    return run.query(sql, open_banks(banks), today=current_day())
 
 
 def stats(
@@ -141,7 +142,7 @@ def stats(
     """
     from aoebank.reading import query as run
 
-    sides = [open_bank(bank) for bank in banks or (None,)]
+    sides = open_banks(banks)
     return run.stats(sides, names(by), today=current_day())
 
 
@@ -212,7 +213,7 @@ def overview(
 
     here, source_of = present_facts() if now is None else now, kernel_source_of()
     return run.overview(
-        [open_bank(bank) for bank in banks or (None,)],
+        open_banks(banks),
         today=current_day(),
         stale_of=lambda side: find_stale(
             side, now=here, source_of=source_of, wanted=RecordFilter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -100,10 +101,13 @@ def _relative_paths(scene: _Scene) -> Iterator[Hazard]:
     for source in _SOURCES:
         text = scene.around.text(source)
         readers = scene.readers(lambda rules, source=source: _has_source(rules, source))  # type: ignore[misc]
-        if text and not Path(text).is_absolute() and readers:
+        paths = scene.around.members(source) or [scene.around.path(source)]
+        texts = text.split(os.pathsep) if len(paths) > 1 else [text]
+        relative = [at for at, one in enumerate(filter(None, texts)) if not Path(one).is_absolute()]
+        if relative and readers:
             yield Hazard(
                 code="AR102",
-                path=scene.around.path(source),
+                path=paths[relative[0]],
                 readers=readers,
                 message=f"{source} is a relative path, so another directory means another bank",
                 hint=f"give an absolute path in {source}",

@@ -17,6 +17,7 @@ from aoebank.model.resolution import (
     ReaderAnswer,
     ReaderOutcome,
     Trouble,
+    UnionRule,
 )
 from aoebank.report.output import Report, Text, error_document, location_document, members, say
 from aoebank.resolving.hazards import CONSEQUENCES
@@ -29,6 +30,12 @@ _OUTCOMES = {
     ReaderOutcome.BUILT_IN: ("built_in", "cyan"),
     ReaderOutcome.NOTHING: ("nothing", "yellow"),
     ReaderOutcome.STOPS: ("stops", "red"),
+}
+
+
+_UNIONS = {
+    UnionRule.FIRST: "the first that has a record that fits answers",
+    UnionRule.BEST: "the fastest record that fits answers",
 }
 
 
@@ -91,6 +98,9 @@ def _write_answer(text: Text, answer: ReaderAnswer) -> None:
     if answer.writes and answer.outcome is ReaderOutcome.CUSTOM:
         outcome = ("writes", "green")
     text.line(f"{answer.reader}: ", outcome, decided)
+    if len(answer.roots) > 1:
+        rule = _UNIONS[answer.union]
+        text.line(f"  {len(answer.roots)} banks, {rule}; writes go to {answer.root}")
 
 
 def _write_attempt(text: Text, number: int, attempt: Attempt) -> None:
@@ -146,6 +156,7 @@ def _answer_document(answer: ReaderAnswer) -> dict[str, object]:
     return {
         **members(answer, "reader outcome writes"),
         "root": str(answer.root) if answer.root else None,
+        **(members(answer, "roots union") if len(answer.roots) > 1 else {}),
         **members(answer, "variable ignores_custom"),
         "expected": [str(path) for path in answer.expected],
         "files": [_file_document(file) for file in answer.files],

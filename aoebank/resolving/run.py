@@ -24,6 +24,7 @@ from aoebank.model.resolution import (
     ReaderAnswer,
     ReaderOutcome,
     Tier,
+    UnionRule,
 )
 from aoebank.resolving.hazards import find_hazards
 from aoebank.storage.bank import load_file
@@ -108,7 +109,7 @@ def find_matches(
             record = _find(parsed, workload)
             if record is not None:
                 hits.append(Hit(file=file, record=record))
-        if rules.fastest_wins:
+        if rules.fastest_wins or answer.union is UnionRule.BEST:
             hits = _fastest_first(hits)
         for number, found in enumerate(_by_target(hits, query) or [[]]):
             yield Match(

@@ -148,7 +148,7 @@ class Bank(RichDisplay):
         self._graph_folder = _graph_folder(self.root)
         self._loaded: dict[Path, _Loaded] = {}
         self._passed_over: set[Path] = set()
-        self._side_cars = SideCars(read_file, _signature)
+        self._side_cars = SideCars(read_file, signature_of)
 
     def __repr__(self) -> str:
         # a debugger shows it at each step, and a bank may have a million records
@@ -399,7 +399,7 @@ class Bank(RichDisplay):
         if file in self._passed_over:
             return None
         loaded = self._loaded.get(file)
-        signature = _signature(file)
+        signature = signature_of(file)
         if loaded is not None and loaded.signature == signature:
             return loaded
         self._loaded.pop(file, None)
@@ -521,7 +521,8 @@ def demand_no_backup(file: Path) -> None:
         )
 
 
-def _signature(path: Path) -> Signature | None:
+def signature_of(path: Path) -> Signature | None:
+    """Return the signature of a file, None if there is none."""
     try:
         status = path.stat()
     except OSError:

@@ -13,7 +13,9 @@ from pathlib import Path
 from aoebank.errors import BankPathError, shell_word
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
+from aoebank.model.resolution import UnionRule
 from aoebank.storage.bank import Bank
+from aoebank.storage.union import UnionBank
 
 
 class SpareBank:
@@ -81,7 +83,7 @@ class SpareBank:
                 yield line
 
 
-class BankWithSpare(Bank):
+class BankWithSpare(UnionBank):
     """A bank that can fail in the middle of a run without losing what the run finds.
 
     Args:
@@ -89,12 +91,19 @@ class BankWithSpare(Bank):
         spare: Shared by all banks of the run.
         place: Root of the second bank, should it be needed.
         tell: Is told of the failure, in words.
+        roots: Of all banks that are looked up, as `UnionBank` takes them; so is `union`.
     """
 
     def __init__(
-        self, root: Path, spare: SpareBank, place: Path, tell: Callable[[str], None]
+        self,
+        root: Path,
+        spare: SpareBank,
+        place: Path,
+        tell: Callable[[str], None],
+        roots: Sequence[Path] = (),
+        union: UnionRule = UnionRule.FIRST,
     ) -> None:
-        super().__init__(root)
+        super().__init__(root, roots, union)
         self._spare = spare
         self._place = place
         self._tell = tell

@@ -536,6 +536,14 @@ _VARIABLES = (
         stands_for="the one of the package",
     ),
     Option(
+        name="bank_union",
+        parse=words,
+        meaning="which of several banks in `TUNE_BANK_PATH` answers: `first` with a record that "
+        "fits, or the `best` record of all",
+        variable="AOE_BANK_UNION",
+        stands_for="first",
+    ),
+    Option(
         name="c_compiler",
         parse=words,
         meaning="links kernels",

@@ -76,6 +76,8 @@ def resolve_bank(
         variable=answer.variable,
         exists=answer.root.is_dir(),
         tried=answer.tried,
+        roots=answer.roots,
+        union=answer.union,
     )
 
 

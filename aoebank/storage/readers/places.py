@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aoebank.model.resolution import Failure, Reader
+from aoebank.errors import UsageError
+from aoebank.model.resolution import Failure, Reader, UnionRule
 
 TUNE_BANK_PATH = "TUNE_BANK_PATH"
 ASCEND_CACHE_PATH = "ASCEND_CACHE_PATH"
 ASCEND_OPP_PATH = "ASCEND_OPP_PATH"
 AOE_BUILT_IN_BANK = "AOE_BUILT_IN_BANK"
 HOME = "HOME"
+AOE_BANK_UNION = "AOE_BANK_UNION"
 OP_BANK_PATH = "--op-bank-path"
 MDL_BANK_PATH = "--mdl-bank-path"
 
@@ -54,6 +56,26 @@ class Surroundings:
         """Return the path a variable or option names, or None when it is not set."""
         text = self.text(source)
         return _tidy(self.cwd / text) if text else None
+
+    def members(self, source: str) -> tuple[Path, ...]:
+        """Return the paths of a list; none for a single path, be there a `:` in it or not."""
+        whole, texts = self.path(source), [*filter(None, self.text(source).split(os.pathsep))]
+        if whole is None or len(texts) < 2 or os.path.lexists(whole):
+            return ()
+        return tuple(_tidy(self.cwd / text) for text in texts)
+
+    @property
+    def union(self) -> UnionRule:
+        """Rule by which one of several banks answers.
+
+        Raises:
+            UsageError: `AOE_BANK_UNION` names none.
+        """
+        word = self.text(AOE_BANK_UNION) or UnionRule.FIRST
+        if word not in tuple(UnionRule):
+            expected = " or ".join(UnionRule)
+            raise UsageError("no such rule", where=AOE_BANK_UNION, got=word, expected=expected)
+        return UnionRule(word)
 
 
 def _tidy(path: Path) -> Path:
@@ -118,4 +140,6 @@ class Rules:
     # exists.
     one_built_in_file: bool = False
     keeps_good_lines: bool = False  # Whether a file with bad records still gives the good ones
+    # Whether `TUNE_BANK_PATH` may be a list of banks; CANN's programs take it for one path.
+    takes_list: bool = False
     fastest_wins: bool = False  # Whether the fastest record of a tier counts, instead of the first

@@ -43,6 +43,7 @@ _HOST = Rules(
     related=OLD_SOC_VERSIONS,
     format="unified",
     is_writer=True,
+    takes_list=True,
     custom=(
         Place(
             source=TUNE_BANK_PATH,

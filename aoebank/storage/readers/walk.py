@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from aoebank.model.resolution import (
     ReaderOutcome,
     Tier,
     Trouble,
+    UnionRule,
 )
 from aoebank.storage.readers.folders import (
     built_in_roots,
@@ -48,8 +49,9 @@ def search(
     walk.writes = writes or not rules.is_reader
     built_in = list(walk.walk_built_in())
     for soc_version in _soc_versions(rules, query):
-        if walk.place is not None and walk.root is not None and walk.is_usable:
-            walk.collect(Tier.CUSTOM, walk.place, walk.root, soc_version)
+        if walk.place is not None and walk.is_usable:
+            for root in walk.roots:
+                walk.collect(Tier.CUSTOM, walk.place, root, soc_version)
         for place, root in built_in:
             walk.collect(Tier.BUILT_IN, place, root, soc_version)
     return walk.answer(has_built_in=bool(built_in))
@@ -75,6 +77,7 @@ class _Walk:
     files: list[FoundFile] = field(default_factory=list)
     place: Place | None = None
     root: Path | None = None
+    roots: tuple[Path, ...] = ()
     is_usable: bool = False
     writes: bool = False
 
@@ -100,6 +103,8 @@ class _Walk:
             root = path / place.folder if path is not None else None
             if self.place is not None:
                 self._try(place, root, False, f"not looked at, {self.place.source} decides")
+            elif self.rules.takes_list and (members := self.around.members(place.source)):
+                self._decide_list(place, [member / place.folder for member in members])
             elif path is None or root is None:
                 self._try(place, None, False, f"{place.source} is not set")
                 if place.unset is not None:
@@ -118,8 +123,30 @@ class _Walk:
             self._try(place, root, False, "holds no such file, so the next place is looked at")
             return
         self.place, self.root, self.is_usable = place, root, trouble is None
+        self.roots = (root,)
         reason = trouble.error.problem if trouble else _state(place, root)
         self._try(place, root, True, reason, failed=trouble is not None)
+
+    def _decide_list(self, place: Place, roots: Sequence[Path]) -> None:
+        """Take the members of a list: all are looked up, the first that may be is written."""
+        reading = replace(place, named_needs=READ_ENTER)
+        usable, written = [], None
+        for root in roots:
+            trouble = self._trouble(reading, root, root)
+            reason = trouble.error.problem if trouble else "looked up, not written"
+            if trouble is not None:
+                self.troubles.append(trouble)
+            else:
+                usable.append(root)
+                if written is None and self._trouble(place, root, root) is None:
+                    written, reason = root, "looked up, and written"
+            self._try(place, root, True, reason, failed=trouble is not None)
+        self.place, self.roots = place, tuple(usable)
+        self.root = written or next(iter((*usable, *roots)))
+        self.is_usable = len(usable) == len(roots)
+        if self.is_usable and written is None:
+            denied = self._trouble(place, self.root, self.root)
+            self.troubles += [denied] if denied is not None else []
 
     def walk_built_in(self) -> Iterator[tuple[Place, Path]]:
         """Yield the built-in places the program takes."""
@@ -166,6 +193,8 @@ class _Walk:
             tried=tuple(self.tried),
             troubles=tuple(self.troubles),
             writes=self.writes,
+            roots=self.roots,
+            union=self.around.union if len(self.roots) > 1 else UnionRule.FIRST,
         )
 
     def _outcome(

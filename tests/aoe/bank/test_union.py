@@ -1,0 +1,58 @@
+"""The engine's look-up over several banks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from aoe.bank.journal import BankJournal
+from aoe.bank.operators import OperatorBank, custom_banks
+from aoe.bank.records.operator import workload_of
+from aoebank import Bank, UnionBank
+
+SOC = "x86-64-icelake"
+SAMPLE = Path(__file__).resolve().parents[3] / "sample_banks" / SOC
+FILE = Path(SOC, "unified_bank", f"{SOC}_2_AiCore_lrn.json")
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> list[Path]:
+    """Return three banks with the same records; `own` is the last, and written."""
+    found = [tmp_path / name for name in ("team", "other", "own")]
+    for root in found:
+        shutil.copytree(SAMPLE, root / SOC)
+    return found
+
+
+def _opened(roots: list[Path]) -> OperatorBank:
+    side_car = (SAMPLE.parent / FILE).with_name(f"{FILE.name}.provenance.jsonl")
+    noted = json.loads(side_car.read_text().splitlines()[0])["fingerprint"]
+    bank = UnionBank(roots[-1], roots)
+    journal = BankJournal(bank, SOC, fingerprint=noted, model={}, engine_version="0")
+    return OperatorBank(journal, core_num=2)
+
+
+def test_record_of_the_first_bank_that_fits_is_the_answer(roots: list[Path]) -> None:
+    (record, *_) = Bank(roots[0]).iter_records(roots[0] / FILE)
+    workload = workload_of(record)
+    assert workload is not None
+    side_cars = [root / FILE.with_name(f"{FILE.name}.provenance.jsonl") for root in roots]
+    # the first needs instructions that are not here, the second says how fast it is
+    side_cars[0].write_text(side_cars[0].read_text().replace('"sse41-', '"amx-sse41-'))
+    side_cars[1].write_text(side_cars[1].read_text().replace('"speedup": ', '"speedup": 9'))
+    found = _opened(roots).find(workload)
+    alone = _opened(roots[1:2]).find(workload)
+    assert found is not None
+    assert alone is not None
+    assert found.speedup == alone.speedup
+    assert found.schedule == alone.schedule
+
+
+def test_banks_of_a_run_are_the_members_of_the_list(roots: list[Path]) -> None:
+    env = {"TUNE_BANK_PATH": ":".join(map(str, roots)), "AOE_BANK_UNION": "best"}
+    banks = custom_banks(env, roots[0])
+    assert banks.roots == tuple(roots)
+    assert (banks.root, banks.union) == (roots[0], "best")
