@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, ClassVar, TextIO
 
 import typer
-from typer.completion import shell_completion  # type: ignore[attr-defined]
+from typer import completion as typer_completion
 from typer.core import TyperCommand, TyperGroup
 
 from aoebank.errors import AoebankError, FileSystemError, UsageError
@@ -37,6 +37,7 @@ from aoebank.report.output import (
     write_error,
 )
 
+_SHELLS: Any = vars(typer_completion)["shell_completion"]  # click's, which typer brings
 EXIT_BUG = 4
 EXIT_INTERRUPTED = 130
 _HEARD = 2
@@ -472,7 +473,7 @@ class CommandGroup(HelpfulGroup):
         """Return options, or commands: their names need no module."""
         group: Any = self
         items = TyperCommand.shell_complete(group, ctx, incomplete)
-        make = shell_completion.CompletionItem
+        make = _SHELLS.CompletionItem
         named = (
             (name, text) for name, text in self.summaries.items() if name.startswith(incomplete)
         )
@@ -520,7 +521,7 @@ def _complete_in_bash_at_equals_signs() -> None:
     Typer takes `--op`, `=` and `Mat` for three words. An equals sign of its own is dropped; around
     a colon the parts are one word again, of which bash wants the end alone.
     """
-    from_typer: Any = shell_completion.get_completion_class("bash")
+    from_typer: Any = _SHELLS.get_completion_class("bash")
 
     class BashComplete(from_typer):  # type: ignore[misc]
         cut = ""  # what bash has in words before the one it completes
@@ -539,7 +540,7 @@ def _complete_in_bash_at_equals_signs() -> None:
         def format_completion(self, item: Any) -> str:
             return str(super().format_completion(item)).removeprefix(self.cut)
 
-    shell_completion.add_completion_class(BashComplete, "bash")
+    _SHELLS.add_completion_class(BashComplete, "bash")
 
 
 def _name_of(spellings: Sequence[str]) -> str:

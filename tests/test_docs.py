@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -65,13 +64,6 @@ def test_manual_page_is_shown_without_a_complaint(page: Path) -> None:
     text = re.sub(r"\x1b\[[\d;]*m|.\x08", "", shown.stdout)
     assert "SYNOPSIS" in text and "EXIT CODES" in text and "SEE ALSO" in text
     assert "\\" not in text and "--help" in text
-
-
-def test_wheel_has_the_manual_pages() -> None:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    assert {*settings["data-files"]["share/man/man1"]} == {
-        file.relative_to(ROOT).as_posix() for file in (DOCS / "man").iterdir()
-    }
 
 
 def test_table_of_rewrite_rules_is_up_to_date() -> None:

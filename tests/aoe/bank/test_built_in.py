@@ -150,6 +150,7 @@ def test_wheel_has_every_file_of_it(tmp_path: Path) -> None:
         )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, tree / name)
+    shutil.copytree(REPOSITORY / "docs" / "man", tree / "docs" / "man")
     code = f"from setuptools import build_meta as b; print(b.build_wheel({str(tmp_path)!r}))"
     built = subprocess.run(
         [sys.executable, "-c", code], cwd=tree, capture_output=True, text=True, check=False
@@ -161,3 +162,5 @@ def test_wheel_has_every_file_of_it(tmp_path: Path) -> None:
     shipped = [path for path in packaged_root().rglob("*") if path.is_file()]
     assert shipped
     assert {f"aoe/{path.relative_to(package)}" for path in shipped} <= names
+    pages = {name.partition(".data/")[2] for name in names if "/share/man/" in name}
+    assert pages == {f"data/share/man/man1/{program}.1" for program in ("aoe", "aoebank")}
