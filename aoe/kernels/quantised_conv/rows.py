@@ -248,8 +248,8 @@ class Rows(TiledAlgorithm[QuantisedPlan]):
         image = prod(shape.image) * shape.channels_in * shape.groups
         # products that a level is quantised in the time of
         quantised = 1.5 * image / LANES
-        products = prod(shape.result) * shape.depth * shape.groups * shape.channels_out
-        products /= LANES * self.unit.size
+        results = prod(shape.result) * shape.groups * shape.channels_out
+        products = results * shape.depth / (LANES * self.unit.size)
         if values[SCOPE] == GROUP:
             high = int(values[TILE_ROWS]) * tile[2]
             groups = -(-shape.result[1] // high)

@@ -273,7 +273,9 @@ def _in_rows(shape: QuantisedShape, *, in_planes: bool) -> QuantisedShape:
         return shape
     batch = shape.batch if in_planes else 1
     pixels = prod(shape.image) * shape.batch // batch
-    wide = max(n for n in range(1, min(pixels, _LONGEST_ROW) + 1) if pixels % n == 0)
+    parts = [n for n in range(1, min(pixels, _LONGEST_ROW) + 1) if pixels % n == 0]
+    # vectors of planes hold pixels
+    wide = max(parts, key=lambda n: (in_planes and n % LANES == 0, n))
     wide = max(wide, shape.image[0])
     rows = (wide, pixels // wide)
     changed = {**{name: getattr(shape, name) for name in shape.__slots__}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import onnx
@@ -13,12 +13,13 @@ from aoe.graph.origins import Origins
 from aoe.graph.regions import Partition, Refusal, Region, partition, unfuse
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.kernels.roofline import touched_elements
+from aoe.operators import RESULT_NUMBER
 from aoe.operators.model_types import main_type
 from aoe.ort.profile import ModelProfile
 from aoe.results.progress_log import TaskLine
 from aoe.tuner.operator_choice import OperatorChoice
 from aoe.tuner.precision.plan import PrecisionPlan
-from aoe.workload import Workload
+from aoe.workload import Operation, Workload
 from aoebank import plural
 
 _LEAST_ELEMENTS = 16384
@@ -34,6 +35,16 @@ _SETTING_UP_BYTES_PER_S = 100e6
 """Of the constants of an operator, until it can be measured: made up, written, loaded into a
 session of the default and one of the candidate, packed by both. Source: the first matrix product of
 VGG-19, 411 MB, 4 s."""
+
+
+def _nodes_of(workload: Workload) -> Iterator[Operation]:
+    """Yield the operations of a workload, one of those that are results of the same node."""
+    known = set[tuple[str, tuple[str, ...]]]()
+    for operation in workload.operations:
+        node = operation.op_type, operation.inputs
+        if RESULT_NUMBER not in operation.attributes or node not in known:
+            yield operation
+        known.add(node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +87,7 @@ class Operator:
     @property
     def computes(self) -> str:
         """Its chain of operations in words, without changes of layout."""
-        chain = (operation.op_type for operation in self.workload.operations)
+        chain = (operation.op_type for operation in _nodes_of(self.workload))
         return " + ".join(name for name in chain if not name.startswith("Reorder"))
 
     @property
