@@ -28,7 +28,12 @@ from aoe.operators.element_types import BIAS, BOOLEAN, LEVELS
 from aoe.operators.facts import QuantisedInputs
 from aoe.operators.movement import RESHAPE, RESHAPING, SPLIT
 from aoe.operators.products import PLAIN_CONVOLUTIONS, TRANSPOSED_CONVOLUTION
-from aoe.operators.quantised import QUANTISED_CONVOLUTIONS
+from aoe.operators.quantised import (
+    INTEGER_CONVOLUTION,
+    MEASURED_LEVELS,
+    MEASURED_SCALE,
+    QUANTISED_CONVOLUTIONS,
+)
 from aoe.operators.windows import same_padding
 from aoe.workload import NCHWC_DOMAIN, AttributeValue, Layout, Operation, TensorSpec, Workload
 
@@ -41,9 +46,9 @@ _QUANTISED_WEIGHTS = 3
 """Position of the weights of a quantised convolution."""
 _UNIFORM_MAX = 1 << 20
 """The same for constants whose elements are all equal, zero points of channels."""
-_PADDED = (PLAIN_CONVOLUTIONS | QUANTISED_CONVOLUTIONS | {BLOCKED_CONVOLUTION}) - {
-    TRANSPOSED_CONVOLUTION
-}
+_PADDED = (
+    PLAIN_CONVOLUTIONS | QUANTISED_CONVOLUTIONS | {BLOCKED_CONVOLUTION, INTEGER_CONVOLUTION}
+) - {TRANSPOSED_CONVOLUTION}
 """Operators whose zeros around what they read depend on its extents alone."""
 
 
@@ -261,6 +266,7 @@ class _Extraction:
             and math.isfinite(scalar)
             and not self._is_shaped(name)
             and not self._is_quantised_as(name, _parameters)
+            and not self._is_scale(name)
         ):
             self._references[name] = f"s{len(self._scalars)}"
             self._scalars[name] = scalar
@@ -338,6 +344,21 @@ class _Extraction:
                 at in positions(quantised) for at, other in enumerate(node.input) if other == name
             ):
                 return True
+        return False
+
+    def _is_scale(self, name: str) -> bool:
+        """Return True for the scale of weights, which a scale that is measured is multiplied by.
+
+        It stays an input, so that layers of one shape share a record.
+        """
+        for node in self._nodes:
+            if name not in node.input or len(node.input) != 2:
+                continue
+            for other in node.input:
+                made_by = self._graph.producer.get(other)
+                maker = None if made_by is None else self._graph.nodes[made_by]
+                if maker is not None and op_key(maker) == MEASURED_LEVELS:
+                    return bool(maker.output[MEASURED_SCALE] == other)
         return False
 
     def _is_condition(self, name: str) -> bool:

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from enum import Enum, auto
-from heapq import heappop, heappush
 from itertools import product
 
 import onnx
 
 from aoe.graph.extraction import converts, has_kernel_types, is_folded, result_of
 from aoe.graph.model_graph import ModelGraph, attributes_of
+from aoe.graph.walking import Backwards, is_result, readers_of
 from aoe.operators import (
     BLOCKED_CONVOLUTION,
     KERNEL_DTYPES,
@@ -41,36 +41,12 @@ from aoe.operators import (
 )
 from aoe.operators.element_types import LEVELS
 from aoe.operators.movement import RESHAPE, RESHAPING, SPLIT, interpolates
-from aoe.operators.quantised import QUANTISED_CONVOLUTIONS
+from aoe.operators.quantised import (
+    INTEGER_CONVOLUTION,
+    MEASURED_LEVELS,
+    QUANTISED_CONVOLUTIONS,
+)
 from aoe.workload import NCHWC_DOMAIN
-
-
-class _Backwards:
-    """The nodes that lead to some tensors, each of them behind all that read it."""
-
-    def __init__(self, graph: ModelGraph, names: Iterable[str]) -> None:
-        self._graph = graph
-        self._waiting: list[int] = []
-        self.add(names)
-
-    def add(self, names: Iterable[str]) -> None:
-        """Lead on to the nodes that make more tensors."""
-        for name in names:
-            if (made_by := self._graph.producer.get(name)) is not None:
-                heappush(self._waiting, -made_by)
-
-    def __iter__(self) -> Iterator[int]:
-        while self._waiting:
-            yield -heappop(self._waiting)
-
-
-def _readers(graph: ModelGraph, index: int) -> set[int]:
-    return {at for name in graph.nodes[index].output for at in graph.consumers.get(name, ())}
-
-
-def _is_result(graph: ModelGraph, node: onnx.NodeProto) -> bool:
-    return any(name in graph.output_names for name in node.output)
-
 
 # ---- Moves, and the chain that reads them ----
 # A move costs nothing inside a kernel, it is only where the kernel reads. So moves join one another
@@ -79,7 +55,7 @@ def _is_result(graph: ModelGraph, node: onnx.NodeProto) -> bool:
 # takes the Split in front of it where it alone reads the parts, as in gated linear units. In front
 # of a normalisation of the channels joins what puts them last, alone or with what puts them back.
 
-_READ_THROUGH = (SPLIT, REORDER_OUTPUT)
+_READ_THROUGH = (SPLIT, REORDER_OUTPUT, MEASURED_LEVELS)
 _NORMALISATIONS = frozenset(
     {("", "LayerNormalization"), ("", "RMSNormalization"), ("", "SimplifiedLayerNormalization")}
 )
@@ -117,13 +93,13 @@ def grow_moves(
     if not ends or len(node.output) > 1 or (result and result.dtype not in dtypes):
         return ()  # moves of wide integers compute shapes
     members, moved = {sink}, set() if key in fusible else {sink}
-    before = _Backwards(graph, node.input)
+    before = Backwards(graph, node.input)
     for index in before:
         if index not in free or index in members:
             continue
-        readers, found = _readers(graph, index), graph.nodes[index]
+        readers, found = readers_of(graph, index), graph.nodes[index]
         is_shared = is_read_through(found)
-        if not is_shared and (readers - members or _is_result(graph, found)):
+        if not is_shared and (readers - members or is_result(graph, found)):
             continue
         if is_move(found) or is_reorder(found):
             moved.add(index)
@@ -143,12 +119,12 @@ def grow_resized(graph: ModelGraph, sink: int, *, free: Collection[int]) -> tupl
     """Return a blocked interpolation and the reorder that alone reads it; () if `sink` is none."""
     node = graph.nodes[sink]
     made_by = graph.producer.get(node.input[0]) if op_key(node) == REORDER_OUTPUT else None
-    if made_by is None or made_by not in free or _is_result(graph, graph.nodes[made_by]):
+    if made_by is None or made_by not in free or is_result(graph, graph.nodes[made_by]):
         return ()
     resize = graph.nodes[made_by]
     if not interpolates(op_key(resize), attributes_of(resize)):
         return ()
-    return (made_by, sink) if _readers(graph, made_by) == {sink} else ()
+    return (made_by, sink) if readers_of(graph, made_by) == {sink} else ()
 
 
 def grow_turned(
@@ -167,7 +143,7 @@ def grow_turned(
     is_reorder_to_rows = op_key(node) == REORDER_OUTPUT and attributes_of(node).get("channels_last")
     if op_key(node) != _TRANSPOSE and not is_reorder_to_rows:
         return ()
-    is_read_once = _readers(graph, front) == {found[0]} and not _is_result(graph, node)
+    is_read_once = readers_of(graph, front) == {found[0]} and not is_result(graph, node)
     return tuple(sorted({front, *nodes})) if is_read_once else ()
 
 
@@ -186,9 +162,9 @@ def grow_turned_back(graph: ModelGraph, sink: int, *, free: Collection[int]) -> 
     if made_by is None or made_by not in free:
         return ()
     node = graph.nodes[made_by]
-    if op_key(node) not in _NORMALISATIONS or _is_result(graph, node):
+    if op_key(node) not in _NORMALISATIONS or is_result(graph, node):
         return ()
-    is_read_once = _readers(graph, made_by) == {sink}
+    is_read_once = readers_of(graph, made_by) == {sink}
     return grow_turned(graph, (made_by, sink), free=free) if is_read_once else ()
 
 
@@ -208,7 +184,7 @@ def _saves_copy(graph: ModelGraph, index: int, members: Collection[int]) -> bool
     """Return True if a kernel of these nodes, the last of which is its result, spares a move."""
     node, last = graph.nodes[index], graph.nodes[max(members)]
     if op_key(node) == SPLIT:  # which stays where others read its parts
-        is_gone = _readers(graph, index) <= set(members) and not _is_result(graph, node)
+        is_gone = readers_of(graph, index) <= set(members) and not is_result(graph, node)
         return is_gone and not is_move(last) and not is_reorder(last)
     return is_move(node) and op_key(node) not in RESHAPING
 
@@ -246,10 +222,10 @@ def grow_front(
     outside: set[int] = set()
     if image is None:
         return ()
-    before = _Backwards(graph, graph.nodes[convolution].input[:1])
+    before = Backwards(graph, graph.nodes[convolution].input[:1])
     for index in before:
         node = graph.nodes[index]
-        is_alone = _readers(graph, index) <= front | {convolution}
+        is_alone = readers_of(graph, index) <= front | {convolution}
         if index not in free or index in front:
             continue
         if op_key(node) != REORDER_OUTPUT:
@@ -289,13 +265,13 @@ def grow_expansion(
     if attributes_of(graph.nodes[convolution]).get("group", 1) == 1 or image is None:
         return ()
     front, products = {convolution}, set[int]()
-    before = _Backwards(graph, graph.nodes[convolution].input[:1])
+    before = Backwards(graph, graph.nodes[convolution].input[:1])
     for index in before:
         node = graph.nodes[index]
         made = graph.find_info(node.output[0])
         if index in front:
             continue
-        if index not in free or not _readers(graph, index) <= front or _is_result(graph, node):
+        if index not in free or not readers_of(graph, index) <= front or is_result(graph, node):
             return ()
         if made is None or made.shape != image.shape:
             return ()
@@ -345,9 +321,9 @@ def grow_pooled(graph: ModelGraph, sink: int, *, free: Collection[int]) -> tuple
     if made_by is None or made_by not in free:
         return ()
     node = graph.nodes[made_by]
-    if op_key(node) != BLOCKED_CONVOLUTION or _is_result(graph, node):
+    if op_key(node) != BLOCKED_CONVOLUTION or is_result(graph, node):
         return ()
-    return (made_by, sink) if _readers(graph, made_by) == {sink} else ()
+    return (made_by, sink) if readers_of(graph, made_by) == {sink} else ()
 
 
 def grow_attention(
@@ -368,21 +344,21 @@ def grow_attention(
     guard = _guard(graph, softmax)
     if guard:
         softmax = graph.producer[graph.nodes[guard[0]].input[0]]
-    if any(at not in free or _is_result(graph, graph.nodes[at]) for at in guard):
+    if any(at not in free or is_result(graph, graph.nodes[at]) for at in guard):
         return ()
-    if any(not _readers(graph, at) <= {sink, *guard} for at in guard):
+    if any(not readers_of(graph, at) <= {sink, *guard} for at in guard):
         return ()
     scores = graph.find_info(graph.nodes[softmax].input[0])
     if scores is None or op_key(graph.nodes[softmax]) != _SOFTMAX:
         return ()
     members, products = {sink, *guard}, set[int]()
-    before = _Backwards(graph, graph.nodes[softmax].output[:1])
+    before = Backwards(graph, graph.nodes[softmax].output[:1])
     for index in before:
         node = graph.nodes[index]
         made = graph.find_info(node.output[0])
-        if index not in free or index in members or not _readers(graph, index) <= members:
+        if index not in free or index in members or not readers_of(graph, index) <= members:
             continue
-        if made is None or made.shape != scores.shape or _is_result(graph, node):
+        if made is None or made.shape != scores.shape or is_result(graph, node):
             continue  # a mask that is smaller would be computed again for every score
         if _is_product(node):
             products.add(index)
@@ -409,8 +385,8 @@ def grow_moved_attention(
     last = sink
     if op_key(graph.nodes[sink]) == _TRANSPOSE:
         last = graph.producer.get(graph.nodes[sink].input[0], -1)
-        is_alone = last in free and _readers(graph, last) == {sink}
-        if not is_alone or _is_result(graph, graph.nodes[last]):
+        is_alone = last in free and readers_of(graph, last) == {sink}
+        if not is_alone or is_result(graph, graph.nodes[last]):
             return ()
     attention = grow_attention(graph, last, fusible=fusible, free=free)
     if not attention:
@@ -435,7 +411,7 @@ def _moves_to(
     found: list[int] = []
     while (index := graph.producer.get(name)) is not None and index in free:
         node = graph.nodes[index]
-        is_alone = _readers(graph, index) <= {*members, *found} and not _is_result(graph, node)
+        is_alone = readers_of(graph, index) <= {*members, *found} and not is_result(graph, node)
         if not is_move(node) or not (is_alone or is_read_through(node)):
             break
         found.append(index)
@@ -443,6 +419,52 @@ def _moves_to(
     while found and op_key(graph.nodes[found[-1]]) in RESHAPING:
         found.pop()
     return set(found)
+
+
+def grow_integers(
+    graph: ModelGraph, sink: int, *, fusible: Container[OperatorKey], free: Collection[int]
+) -> tuple[int, ...]:
+    """Return a convolution in integers, what quantises its image and the chain that ends in `sink`.
+
+    Of two convolutions that are added, the one that is computed last. What quantises an image may
+    serve other convolutions, too: each kernel quantises for itself.
+    """
+    if op_key(graph.nodes[sink]) not in fusible:
+        return ()
+    chain, convolutions = {sink}, set[int]()
+    before = Backwards(graph, graph.nodes[sink].input)
+    for index in before:
+        node = graph.nodes[index]
+        if index not in free or not readers_of(graph, index) <= chain or is_result(graph, node):
+            continue
+        if op_key(node) == INTEGER_CONVOLUTION:
+            convolutions.add(index)
+        elif _joins_integers(graph, node, fusible):
+            chain.add(index)
+            before.add(node.input)
+    if not convolutions:
+        return ()
+    behind = {max(convolutions)}
+    measured = graph.producer.get(graph.nodes[max(convolutions)].input[0], -1)
+    is_measured = measured in free and op_key(graph.nodes[measured]) == MEASURED_LEVELS
+    made_by = {at: {graph.producer.get(name) for name in graph.nodes[at].input} for at in chain}
+    for at in sorted(chain):
+        behind |= {at} if made_by[at] & behind else set()
+    scales = {at for at in chain - behind if made_by[at] == {measured, None}}
+    members = {*behind, *scales, *([measured] if is_measured else [])}
+    return tuple(sorted(members)) if sink in behind else ()
+
+
+def _joins_integers(
+    graph: ModelGraph, node: onnx.NodeProto, fusible: Container[OperatorKey]
+) -> bool:
+    """Return True for what the chain of a convolution in integers may hold."""
+    if op_key(node) not in fusible or len(node.output) > 1 or is_reorder(node):
+        return False
+    if not converts(node):
+        return True
+    made_by = graph.producer.get(node.input[0])
+    return made_by is not None and op_key(graph.nodes[made_by]) == INTEGER_CONVOLUTION
 
 
 def _guard(graph: ModelGraph, last: int) -> tuple[int, ...]:
@@ -476,7 +498,7 @@ def _fills(made: Shape, image: Shape, block: int) -> bool:
 
 def _chains(graph: ModelGraph, node: onnx.NodeProto, fusible: Container[OperatorKey]) -> bool:
     """Return True for nodes with one result that a chain may hold in the blocked layout."""
-    if _is_result(graph, node) or len(node.output) > 1:
+    if is_result(graph, node) or len(node.output) > 1:
         return False
     if op_key(node) == REORDER_INPUT:
         return not attributes_of(node).get("channels_last", 0)
@@ -589,6 +611,7 @@ class Growth:
                 for grow in (*grown, grow_attention)
             ]
             fed.append(grow_pooled(self._graph, sink, free=self._free))
+            fed.append(grow_integers(self._graph, sink, fusible=self._fusible, free=self._free))
         every = [of_levels, *fed, *anchored, resized, moving, alone, *found]
         yield from filter(None, dict.fromkeys(every))
 

@@ -14,6 +14,7 @@ from aoe.graph.protos import copied, refill, value_info
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.operators import (
     MOVED_DTYPES,
+    OPERATORS,
     RESULT_NUMBER,
     STORED_DTYPES,
     OperatorFacts,
@@ -32,6 +33,7 @@ from aoe.operators.element_types import (
     LEVELS,
     element_types,
 )
+from aoe.operators.quantised import MEASURED_LEVELS
 from aoe.workload import KERNEL_DOMAIN, Operation, Workload
 
 Array = np.ndarray[Any, Any]
@@ -96,14 +98,21 @@ def workload_model(
         shape = (1,) if f"s{number}" in shaped else ()
         value = np.full(shape, scalar, dtype=np.float32)
         initializers.append(numpy_helper.from_array(value, f"s{number}"))
-    nodes, types = [], element_types(workload)
+    nodes: list[onnx.NodeProto] = []
+    types = element_types(workload)
     shapes = {f"x{number}": spec.shape for number, spec in enumerate(workload.inputs)}
     for operation in workload.operations:
         node, constants = operation_node(operation, types, shapes)
         if operation.output == workload.result:
             node.output[-1] = RESULT
         initializers += constants
-        nodes.append(node)
+        known = next((one for one in nodes if _is_same_operator(one, node)), None)
+        if known is None:
+            nodes.append(node)
+        else:  # another of its results
+            _add_result(known, node)
+    for node in nodes:
+        _name_results(node)
     output = value_info(RESULT, workload.output)
     graph = helper.make_graph(nodes, workload.op_type, inputs, [output], initializers)
     domains = {operation.domain for operation in workload.operations} - {""}
@@ -323,7 +332,8 @@ def _constants(
     for constant in facts_of(operation).constants:
         value, shape = operation.attributes.get(constant.name), None
         if constant.position in levels:
-            of_levels, of_scale = (operation.inputs[at] for at in levels[constant.position])
+            read = dict(enumerate(operation.inputs))
+            of_levels, of_scale = (read.get(at, "") for at in levels[constant.position])
             dtype, shape = types[of_levels], shapes.get(of_scale, ())
         elif operation.domain or _has_attribute(operation, constant.name):
             continue  # other constants that become attributes are inputs of ONNX's own operators
@@ -375,6 +385,26 @@ def operation_node(
         **attributes,
     )
     return node, list(constants.values())
+
+
+def _is_same_operator(one: onnx.NodeProto, other: onnx.NodeProto) -> bool:
+    """Return True for two nodes that compute the same, of which each has a result of its own."""
+    same = op_key(one) == op_key(other) == MEASURED_LEVELS
+    return same and list(one.input) == list(other.input)
+
+
+def _add_result(node: onnx.NodeProto, other: onnx.NodeProto) -> None:
+    """Give a node the result that another one like it has."""
+    results = [*node.output, *[""] * (len(other.output) - len(node.output))]
+    results[len(other.output) - 1] = other.output[-1]
+    refill(node.output, results)
+
+
+def _name_results(node: onnx.NodeProto) -> None:
+    """Name the results nobody reads of an operator that has to make them all."""
+    if op_key(node) == MEASURED_LEVELS:
+        every = (*node.output, *[""] * (OPERATORS[MEASURED_LEVELS].results - len(node.output)))
+        refill(node.output, [one or f"{node.name}_{at}_unread" for at, one in enumerate(every)])
 
 
 def _in_front(operation: Operation) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from aoe.operators.facts import (
     KERNEL_DTYPES,
+    RESULT_NUMBER,
     STORED_DTYPES,
     OperatorKind,
     QuantisedInputs,
@@ -29,6 +30,8 @@ _CHOOSING = frozenset({OperatorKind.MOVEMENT, OperatorKind.REORDER, OperatorKind
 """Operators that copy elements if they round none: moves, and the largest of a window."""
 _CLIP_INPUTS = 3
 _CAST_TO = {1: FLOAT32, 10: FLOAT16}
+_MEASURED = ("uint8", FLOAT32, "uint8")
+"""Types of the results of DynamicQuantizeLinear."""
 _QUANTIZED_TO = {0: "uint8", 2: "uint8", 3: "int8"}
 """By ONNX's numbers of types. Source: onnx.proto, TensorProto.DataType."""
 
@@ -65,7 +68,11 @@ def result_type(operation: Operation, given: Sequence[str]) -> str:
         return zero_point or _QUANTIZED_TO.get(_code(attributes.get("output_dtype", 0)), "")
     if signature is Signature.DEQUANTIZE:
         return given[1] if len(given) > 1 else ""
+    if signature is Signature.MEASURED:
+        return _MEASURED[_code(attributes.get(RESULT_NUMBER, 0))]
     quantised = facts_of(operation).quantised
+    if quantised is not None and quantised.makes_sums:
+        return BIAS
     if quantised is not None:
         read = dict(enumerate(given))
         scale, zero = (read.get(at) for at in quantised.result)
@@ -83,7 +90,8 @@ def misread(operation: Operation, given: Sequence[str]) -> str:
         if dtype and (dtype == BOOLEAN) != wants:
             return f"{name} reads {'a number' if wants else 'a boolean'} as input {position}"
     made = result_type(operation, given)
-    if made not in {BOOLEAN, *KERNEL_DTYPES, *STORED_DTYPES}:
+    makes_sums = facts.quantised is not None and facts.quantised.makes_sums
+    if made not in {BOOLEAN, *KERNEL_DTYPES, *STORED_DTYPES} and not makes_sums:
         return f"{name} makes {made or 'another type'}, kernels compute in float32"
     numbers = [dtype for dtype in given if dtype not in ("", BOOLEAN)]
     if name == "Clip" and made == FLOAT16 and len(numbers) < _CLIP_INPUTS:
@@ -98,6 +106,8 @@ def misread(operation: Operation, given: Sequence[str]) -> str:
             fits &= len(given) < 3 or given[2] in LEVELS
         case Signature.CAST:
             fits = made not in LEVELS
+        case Signature.MEASURED:
+            fits = list(given) == [FLOAT32]
         case Signature.LEVELS:
             fits = facts.quantised is not None and _fits_levels(facts.quantised, given)
         case _:

@@ -77,6 +77,8 @@ class Signature(StrEnum):
     """Integers, which become numbers of the type of their scale."""
     LEVELS = "levels"
     """Integers that stand for numbers, with their scales and zero points: `QuantisedInputs`."""
+    MEASURED = "measured"
+    """Numbers, which become integers, the scale of these and their zero point: three results."""
 
     def reads_boolean(self, position: int) -> bool:
         """Return True if an input is a boolean."""
@@ -189,6 +191,7 @@ class QuantisedInputs:
     # Scale and zero point of the result; without them it is the float32 number.
     result: tuple[int, int]
     bias: int = -1  # int32, in steps of the product of both scales; below 0 where there is none
+    makes_sums: bool = False  # True if the result is what products come to, in 32 bits
 
     @property
     def levels(self) -> frozenset[int]:

@@ -15,6 +15,7 @@ from math import prod
 
 from aoe.operators.facts import (
     MICROSOFT_DOMAIN,
+    RESULT_NUMBER,
     ConstantInput,
     OperatorFacts,
     OperatorKey,
@@ -91,6 +92,12 @@ depth, float32 bias)."""
 QUANTISED_CONVOLUTIONS: frozenset[OperatorKey] = frozenset(
     {("", "QLinearConv"), (MICROSOFT_DOMAIN, "QLinearConv")}
 )
+MEASURED_LEVELS: OperatorKey = ("", "DynamicQuantizeLinear")
+"""A float32 tensor in levels; second and third result are their scale and zero point."""
+MEASURED_SCALE = 1
+"""Number of the result that is the scale."""
+INTEGER_CONVOLUTION: OperatorKey = ("", "ConvInteger")
+"""(levels of an image, weights, both zero points); its result is the sums in 32 bits."""
 _WEIGHTS = 3
 """Position of the weights; in the shapes of the inputs, too, since nothing in front is omitted."""
 _NONE = 99
@@ -108,6 +115,10 @@ def channels_last(operation: Operation) -> bool:
 def channels_first_shape(shape: Shape, *, last: bool = True) -> Shape:
     """Return (N, C, rows, columns, ...) of an image whose channels are the last axis, or second."""
     return (shape[0], shape[-1], *shape[1:-1]) if last else shape
+
+
+def _measured(operation: Operation, shapes: Sequence[Shape]) -> Shape:
+    return () if operation.attributes.get(RESULT_NUMBER, 0) else shapes[0]
 
 
 def _convolved(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
@@ -200,6 +211,25 @@ QUANTISED_PRODUCTS: dict[OperatorKey, OperatorFacts] = {
         _TO_FLOAT, inputs=(3, 6), shape=_by_columns, specials=Specials.MODERATE
     ),
     DYNAMIC_PRODUCT: _TO_FLOAT,
+    MEASURED_LEVELS: OperatorFacts(
+        kind=OperatorKind.AXIS,
+        since=11,
+        signature=Signature.MEASURED,
+        shape=_measured,
+        specials=Specials.MODERATE,
+        results=3,
+    ),
+    INTEGER_CONVOLUTION: replace(
+        _CONVOLUTION,
+        inputs=(2, 4),
+        since=10,
+        shape=convolved,
+        constants=(ConstantInput(3, WEIGHT_ZERO_POINT, dtype="", is_uniform=True),),
+        factors=(),
+        quantised=QuantisedInputs(
+            operands=((0, _NONE, 2), (1, _NONE, 3)), result=(_NONE, _NONE), makes_sums=True
+        ),
+    ),
     SCALED_PRODUCT: replace(
         _TO_FLOAT,
         inputs=(4, 7),

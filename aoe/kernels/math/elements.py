@@ -74,6 +74,28 @@ def rounded(value: hl.Expr, dtype: str) -> hl.Expr:
     return loaded(stored(value, dtype), dtype) if dtype == "float16" else value
 
 
+def widened(
+    low: hl.Expr, high: hl.Expr, lowest: hl.Expr, highest: hl.Expr
+) -> tuple[hl.Expr, hl.Expr]:
+    """Return a range that holds another one, too; a NaN counts for nothing, as in ONNX Runtime."""
+    return (
+        strict(hl.select(lowest < low, lowest, low)),
+        strict(hl.select(highest > high, highest, high)),
+    )
+
+
+def measured_levels(lowest: hl.Expr, highest: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """Return scale and zero point of a range that holds 0, as DynamicQuantizeLinear defines them.
+
+    Both are float32 numbers.
+    """
+    most = constant(_LEVELS - 1)
+    scale = hl.select(strict(highest == lowest), constant(1.0), strict((highest - lowest) / most))
+    nearest = strict(constant(0.0) - lowest / scale)
+    at_most = strict(hl.select(nearest < most, nearest, most))
+    return scale, hl.round(strict(hl.select(at_most > constant(0.0), at_most, constant(0.0))))
+
+
 def round_small(value: hl.Expr) -> hl.Expr:
     """Return the nearest integer of a number below 2^22, ties to even; a larger one above 2^21.
 

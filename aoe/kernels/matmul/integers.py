@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import halide as hl
 
 from aoe.kernels.family import UPDATE, PackedInput, Pipeline, Support
-from aoe.kernels.math.elements import element_type, nearest_level
+from aoe.kernels.math.elements import element_type, measured_levels, nearest_level, widened
 from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.matmul.panels import right_extents
 from aoe.kernels.matmul.quantised import extreme_lanes
@@ -374,7 +374,7 @@ def _levels(of: IntegerProduct, arguments: ProductArguments) -> tuple[hl.Func, h
     value = arguments.left[left_place(product, rows, first + part)]
     extremes[place] = (constant(0.0), constant(0.0))
     low, high = (extremes[place][at] for at in range(2))
-    extremes[place] = _widened(low, high, value, value)
+    extremes[place] = widened(low, high, value, value)
     extremes.bound(part, 0, lanes).compute_root()
     whole = hl.Func(WHOLE)
     if rows:
@@ -382,30 +382,17 @@ def _levels(of: IntegerProduct, arguments: ProductArguments) -> tuple[hl.Func, h
         coordinates = [w[at] for at in range(len(rows))]
         whole[part] = (constant(0.0), constant(0.0))
         known, found = whole[part], extremes[(part, *coordinates)]
-        whole[part] = _widened(known[0], known[1], found[0], found[1])
+        whole[part] = widened(known[0], known[1], found[0], found[1])
     else:
         whole[part] = (extremes[part][0], extremes[part][1])
     whole.bound(part, 0, lanes).compute_root()
     every = hl.RDom([(0, lanes)], "l")
     lowest, highest = hl.minimum(whole[every.x][0]), hl.maximum(whole[every.x][1])
     which, levels = hl.Var("which"), hl.Func(LEVELS_OF_MATRIX)
-    span = strict((highest - lowest) / constant(float(_HIGHEST)))
-    scale = hl.select(strict(highest == lowest), constant(1.0), span)
-    nearest = strict(constant(0.0) - lowest / scale)
-    at_most = strict(hl.select(nearest < constant(float(_HIGHEST)), nearest, constant(255.0)))
-    zero = hl.round(strict(hl.select(at_most > constant(0.0), at_most, constant(0.0))))
+    scale, zero = measured_levels(lowest, highest)
     levels[which] = hl.select(which == _SCALE, scale, zero)
     levels.bound(which, 0, 2).unroll(which).compute_root()
     return extremes, whole, levels
-
-
-def _widened(
-    low: hl.Expr, high: hl.Expr, lowest: hl.Expr, highest: hl.Expr
-) -> tuple[hl.Expr, hl.Expr]:
-    return (
-        strict(hl.select(lowest < low, lowest, low)),
-        strict(hl.select(highest > high, highest, high)),
-    )
 
 
 def _scale_and_zero(

@@ -7,7 +7,7 @@ pairs of 16 bits do the same (`vpmaddwd`). `vpmaddubsw`, which saturates in 16 b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -69,12 +69,19 @@ _COPY_LANES = 64
 def direct_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
     """Return the algorithm; weights and their sums are packed once, when the kernel is created."""
     shape = plan.shape
-    weights = _weight_extents(shape, unit)
+    weights = weight_extents(shape, unit)
     buffers = read_buffers(plan, weights, unit.weight_type)
     weight_sum = hl.ImageParam(hl.Int(32), 3, "weight_sum")
     padded = _padded(buffers, shape, unit) if needs_copy(plan, unit) else None
     offset, factor = requantised(plan, buffers, weight_sum)
-    sums, reduced = _sums(buffers, padded, offset, unit)
+
+    def level(
+        part: hl.Expr, number: hl.Expr, g: hl.Expr, w: hl.Expr, h: hl.Expr, n: hl.Expr
+    ) -> hl.Expr:
+        place = (unit.size * number + part, g, w, h, n)
+        return buffers.level(*place) if padded is None else padded[place]
+
+    sums, reduced = direct_sums(shape, buffers.at(WEIGHTS), level, offset, unit)
     place = (v.o, v.g, v.w, v.h, v.n)
     block = v.o // LANES
     if has_table(plan):
@@ -104,24 +111,24 @@ def direct_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
         output_extents=extents,
         loops=loops,
         packings={
-            plan.inputs[WEIGHTS]: _packed_weights(plan, unit),
+            plan.inputs[WEIGHTS]: packed_weights(plan, unit),
             number: weight_sums(plan),
         },
         padded=frozenset({SUMS, PADDED, CODES}),
     )
 
 
-def _units(shape: QuantisedShape, unit: Unit) -> int:
+def units_of(shape: QuantisedShape, unit: Unit) -> int:
     return -(-shape.channels_in // unit.size)
 
 
-def _weight_extents(shape: QuantisedShape, unit: Unit) -> tuple[int, ...]:
-    """Return the extents of the packed weights, innermost first (see `_packed_weights`)."""
+def weight_extents(shape: QuantisedShape, unit: Unit) -> tuple[int, ...]:
+    """Return the extents of the packed weights, innermost first (see `packed_weights`)."""
     outer = (*shape.kernel, shape.blocks, shape.groups)
-    return unit.size, LANES, _units(shape, unit), *outer
+    return unit.size, LANES, units_of(shape, unit), *outer
 
 
-def _packed_weights(plan: QuantisedPlan, unit: Unit) -> PackedInput:
+def packed_weights(plan: QuantisedPlan, unit: Unit) -> PackedInput:
     """Return packed weights over (unit, lanes, units, column, row, blocks, groups)."""
     raw, extents = raw_weights(plan, "weights")
     packed, i = hl.Func("packed"), v.unit * unit.size + v.part
@@ -147,13 +154,28 @@ def _padded(buffers: Buffers, shape: QuantisedShape, unit: Unit) -> hl.Func:
     return padded
 
 
-def _sums(
-    buffers: Buffers, padded: hl.Func | None, offset: hl.Func, unit: Unit
+Level = Callable[[hl.Expr, hl.Expr, hl.Expr, hl.Expr, hl.Expr, hl.Expr], hl.Expr]
+"""Level of an image by part and number of a unit of channels, group, column, row and image."""
+
+
+def direct_sums(
+    shape: QuantisedShape,
+    weights: hl.ImageParam,
+    level: Level,
+    offset: hl.Func,
+    unit: Unit,
 ) -> tuple[hl.Func, tuple[tuple[str, int], ...]]:
-    """Return sums over (lane, block, group, w, h, n), and the loops that sum up."""
-    shape = buffers.plan.shape
+    """Return sums over (lane, block, group, w, h, n), and the loops that sum up.
+
+    Args:
+        shape: What is computed.
+        weights: Packed ones.
+        level: Of the image.
+        offset: What sums start from.
+        unit: Products summed up at once.
+    """
     sums, place = hl.Func(SUMS), (v.lane, v.block, v.g, v.w, v.h, v.n)
-    extents = (unit.size, _units(shape, unit), *shape.kernel)
+    extents = (unit.size, units_of(shape, unit), *shape.kernel)
     r = hl.RDom([(0, extent) for extent in extents], "r")
     w, h = (
         axis * stride + tap * dilation
@@ -162,11 +184,9 @@ def _sums(
         )
     )
     block = hl.min(v.block, shape.blocks - 1)  # tiles may go past the last one
-    i = unit.size * r.y + r.x
-    level = buffers.level(i, v.g, w, h, v.n) if padded is None else padded[i, v.g, w, h, v.n]
-    weight = buffers.at(WEIGHTS)[r.x, v.lane, r.y, r.z, r.w, block, v.g]
+    weight = weights[r.x, v.lane, r.y, r.z, r.w, block, v.g]
     sums[place] = offset[v.lane, block, v.g]
-    sums[place] += hl.i32(level) * hl.i32(weight)
+    sums[place] += hl.i32(level(r.x, r.y, v.g, w, h, v.n)) * hl.i32(weight)
     sums.bound_extent(v.lane, LANES).compute_root()
     loops = zip((r.x, r.y, r.z, r.w), extents, strict=True)
     return sums, tuple((loop.name(), extent) for loop, extent in loops)
@@ -220,12 +240,23 @@ class Direct(TiledAlgorithm[QuantisedPlan]):
         reading = 0.3 * again * far / max(products, 1)
         return (in_tiles + reading) * target.idle_ratio(tasks)
 
+    def result_order(self, values: Values) -> Iterator[Step]:
+        """Yield the steps that cut a result into register tiles and tasks."""
+        return _result_order(values)
+
+    def sum_steps(self, values: Values) -> Iterator[Step]:
+        """Yield the steps of the sums of a register tile."""
+        return _sum_steps(values, self.unit)
+
     def steps(self, values: Values, plan: QuantisedPlan) -> Iterator[Step]:
-        yield from _result_steps(values, plan)
+        blocks, wide, high = tile_of(values)
+        yield from self.result_order(values)
+        tile = {"in_block": blocks, "in_w": wide, "in_h": high}
+        yield from result_steps(plan, blocks, tile, (wide, high))
         if needs_copy(plan, self.unit):
             yield from copy_steps(values, PADDED, "h")
             yield sch.Vectorize(PADDED, "i", _copy_lanes(plan.shape, self.unit))
-        yield from _sum_steps(values, self.unit)
+        yield from self.sum_steps(values)
 
 
 def _vectors(target: KernelTarget) -> int:
@@ -264,7 +295,7 @@ def _whole(extent: int, part: int) -> int:
     return -(-extent // part) * part
 
 
-def _result_steps(values: Values, plan: QuantisedPlan) -> Iterator[Step]:
+def _result_order(values: Values) -> Iterator[Step]:
     blocks, wide, high = tile_of(values)
     yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
     yield sch.Split(RESULT, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
@@ -277,15 +308,13 @@ def _result_steps(values: Values, plan: QuantisedPlan) -> Iterator[Step]:
         yield sch.Reorder(RESULT, (*inner, "group", "n"))
     else:
         yield sch.Reorder(RESULT, (*inner, "n"))
-    tile = {"in_block": blocks, "in_w": wide, "in_h": high}
-    yield from result_steps(plan, blocks, tile, (wide, high))
     yield sch.Parallel(RESULT, "n")
     yield sch.Parallel(RESULT, "group" if values[SCOPE] == GROUP else "panel")
 
 
 def _copy_lanes(shape: QuantisedShape, unit: Unit) -> int:
     """Return levels copied at once: the largest power of two that whole units are made of."""
-    channels = _units(shape, unit) * unit.size
+    channels = units_of(shape, unit) * unit.size
     return min(_COPY_LANES, channels & -channels)
 
 

@@ -9,20 +9,30 @@ from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.quantised_conv.depthwise import Depthwise
 from aoe.kernels.quantised_conv.direct import Direct
 from aoe.kernels.quantised_conv.matrix_tiles import MatrixTiles
+from aoe.kernels.quantised_conv.planes import DirectPlanes, PlanesPlan, read_planes
+from aoe.kernels.quantised_conv.rows import LEAST_ROW, DepthwiseRows, Rows
 from aoe.kernels.quantised_conv.shape import FOURS, PAIRS, QuantisedPlan, read_quantised
 from aoe.kernels.tiled_products import SCOPE, tile_of, tiled_schedule, tiled_space
-from aoe.operators.quantised import QUANTISED_CONVOLUTIONS
+from aoe.operators import op_key
+from aoe.operators.quantised import INTEGER_CONVOLUTION, QUANTISED_CONVOLUTIONS
 from aoe.schedule import Choice, Schedule, Space, Values
 from aoe.target import AMX, VNNI, WIDENED
 from aoe.workload import Workload
 
 _DENSE, _DEPTHWISE = "direct", "depthwise"
+_PLANES, _ROWS, _DEPTHWISE_ROWS = "planes", "rows", "depthwise_rows"
 _GUESSES = 5
 
-ALGORITHMS: Mapping[str, Direct | Depthwise | MatrixTiles] = {
+ALGORITHMS: Mapping[str, Direct | Depthwise | MatrixTiles | Rows] = {
     f"{_DENSE}_{AMX}": MatrixTiles(guesses=_GUESSES - 1),
     f"{_DENSE}_{VNNI}": Direct(guesses=_GUESSES, unit=FOURS, needs_vnni=True),
     f"{_DENSE}_{WIDENED}": Direct(guesses=_GUESSES, unit=PAIRS),
+    f"{_PLANES}_{VNNI}": DirectPlanes(guesses=_GUESSES, unit=FOURS, needs_vnni=True),
+    f"{_PLANES}_{WIDENED}": DirectPlanes(guesses=_GUESSES, unit=PAIRS),
+    f"{_ROWS}_{VNNI}": Rows(guesses=_GUESSES, unit=FOURS, needs_vnni=True),
+    f"{_ROWS}_{WIDENED}": Rows(guesses=_GUESSES, unit=PAIRS),
+    f"{_DEPTHWISE_ROWS}_{VNNI}": DepthwiseRows(guesses=_GUESSES, unit=FOURS, needs_vnni=True),
+    f"{_DEPTHWISE_ROWS}_{WIDENED}": DepthwiseRows(guesses=_GUESSES, unit=PAIRS),
     f"{_DEPTHWISE}_{VNNI}": Depthwise(guesses=_GUESSES, unit=FOURS, needs_vnni=True),
     f"{_DEPTHWISE}_{WIDENED}": Depthwise(guesses=_GUESSES, unit=PAIRS),
 }
@@ -34,10 +44,12 @@ class QuantisedConvolution(PlannedFamily[QuantisedPlan]):
     """y = chain(requantise(sum of (x - x_zero) * w + bias)), for levels of 8 bits."""
 
     name = "quantised_convolution"
-    anchors = QUANTISED_CONVOLUTIONS
+    anchors = QUANTISED_CONVOLUTIONS | {INTEGER_CONVOLUTION}
 
     def plan(self, workload: Workload) -> QuantisedPlan | Support:
         """Plan one quantised convolution and a chain, or tell why not."""
+        if any(op_key(item) == INTEGER_CONVOLUTION for item in workload.operations):
+            return read_planes(workload)
         return read_quantised(workload)
 
     def pipeline_of(self, plan: QuantisedPlan, algorithm: str) -> Pipeline:
@@ -65,6 +77,11 @@ class QuantisedConvolution(PlannedFamily[QuantisedPlan]):
 def _names(plan: QuantisedPlan) -> tuple[str, ...]:
     """Return the algorithms of a convolution, best first."""
     kind = _DEPTHWISE if plan.shape.is_depthwise else _DENSE
+    if isinstance(plan, PlanesPlan):
+        kind = _PLANES if plan.shape.result[0] < LEAST_ROW else _ROWS
+        kind = _DEPTHWISE_ROWS if plan.shape.is_depthwise else kind
+        if not plan.has_signed_weights:
+            return (f"{kind}_{WIDENED}",)
     names = (f"{kind}_{known}" for known in (AMX, VNNI, WIDENED))
     return tuple(name for name in names if name in ALGORITHMS)
 

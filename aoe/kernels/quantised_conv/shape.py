@@ -44,7 +44,7 @@ LANES = 16
 _AXES = 2
 _SIGN = 128
 """What is added to signed levels to make them unsigned, and to their zero point."""
-_CENTRES = {"int8": 0, "uint8": _SIGN}
+CENTRES = {"int8": 0, "uint8": _SIGN}
 """Zero points of weights for which they are signed bytes, exactly."""
 _LONGEST_ROW = 224
 """Pixels of a row of a pointwise convolution, which may be cut anywhere."""
@@ -173,7 +173,7 @@ def read_quantised(workload: Workload) -> QuantisedPlan | Support:
     if shapes[operation.output] != workload.output.shape:
         return Support(f"a chain that broadcasts what {operation.op_type} makes")
     plan = QuantisedPlan(
-        workload=workload, shape=_shape(operation, workload), operation=operation, chain=chain
+        workload=workload, shape=shape_of(operation, workload), operation=operation, chain=chain
     )
     return _check_chained(plan) or plan
 
@@ -198,7 +198,7 @@ def _refusal(operation: Operation, workload: Workload) -> str:
         # kernels gain nothing there (0.94x, 2026-11-29), and optimised graphs hold none
         return f"{operation.op_type} with channels in front of the axes"
     zero = number(operation.attributes, WEIGHT_ZERO_POINT, 0)
-    if zero != _CENTRES[weights.dtype]:
+    if zero != CENTRES[weights.dtype]:
         return f"{operation.op_type} with weights of {weights.dtype} around {zero:.0f}"
     channels = x.shape[-1]
     groups, made = int(number(operation.attributes, "group", 1)), weights.shape[0]
@@ -235,10 +235,11 @@ def _read_by(chain: Sequence[Operation]) -> list[str]:
     return [ref for item in chain for ref in item.inputs if ref.startswith("x")]
 
 
-def _shape(operation: Operation, workload: Workload) -> QuantisedShape:
+def shape_of(operation: Operation, workload: Workload) -> QuantisedShape:
     x, weights = (workload.inputs[int(operation.inputs[at][1:])] for at in (X, WEIGHTS))
     rank = len(x.shape) - 2
-    image, result = (channels_first_shape(spec.shape, last=True) for spec in (x, workload.output))
+    last = channels_last(operation)
+    image, result = (channels_first_shape(spec.shape, last=last) for spec in (x, workload.output))
     groups = int(number(operation.attributes, "group", 1))
     shape = QuantisedShape(
         batch=image[0],
@@ -252,7 +253,7 @@ def _shape(operation: Operation, workload: Workload) -> QuantisedShape:
         dilations=_pair(integers(operation, "dilations", rank, 1), 1),
         before=_pair(integers(operation, "pads", 2 * rank, 0)[:rank], 0),
     )
-    return _in_rows(shape)
+    return _in_rows(shape, in_planes=not last)
 
 
 def _pair(outermost_first: Sequence[int], missing: int) -> Pair:
@@ -260,17 +261,25 @@ def _pair(outermost_first: Sequence[int], missing: int) -> Pair:
     return wide, high
 
 
-def _in_rows(shape: QuantisedShape) -> QuantisedShape:
-    """Return a pointwise convolution over rows of any length: their ends mean nothing to it."""
+def _in_rows(shape: QuantisedShape, *, in_planes: bool) -> QuantisedShape:
+    """Return a pointwise convolution over rows of any length: their ends mean nothing to it.
+
+    Args:
+        shape: Of the convolution.
+        in_planes: True if the channels of an image lie between it and the next one.
+    """
     is_pointwise = prod(shape.kernel) == 1 and shape.image == shape.result and not any(shape.before)
     if not is_pointwise or prod(shape.strides) > 1:
         return shape
-    pixels = prod(shape.image) * shape.batch
-    wide = max(n for n in range(1, min(pixels, _LONGEST_ROW) + 1) if pixels % n == 0)
+    batch = shape.batch if in_planes else 1
+    pixels = prod(shape.image) * shape.batch // batch
+    parts = [n for n in range(1, min(pixels, _LONGEST_ROW) + 1) if pixels % n == 0]
+    # vectors of planes hold pixels
+    wide = max(parts, key=lambda n: (in_planes and n % LANES == 0, n))
     wide = max(wide, shape.image[0])
     rows = (wide, pixels // wide)
     changed = {**{name: getattr(shape, name) for name in shape.__slots__}}
-    return QuantisedShape(**{**changed, "batch": 1, "image": rows, "result": rows})
+    return QuantisedShape(**{**changed, "batch": batch, "image": rows, "result": rows})
 
 
 # ---- buffers ----

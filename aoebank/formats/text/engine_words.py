@@ -22,6 +22,9 @@ _SYMMETRIC = {"int8": 0, "uint8": 128}
 _ZERO_POINT = "w_zero_point"
 """Attribute of an operator in a workload of the engine: the zero point of all its weights."""
 
+_RESULT = "result"
+"""Attribute of one of several operations that stand for the results of one node."""
+
 
 def computed_words(workload: JsonValue) -> str:
     """Return what a workload of the engine computes, and of what; empty for any other workload.
@@ -44,7 +47,7 @@ def computed_words(workload: JsonValue) -> str:
     try:
         operations, inputs = list(known["operations"]), list(known["inputs"])
         tensors = {f"x{at}": spec for at, spec in enumerate(inputs)}
-        chain = [_operator_words(operation, tensors) for operation in operations]
+        chain = [_operator_words(operation, tensors) for operation in _nodes(operations)]
         weights = {ref for operation in operations for ref in _weights(operation)[:1]}
         parts = [
             _tensor(spec)
@@ -60,6 +63,16 @@ def computed_words(workload: JsonValue) -> str:
         return f"{' + '.join(filter(None, chain))}: {', '.join(parts)}"
     except (KeyError, TypeError, IndexError, AttributeError, ValueError):  # of another engine
         return ""
+
+
+def _nodes(operations: Iterable[Any]) -> Iterator[Any]:
+    """Yield operations, of those that are results of one node the first."""
+    known = []
+    for one in operations:
+        node = one["op"], one["in"]
+        if _RESULT not in one.get("attr", {}) or node not in known:
+            yield one
+        known.append(node)
 
 
 def _operator_words(operation: Any, tensors: Mapping[str, Any]) -> str:

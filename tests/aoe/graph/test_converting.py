@@ -36,6 +36,43 @@ def _cast(read: str, made: str, to: int) -> onnx.NodeProto:
     return helper.make_node("Cast", [read], [made], made, to=to)
 
 
+def _dynamic(
+    name: str, levels: str, weights: tuple[int, ...] = (8, 8, 1, 1)
+) -> tuple[list[onnx.NodeProto], dict[str, np.ndarray[Any, Any]]]:
+    """Return a convolution in integers of measured levels, as `quantize_dynamic` writes it."""
+    parts = [f"{name}_{part}" for part in ("w", "ws", "sums", "numbers", "scale")]
+    w, ws, sums, numbers, scale = parts
+    nodes = [
+        helper.make_node("ConvInteger", [f"{levels}_q", w, f"{levels}_z"], [sums], sums),
+        _cast(sums, numbers, _SINGLE),
+        _op("Mul", [f"{levels}_s", ws], scale),
+        _op("Mul", [numbers, scale], name),
+    ]
+    return nodes, {w: np.ones(weights, np.int8), ws: np.array(0.5, np.float32)}
+
+
+def _measured(read: str) -> onnx.NodeProto:
+    made = [f"{read}_{part}" for part in "qsz"]
+    return helper.make_node("DynamicQuantizeLinear", [read], made, f"{read}_levels")
+
+
+def _image_graph(
+    nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray[Any, Any]], *results: str
+) -> ModelGraph:
+    image = (1, 8, 4, 4)
+    types = {"sums": "int32", "q": "uint8", "z": "uint8"}
+    infos = {
+        name: TensorInfo(
+            dtype=types.get(name.split("_")[-1], "float32"),
+            shape=() if name.split("_")[-1] in ("s", "z", "scale") else image,
+        )
+        for node in nodes
+        for name in node.output
+    }
+    model = make_model(nodes, {"x": image}, list(results), weights=weights)
+    return ModelGraph(model, infos, block=0)
+
+
 def _op(op_type: str, read: list[str], made: str) -> onnx.NodeProto:
     return helper.make_node(op_type, read, [made], made)
 
@@ -152,3 +189,46 @@ def test_chain_that_converts_levels_joins_a_quantised_convolution_in_front_of_it
     }
     graph = ModelGraph(model, infos, block=0)
     assert _regions(graph) == [["c", "a", "b", "g", "y"]]
+
+
+def _types_of_regions(graph: ModelGraph) -> list[list[str]]:
+    found = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    return [[graph.nodes[at].op_type for at in region.nodes] for region in found.regions]
+
+
+_DYNAMIC = ["DynamicQuantizeLinear", "ConvInteger", "Cast", "Mul", "Mul"]
+
+
+def test_convolution_in_integers_is_one_with_what_is_around_it() -> None:
+    convolution, weights = _dynamic("c", "x")
+    nodes = [_measured("x"), *convolution, _op("Add", ["c", "x"], "added")]
+    graph = _image_graph([*nodes, _op("Relu", ["added"], "y")], weights, "y")
+    assert _types_of_regions(graph) == [[*_DYNAMIC, "Add", "Relu"]]
+    extracted = extract_workload(graph, range(len(graph.nodes)))
+    assert not isinstance(extracted, str)
+    assert not extracted.scalars  # scales are inputs: layers of one shape share a record
+
+
+def test_levels_that_two_convolutions_read_are_measured_in_both_kernels() -> None:
+    first, weights = _dynamic("a", "x")
+    second, more = _dynamic("b", "x")
+    ends = [_op("Relu", ["a"], "y"), _op("Sigmoid", ["b"], "end")]
+    graph = _image_graph([_measured("x"), *first, *second, *ends], weights | more, "y", "end")
+    assert sorted(_types_of_regions(graph)) == [[*_DYNAMIC, "Relu"], [*_DYNAMIC, "Sigmoid"]]
+
+
+def test_of_two_convolutions_that_are_added_the_last_takes_the_sum() -> None:
+    first, weights = _dynamic("a", "x")
+    between = [_op("Relu", ["a"], "r"), _measured("r")]
+    second, more = _dynamic("b", "r")
+    beside, others = _dynamic("c", "x")
+    nodes = [_measured("x"), *first, *between, *second, *beside, _op("Add", ["b", "c"], "y")]
+    graph = _image_graph(nodes, weights | more | others, "y")
+    assert _types_of_regions(graph) == [[*_DYNAMIC, "Relu"], _DYNAMIC, [*_DYNAMIC, "Add"]]
+
+
+def test_sums_that_something_else_reads_stay_with_onnx_runtime() -> None:
+    convolution, weights = _dynamic("c", "x")
+    nodes = [_measured("x"), *convolution, _cast("c_sums", "again", _HALF)]
+    graph = _image_graph(nodes, weights, "c", "again")
+    assert all("ConvInteger" not in one for one in _types_of_regions(graph))

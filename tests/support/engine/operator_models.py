@@ -144,6 +144,27 @@ def quantised_convolution_model(opset: int, weight_zero: int = 0) -> onnx.ModelP
     return make_model([node], {"x": _IMAGE}, ["y"], weights=weights, opset=opset, types=types)
 
 
+def integer_convolution_model(opset: int, *, computed: bool = False) -> onnx.ModelProto:
+    """Return a model of one ConvInteger, with what makes numbers of its sums."""
+    weights: dict[str, Array] = {
+        "xz": np.array(7, np.uint8),
+        "s": np.array(0.01, np.float32),
+        "w": np.arange(-128, 128, dtype=np.int8).repeat(36).reshape(32, 32, 3, 3),
+    }
+    numbers_ = "y" if computed else "numbers"
+    nodes = [
+        helper.make_node("ConvInteger", ["x", "w", "xz"], ["sums"], kernel_shape=[3, 3]),
+        helper.make_node("Cast", ["sums"], [numbers_], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["numbers", "s"], ["y"]),
+    ]
+    shapes: dict[str, Shape] = {"x": _IMAGE}
+    types = {"x": TensorProto.UINT8}
+    if computed:
+        nodes.pop()
+        shapes["w"], types["w"] = weights.pop("w").shape, TensorProto.INT8
+    return make_model(nodes, shapes, ["y"], weights=weights, opset=opset, types=types)
+
+
 def quantised_product_model(opset: int, *, computed: bool = False) -> onnx.ModelProto:
     """Return a model of one QLinearMatMul, by weights or, of four rows, by a second input."""
     weights: dict[str, Array] = {
@@ -213,6 +234,7 @@ OPERATOR_MODELS: Mapping[str, Build] = {
         "MatMul", opset, {"w": numbers(64, 32)}, names="x w", shape=(2, 16, 64)
     ),
     "Pad": _by_constants("Pad", 11, {"pads": (0, 0, 1, 1, 0, 0, 1, 1)}, mode="reflect"),
+    "ConvInteger": integer_convolution_model,
     "QLinearConv": quantised_convolution_model,
     "QLinearMatMul": quantised_product_model,
     "RMSNormalization": lambda opset: one_operator(
@@ -245,6 +267,7 @@ LEFT_MODELS: Mapping[tuple[str, str], Build] = {
     ("QLinearConv", "weights with another zero point"): partial(
         quantised_convolution_model, weight_zero=3
     ),
+    ("ConvInteger", "weights that are computed"): partial(integer_convolution_model, computed=True),
     ("ConvTranspose", "weights that are computed"): lambda opset: one_operator(
         "ConvTranspose", opset, inputs={"w": (32, 8, 2, 2)}, names="x w"
     ),

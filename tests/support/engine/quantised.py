@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aoe.operators import MICROSOFT_DOMAIN
-from aoe.workload import Operation, TensorSpec, Workload
+from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
 
 Array = np.ndarray[Any, Any]
 
@@ -179,6 +179,140 @@ def blockwise(
     )
 
 
+def integer_convolution(
+    channels: tuple[int, int],
+    image: tuple[int, ...],
+    kernel: tuple[int, ...],
+    *,
+    stride: int = 1,
+    pad: int = 0,
+    dilation: int = 1,
+    group: int = 1,
+    batch: int = 1,
+    weights: str = "int8",
+    zero_point: int | None = None,
+    levels: str = "",
+    scale_of_channels: bool = False,
+    bias: bool = True,
+    added: bool = False,
+    relu: bool = True,
+) -> Workload:
+    """Return a convolution as `quantize_dynamic` writes it, with its chain.
+
+    Inputs are the image, weights and their scale, then bias and what is added; last, where levels
+    are given, their zero point and their scale.
+
+    Args:
+        channels: Read and made.
+        image: Extents, outermost first.
+        kernel: The same of the filter.
+        stride: Along every axis.
+        pad: At every end.
+        dilation: Along every axis.
+        group: Number of groups.
+        batch: Images.
+        weights: Element type of the weights.
+        zero_point: Of the weights; None if it is left out.
+        levels: Type of the levels of the image; by default it is float32, and they are measured.
+        scale_of_channels: True if weights have a scale for each channel.
+        bias: True if there is one.
+        added: True if another tensor is added.
+        relu: True if a Relu ends the chain.
+    """
+    rank, (read, written) = len(image), channels
+    extents = tuple(
+        (extent + 2 * pad - dilation * (size - 1) - 1) // stride + 1
+        for extent, size in zip(image, kernel, strict=True)
+    )
+    of_channels = (1, written, *(1,) * rank)
+    output = TensorSpec(shape=(batch, written, *extents))
+    inputs = [
+        TensorSpec(shape=(batch, read, *image), dtype=levels or "float32"),
+        _constant((written, read // group, *kernel), weights),
+        _constant(of_channels if scale_of_channels else (), "float32"),
+    ]
+    behind = [("Add", f"x{len(inputs)}")] if bias else []
+    inputs += [_constant(of_channels, "float32")] if bias else []
+    behind += [("Add", f"x{len(inputs)}")] if added else []
+    inputs += [output] if added else []
+    quantised, zero, scale = "t0", "t0_2", "t0_1"
+    operations = [
+        Operation(
+            op_type="DynamicQuantizeLinear",
+            version=11,
+            inputs=("x0",),
+            output=ref,
+            attributes={"result": at} if at else {},
+        )
+        for at, ref in enumerate((quantised, scale, zero))
+    ]
+    if levels:
+        quantised, zero, scale = "x0", f"x{len(inputs)}", f"x{len(inputs) + 1}"
+        inputs += [TensorSpec(shape=(), dtype=levels), TensorSpec(shape=())]
+        operations = []
+    attributes: dict[str, AttributeValue] = {
+        "kernel_shape": kernel,
+        "strides": (stride,) * rank,
+        "pads": (pad,) * 2 * rank,
+        "dilations": (dilation,) * rank,
+        "group": group,
+    }
+    if zero_point is not None:
+        attributes["w_zero_point"] = zero_point
+    operations += [
+        Operation(
+            op_type="ConvInteger",
+            version=10,
+            inputs=(quantised, "x1", zero),
+            output="t1",
+            attributes=attributes,
+        ),
+        Operation(op_type="Cast", version=13, inputs=("t1",), output="t2", attributes={"to": 1}),
+        Operation(op_type="Mul", version=14, inputs=(scale, "x2"), output="t3"),
+        Operation(op_type="Mul", version=14, inputs=("t2", "t3"), output="t4"),
+    ]
+    for op_type, ref in behind:
+        made = f"t{len(operations) + 2}"
+        read_too = operations[-1].output, ref
+        operations.append(Operation(op_type=op_type, version=14, inputs=read_too, output=made))
+    if relu:
+        last = operations[-1].output
+        operations.append(Operation(op_type="Relu", version=14, inputs=(last,), output="y"))
+    return Workload(
+        op_type="quantised_convolution",
+        inputs=tuple(inputs),
+        operations=tuple(operations),
+        output=output,
+    )
+
+
+def measured_levels(values: Array) -> tuple[Array, np.float32, int]:
+    """Return levels, scale and zero point as ONNX defines DynamicQuantizeLinear, in float32."""
+    lowest, highest = np.float32(min(values.min(), 0)), np.float32(max(values.max(), 0))
+    scale = (highest - lowest) / np.float32(255) if highest > lowest else np.float32(1)
+    zero = int(np.rint(np.clip(-lowest / scale, 0, 255)))
+    levels = np.clip(np.rint(values / scale) + np.float32(zero), 0, 255)
+    return levels.astype(np.uint8), scale, zero
+
+
+def integer_chain(workload: Workload, inputs: Mapping[str, Array]) -> Array:
+    """Return the result of an `integer_convolution`, by integers and then float32 alone."""
+    convolution = next(item for item in workload.operations if item.op_type == "ConvInteger")
+    if convolution.inputs[0] == "x0":
+        zero_ref, scale_ref = convolution.inputs[2], f"x{len(workload.inputs) - 1}"
+        levels, zero, scale = inputs["x0"], int(inputs[zero_ref]), inputs[scale_ref]
+    else:
+        levels, scale, zero = measured_levels(inputs["x0"])
+    weights = inputs["x1"].astype(np.int64)
+    weights -= int(str(convolution.attributes.get("w_zero_point", 0)))
+    sums = _sums(levels.astype(np.int64) - zero, weights, convolution)
+    made = sums.astype(np.float32) * (np.float32(scale) * inputs["x2"])
+    for item in workload.operations:
+        if item.op_type == "Add":
+            made = made + inputs[item.inputs[1]]
+    return np.maximum(made, 0) if workload.operations[-1].op_type == "Relu" else made
+
+
 def integer_sums(workload: Workload, inputs: Mapping[str, Array]) -> Array:
     """Return the sums of products of a convolution alone, with its bias: (N, O, ...), int64."""
     operation = workload.operations[0]
@@ -186,6 +320,14 @@ def integer_sums(workload: Workload, inputs: Mapping[str, Array]) -> Array:
     if operation.attributes.get("channels_last"):
         x = np.moveaxis(x, -1, 1)
     x, w = x - int(inputs["x2"]), w - int(str(operation.attributes["w_zero_point"]))
+    sums = _sums(x, w, operation)
+    if operation.inputs[-1] == "x7" and len(operation.inputs) > 8:
+        sums += inputs["x7"].reshape(-1, *[1] * (w.ndim - 2))
+    return sums
+
+
+def _sums(x: Array, w: Array, operation: Operation) -> Array:
+    """Return the sums of products of a convolution of differences from zero points: (N, O, ...)."""
     stride, pad, dilation = (
         operation.attributes[name][0]  # type: ignore[index]
         for name in ("strides", "pads", "dilations")
@@ -206,8 +348,6 @@ def integer_sums(workload: Workload, inputs: Mapping[str, Array]) -> Array:
             )
             factors = w[(made, slice(None), *tap)]
             sums[:, made] += np.einsum("nc...,oc->no...", of_group[(..., *seen)], factors)
-    if operation.inputs[-1] == "x7" and len(operation.inputs) > 8:
-        sums += inputs["x7"].reshape(-1, *[1] * len(kernel))
     return sums
 
 

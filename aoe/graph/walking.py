@@ -1,0 +1,37 @@
+"""Nodes of a graph in the order of their results, and who reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+
+import onnx
+
+from aoe.graph.model_graph import ModelGraph
+
+
+class Backwards:
+    """The nodes that lead to some tensors, each of them behind all that read it."""
+
+    def __init__(self, graph: ModelGraph, names: Iterable[str]) -> None:
+        self._graph = graph
+        self._waiting: list[int] = []
+        self.add(names)
+
+    def add(self, names: Iterable[str]) -> None:
+        """Lead on to the nodes that make more tensors."""
+        for name in names:
+            if (made_by := self._graph.producer.get(name)) is not None:
+                heappush(self._waiting, -made_by)
+
+    def __iter__(self) -> Iterator[int]:
+        while self._waiting:
+            yield -heappop(self._waiting)
+
+
+def readers_of(graph: ModelGraph, index: int) -> set[int]:
+    return {at for name in graph.nodes[index].output for at in graph.consumers.get(name, ())}
+
+
+def is_result(graph: ModelGraph, node: onnx.NodeProto) -> bool:
+    return any(name in graph.output_names for name in node.output)
