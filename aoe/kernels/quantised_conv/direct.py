@@ -20,18 +20,15 @@ from aoe.kernels.family import UPDATE, KernelTarget, PackedInput, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.loops import v
 from aoe.kernels.quantised_conv.shape import (
-    CODES,
     LANES,
     WEIGHTS,
     Buffers,
     QuantisedPlan,
     QuantisedShape,
     Unit,
-    has_table,
     raw_weights,
     read_buffers,
     requantised,
-    result_steps,
     results,
     weight_at,
     weight_sums,
@@ -77,8 +74,6 @@ def direct_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
     sums, reduced = _sums(buffers, padded, offset, unit)
     place = (v.o, v.g, v.w, v.h, v.n)
     block = v.o // LANES
-    if has_table(plan):
-        block = hl.min(block, shape.blocks - 1)  # whole tiles of codes are made
     channel = v.o % LANES, block, v.g
     total = sums[(*channel, v.w, v.h, v.n)]
     result, in_front = results(plan, buffers, total, factor[channel], place)
@@ -107,7 +102,7 @@ def direct_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
             plan.inputs[WEIGHTS]: _packed_weights(plan, unit),
             number: weight_sums(plan),
         },
-        padded=frozenset({SUMS, PADDED, CODES}),
+        padded=frozenset({SUMS, PADDED}),
     )
 
 
@@ -278,7 +273,7 @@ def _result_steps(values: Values, plan: QuantisedPlan) -> Iterator[Step]:
     else:
         yield sch.Reorder(RESULT, (*inner, "n"))
     tile = {"in_block": blocks, "in_w": wide, "in_h": high}
-    yield from result_steps(plan, blocks, tile, (wide, high))
+    yield from register_steps((RESULT,), ("lane", LANES), tile)
     yield sch.Parallel(RESULT, "n")
     yield sch.Parallel(RESULT, "group" if values[SCOPE] == GROUP else "panel")
 

@@ -8,7 +8,14 @@ from aoe.kernels.algorithms import known_algorithm
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.quantised_conv.depthwise import Depthwise
 from aoe.kernels.quantised_conv.direct import Direct
-from aoe.kernels.quantised_conv.shape import FOURS, PAIRS, QuantisedPlan, read_quantised
+from aoe.kernels.quantised_conv.shape import (
+    FOURS,
+    PAIRS,
+    QuantisedPlan,
+    has_table,
+    read_quantised,
+    with_look_ups,
+)
 from aoe.kernels.tiled_products import SCOPE, tile_of, tiled_schedule, tiled_space
 from aoe.operators.quantised import QUANTISED_CONVOLUTIONS
 from aoe.schedule import Choice, Schedule, Space, Values
@@ -50,7 +57,8 @@ class QuantisedConvolution(PlannedFamily[QuantisedPlan]):
         return tiled_space(offered, plan, target, _first_guesses(plan, target, name))
 
     def schedule_of(self, plan: QuantisedPlan, values: Values, target: KernelTarget) -> Schedule:
-        return tiled_schedule(ALGORITHMS, plan, values)
+        schedule = tiled_schedule(ALGORITHMS, plan, values)
+        return with_look_ups(schedule) if has_table(plan) else schedule
 
 
 def _names(plan: QuantisedPlan) -> tuple[str, ...]:
