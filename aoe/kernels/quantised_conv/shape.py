@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import halide as hl
 
@@ -526,13 +527,11 @@ def _chained(
 
 def with_look_ups(schedule: Schedule) -> Schedule:
     """Return the schedule of a result that is looked up: tiles are of the codes, made before it."""
-    steps = [
-        replace(
-            step,
-            **{
-                name: CODES for name in ("stage", "at_stage") if getattr(step, name, None) == RESULT
-            },
-        )
-        for step in schedule.steps
-    ]
+    names = ("stage", "at_stage")
+    steps = []
+    for step in schedule.steps:
+        moved: dict[str, Any] = {
+            name: CODES for name in names if getattr(step, name, None) == RESULT
+        }
+        steps.append(replace(step, **moved))
     return replace(schedule, steps=(*steps, sch.Parallel(RESULT, "n"), sch.Parallel(RESULT, "h")))
