@@ -19,12 +19,7 @@ from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tables import looked_up_rows, table_of
-from aoe.kernels.halide.tiling import (
-    best_tasks,
-    estimate_us,
-    guided_space,
-    task_choices,
-)
+from aoe.kernels.halide.tiling import guided_space
 from aoe.kernels.math.elements import element_type
 from aoe.operators import op_key
 from aoe.operators.element_types import element_types, misread, read_types
@@ -33,10 +28,11 @@ from aoe.operators.quantised import CONCAT_OF_LEVELS, FIRST_OPERAND, OPERAND_INP
 from aoe.schedule import Knob, Schedule, Space, Values
 from aoe.workload import Layout, Operation, Workload
 
-_INSIDE, _ROW, _TASK = "inside", "row", "task"
+_INSIDE, _ROW, _GROUP = "inside", "row", "group"
 _OPERANDS_MAX = 4
 """Tensors the look-up takes. Source: `glue/tables.c`."""
-_CYCLES = 2
+_GROUP_BYTES = 1 << 15
+"""Bytes of a group of rows, the task of a thread; a call for each takes time of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +41,7 @@ class ConcatPlan:
 
     workload: Workload  # The operator
     operation: Operation
-    rows: int  # Rows of each tensor and of the result
+    rows: tuple[int, int]  # Of a group, and groups: in each tensor and in the result
     lengths: tuple[int, ...]  # Levels of a row of each tensor
 
     def operand(self, number: int) -> tuple[str, ...]:
@@ -91,19 +87,21 @@ class ConcatOfLevels(PlannedFamily[ConcatPlan]):
             return Support(f"{operation.op_type} with scales of another granularity")
         shape = workload.output.shape
         axis = concat_axis(operation, len(shape))
+        lengths = tuple(prod(shapes[ref][axis:]) for ref in operands)
         return ConcatPlan(
             workload=workload,
             operation=operation,
-            rows=prod(shape[:axis]),
-            lengths=tuple(prod(shapes[ref][axis:]) for ref in operands),
+            rows=_grouped(prod(shape[:axis]), sum(lengths)),
+            lengths=lengths,
         )
 
     def pipeline_of(self, plan: ConcatPlan, algorithm: str) -> Pipeline:
         """Return the look-ups of all tensors as one stage."""
-        workload, row = plan.workload, (hl.Var(_INSIDE), hl.Var(_ROW))
+        workload = plan.workload
+        loops = hl.Var(_INSIDE), hl.Var(_ROW), hl.Var(_GROUP)
         extents: list[tuple[int, ...]] = [()] * len(workload.inputs)
         for number, length in enumerate(plan.lengths):
-            extents[int(plan.operand(number)[0][1:])] = length, plan.rows
+            extents[int(plan.operand(number)[0][1:])] = (length, *plan.rows)
         arguments = tuple(
             hl.ImageParam(element_type(spec.dtype), len(here), f"x{number}")
             for number, (spec, here) in enumerate(zip(workload.inputs, extents, strict=True))
@@ -114,32 +112,30 @@ class ConcatOfLevels(PlannedFamily[ConcatPlan]):
             of_operand = replace(workload, operations=chain)
             table = table_of(of_operand, chain, ref, arguments)
             operands.append((arguments[int(ref[1:])], table))
-        result = looked_up_rows(RESULT, operands, row, workload.output.dtype)
-        made = (sum(plan.lengths), plan.rows)
+        result = looked_up_rows(RESULT, operands, loops, workload.output.dtype)
+        made = (sum(plan.lengths), *plan.rows)
         return Pipeline(
             output=result,
             stages={RESULT: result},
             arguments=arguments,
             argument_extents=tuple(extents),
             output_extents=made,
-            loops={RESULT: tuple(zip((_INSIDE, _ROW), made, strict=True))},
+            loops={RESULT: tuple(zip((_INSIDE, _ROW, _GROUP), made, strict=True))},
         )
 
     def space_of(self, plan: ConcatPlan, target: KernelTarget) -> Space:
-        """Return the numbers of tasks."""
-        size = plan.workload.output.size
-        work = estimate_us(size, _CYCLES, 2 * size, target)
-        tasks = task_choices(work, plan.rows, target)
-        return guided_space((Knob("tasks", tasks),), ((best_tasks(work, tasks),),))
+        """Return whether groups are shared out."""
+        tasks = (1,) if target.threads == 1 or plan.rows[1] == 1 else (1, plan.rows[1])
+        return guided_space((Knob("tasks", tasks),), ((count,) for count in reversed(tasks)))
 
     def schedule_of(self, plan: ConcatPlan, values: Values, target: KernelTarget) -> Schedule:
-        tasks = int(values["tasks"])
-        if tasks == 1:
-            return Schedule(())
-        rows = -(-plan.rows // tasks)
-        return Schedule(
-            (
-                sch.Split(RESULT, _ROW, _TASK, _ROW, rows, sch.Tail.GUARD),
-                sch.Parallel(RESULT, _TASK),
-            )
-        )
+        return Schedule(() if values["tasks"] == 1 else (sch.Parallel(RESULT, _GROUP),))
+
+
+def _grouped(rows: int, length: int) -> tuple[int, int]:
+    """Return rows of a group and groups, all of one size: a look-up cannot be cut elsewhere."""
+    most = max(1, _GROUP_BYTES // length)
+    size = max(count for count in range(1, min(rows, most) + 1) if rows % count == 0)
+    if size * length < _GROUP_BYTES // 8:
+        size = rows
+    return size, rows // size

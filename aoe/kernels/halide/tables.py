@@ -96,7 +96,7 @@ def looked_up(
 def looked_up_rows(
     name: str,
     operands: Sequence[tuple[hl.Func | hl.ImageParam, hl.Func]],
-    row: tuple[hl.Var, hl.Var],
+    loops: tuple[hl.Var, hl.Var, hl.Var],
     dtype: str,
 ) -> hl.Func:
     """Return the stage that looks up parts of rows, one behind the other.
@@ -104,7 +104,7 @@ def looked_up_rows(
     Args:
         name: Of the stage.
         operands: Levels and table of each part.
-        row: Loops inside a row and over rows.
+        loops: Inside a row, over rows, and over groups of them.
         dtype: Element type of the result.
     """
     found = hl.Func(name)
@@ -112,7 +112,7 @@ def looked_up_rows(
         f"aoe_look_up_{len(operands)}",
         [hl.ExternFuncArgument(read) for operand in operands for read in operand],
         [element_type(dtype)],
-        list(row),
+        list(loops),
         hl.NameMangling.C,
     )
     found.compute_root()

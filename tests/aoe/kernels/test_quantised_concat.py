@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 from support.contracts.kernels import (
     SEED,
     CompiledKernel,
@@ -17,11 +19,14 @@ from support.contracts.kernels import (
     operation,
     plain,
 )
+from support.engine.models import make_model
+from support.engine.offline import regions_of, view_of
 
 from aoe.device.registry import default_device
 from aoe.graph.workload_model import workload_model
 from aoe.operators import MICROSOFT_DOMAIN
 from aoe.ort.sessions import session_options
+from aoe.target import Target
 from aoe.workload import Operation, TensorSpec, Workload
 
 Array = np.ndarray[Any, Any]
@@ -50,6 +55,7 @@ class TestQuantisedConcat(KernelFamilyTests):
     cases: Mapping[str, Workload] = {
         "channels of pixels": concatenated((1, 9, 7, 64), (1, 9, 7, 24), (1, 9, 7, 130)),
         "signed, channels in front": concatenated((2, 3, 5, 7), (2, 4, 5, 7), axis=1, dtype="int8"),
+        "groups of rows": concatenated((1, 33, 29, 64), (1, 33, 29, 120)),
         "four rows": concatenated((1, 5), (3, 5), (2, 5), (7, 5), axis=0),
     }
     refused = (
@@ -87,3 +93,38 @@ def test_every_level_is_what_onnx_runtime_and_numpy_make_of_it(dtype: str) -> No
     actual = CompiledKernel(workload, guessed_schedules(workload)[0]).run(feed)
     np.testing.assert_array_equal(actual, expected)
     np.testing.assert_array_equal(actual, np.concatenate(found, axis=1))
+
+
+def test_quantised_softmax_and_concatenation_of_a_model_are_regions(
+    tmp_path: Path, target: Target
+) -> None:
+    numbers = {"s": np.float32(0.05), "z": np.uint8(7), "ps": np.float32(1 / 255)}
+    nodes = [
+        helper.make_node("QLinearAdd", [*"xszmszsz"], ["a"], domain=MICROSOFT_DOMAIN),
+        helper.make_node(
+            "QLinearSoftmax", ["a", "s", "z", "ps", "z"], ["p"], domain=MICROSOFT_DOMAIN, opset=13
+        ),
+        helper.make_node(
+            "QLinearConcat",
+            ["s", "z", "p", "ps", "z", "x", "s", "z"],
+            ["y"],
+            domain=MICROSOFT_DOMAIN,
+            axis=-1,
+        ),
+    ]
+    levels = TensorProto.UINT8
+    model = make_model(
+        nodes,
+        {"x": (2, 30, 40), "m": (40,)},
+        ["y"],
+        weights={name: np.array(value) for name, value in numbers.items()},
+        types={"x": levels, "m": levels, "y": levels},
+    )
+    found = [
+        (region.workload.op_type, [item.op_type for item in region.workload.operations])
+        for region in regions_of(view_of(model, tmp_path, target))
+    ]
+    assert found == [
+        ("softmax_rows", ["QLinearAdd", "QLinearSoftmax"]),
+        ("quantised_concat", ["QLinearConcat"]),
+    ]
