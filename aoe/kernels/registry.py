@@ -31,6 +31,7 @@ from aoe.kernels.normalization.instance_normalization import InstanceNormalizati
 from aoe.kernels.normalization.layer_normalization import LayerNormalization
 from aoe.kernels.normalization.lrn import Lrn
 from aoe.kernels.pooling import PoolingFamily
+from aoe.kernels.quantised_concat import ConcatOfLevels
 from aoe.kernels.quantised_conv.family import QuantisedConvolution
 from aoe.kernels.recurrent.family import Recurrent
 from aoe.kernels.reductions import Reductions
@@ -48,6 +49,7 @@ FAMILIES: dict[str, KernelFamily] = {
     "recurrent": Recurrent(),
     "plain_convolution": ConvNchw(),
     "quantised_convolution": QuantisedConvolution(),
+    "quantised_concat": ConcatOfLevels(),
     "expanded_convolution": InvertedBottleneck(),
     "lrn": Lrn(),
     "softmax": Softmax(),

@@ -121,7 +121,7 @@ def _fits_levels(quantised: QuantisedInputs, given: Sequence[str]) -> bool:
     read = dict(enumerate(given))
     pairs = [(read.get(levels), read.get(zero)) for levels, _, zero in quantised.operands]
     return (
-        all(levels in LEVELS and zero in (levels, "", None) for levels, zero in pairs)
+        all(levels in LEVELS and zero in (levels, "", None) for levels, zero in pairs if levels)
         and all(read.get(at) in (FLOAT32, "", None) for at in quantised.scales)
         and read.get(quantised.result[1]) in (*LEVELS, "", None)
         and read.get(quantised.bias) in (BIAS, "", None)

@@ -216,7 +216,8 @@ def moves_channels_alone(operation: Operation, rank: int) -> bool:
     return False
 
 
-def _concatenated(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+def concatenated(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    """Return the shape of tensors one behind the other; None if they do not fit."""
     axis = concat_axis(operation, len(shapes[0]))
     around = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}
     if len(around) > 1:
@@ -275,7 +276,7 @@ channels are resized, ONNX Runtime multiplies neighbours along the others by 0, 
 here: so NaN and infinities are not compared."""
 
 MOVEMENT_OPERATORS: dict[OperatorKey, OperatorFacts] = {
-    ("", "Concat"): _move(_concatenated, inputs=(1, _ANY_NUMBER)),
+    ("", "Concat"): _move(concatenated, inputs=(1, _ANY_NUMBER)),
     ("", "DepthToSpace"): _DEPTH_AND_SPACE,
     ("", "Expand"): _move(_expanded, ConstantInput(1, "shape"), inputs=(2, 2)),
     ("", "Gather"): _move(_gathered, ConstantInput(1, "indices"), inputs=(2, 2)),

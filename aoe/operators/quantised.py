@@ -28,6 +28,7 @@ from aoe.operators.facts import (
     first_shape,
     number,
 )
+from aoe.operators.movement import concatenated
 from aoe.operators.products import MATRIX_PRODUCT, convolved
 from aoe.workload import Operation
 
@@ -89,6 +90,11 @@ SCALED_PRODUCT: OperatorKey = (MICROSOFT_DOMAIN, "MatMulIntegerToFloat")
 BLOCKWISE_PRODUCT: OperatorKey = (MICROSOFT_DOMAIN, "MatMulNBits")
 """(float32 matrix, weights of `bits` bits, scales and zero points of their blocks, indices of the
 depth, float32 bias)."""
+CONCAT_OF_LEVELS: OperatorKey = (MICROSOFT_DOMAIN, "QLinearConcat")
+"""(scale and zero point of the result, then levels, scale and zero point of each tensor)."""
+FIRST_OPERAND, OPERAND_INPUTS = 2, 3
+"""Position of the first tensor of a QLinearConcat, and inputs of each."""
+_OPERANDS = 32
 QUANTISED_CONVOLUTIONS: frozenset[OperatorKey] = frozenset(
     {("", "QLinearConv"), (MICROSOFT_DOMAIN, "QLinearConv")}
 )
@@ -165,6 +171,11 @@ def _pair_shape(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
     return broadcast([shapes[0], shapes[_WEIGHTS]])
 
 
+def _concatenated(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    operands = shapes[FIRST_OPERAND::OPERAND_INPUTS]
+    return concatenated(operation, operands) if operands else None
+
+
 _POINT = OperatorFacts(
     inputs=(4, 5), signature=Signature.LEVELS, shape=first_shape, quantised=LEVELS_TO_LEVELS
 )
@@ -191,8 +202,24 @@ _TO_FLOAT = replace(
     quantised=QuantisedInputs(operands=((1, 2, 3),), result=(_NONE, _NONE)),
 )
 
+_CONCAT = OperatorFacts(
+    inputs=(FIRST_OPERAND + OPERAND_INPUTS, FIRST_OPERAND + OPERAND_INPUTS * _OPERANDS),
+    signature=Signature.LEVELS,
+    shape=_concatenated,
+    quantised=QuantisedInputs(
+        operands=tuple(
+            (at, at + 1, at + 2)
+            for at in range(
+                FIRST_OPERAND, FIRST_OPERAND + OPERAND_INPUTS * _OPERANDS, OPERAND_INPUTS
+            )
+        ),
+        result=(0, 1),
+    ),
+)
+
 QUANTISED_ELEMENTWISE: dict[OperatorKey, OperatorFacts] = {
     (MICROSOFT_DOMAIN, "QLinearAdd"): _OF_TWO,
+    CONCAT_OF_LEVELS: _CONCAT,
     (MICROSOFT_DOMAIN, "QLinearLeakyRelu"): _POINT,
     (MICROSOFT_DOMAIN, "QLinearMul"): _OF_TWO,
     (MICROSOFT_DOMAIN, "QLinearSigmoid"): _POINT,

@@ -148,12 +148,8 @@ def _waking(open_session: Callable[[bytes], ort.InferenceSession]) -> BoundRun:
     """Return a bound run of a small product of levels."""
     levels = np.ones((_WAKING, _WAKING), np.uint8)
     scale, zero = np.array(1, np.float32), np.array(0, np.uint8)
-    known: dict[str, np.ndarray[Any, Any]] = {
-        "s": scale,
-        "z": zero,
-        "w": levels.view(np.int8),
-        "wz": zero.view(np.int8),
-    }
+    known: dict[str, Array] = {"s": scale, "z": zero}
+    known |= {"w": levels.view(np.int8), "wz": zero.view(np.int8)}
     node = helper.make_node("QLinearMatMul", [*"xsz", "w", "s", "wz", *"sz"], ["y"])
     graph = helper.make_graph(
         [node],

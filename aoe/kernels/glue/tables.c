@@ -85,3 +85,49 @@ int aoe_look_up(halide_buffer_t *levels, halide_buffer_t *table, halide_buffer_t
     if (at == rank) return 0;
   }
 }
+
+/* Groups of rows of several parts, one behind the other: each part has levels and a table of its own. */
+static int look_up_rows(int operands, halide_buffer_t *const *read, halide_buffer_t *result) {
+  int queries = 0;
+  for (int at = 0; at < operands; at++) {
+    halide_buffer_t *levels = read[2 * at], *table = read[2 * at + 1];
+    if (is_query(table)) {
+      table->dim[0].min = 0;
+      table->dim[0].extent = AOE_ENTRIES;
+    }
+    queries += is_query(levels) || is_query(table); /* levels are whole: inputs of the kernel */
+  }
+  if (queries) return 0;
+  const halide_dimension_t *rows = &result->dim[1], *groups = &result->dim[2];
+  look_up *of_run = fastest();
+  for (int32_t group = 0; group < groups->extent; group++)
+    for (int32_t row = 0; row < rows->extent; row++) {
+      uint8_t *to = result->host + (int64_t)group * groups->stride + (int64_t)row * rows->stride;
+      for (int at = 0; at < operands; at++) {
+        const halide_buffer_t *levels = read[2 * at], *table = read[2 * at + 1];
+        const int64_t place = (int64_t)(groups->min + group) * levels->dim[2].stride +
+                              (int64_t)(rows->min + row) * levels->dim[1].stride;
+        of_run(levels->host + place, to, table->host, levels->dim[0].extent);
+        to += levels->dim[0].extent;
+      }
+    }
+  return 0;
+}
+
+#define AOE_OPERAND(n) halide_buffer_t *x##n, halide_buffer_t *t##n
+
+int aoe_look_up_2(AOE_OPERAND(0), AOE_OPERAND(1), halide_buffer_t *result) {
+  halide_buffer_t *read[] = {x0, t0, x1, t1};
+  return look_up_rows(2, read, result);
+}
+
+int aoe_look_up_3(AOE_OPERAND(0), AOE_OPERAND(1), AOE_OPERAND(2), halide_buffer_t *result) {
+  halide_buffer_t *read[] = {x0, t0, x1, t1, x2, t2};
+  return look_up_rows(3, read, result);
+}
+
+int aoe_look_up_4(AOE_OPERAND(0), AOE_OPERAND(1), AOE_OPERAND(2), AOE_OPERAND(3),
+                  halide_buffer_t *result) {
+  halide_buffer_t *read[] = {x0, t0, x1, t1, x2, t2, x3, t3};
+  return look_up_rows(4, read, result);
+}

@@ -91,3 +91,29 @@ def looked_up(
     )
     found.compute_root()  # steps place it closer
     return found
+
+
+def looked_up_rows(
+    name: str,
+    operands: Sequence[tuple[hl.Func | hl.ImageParam, hl.Func]],
+    loops: tuple[hl.Var, hl.Var, hl.Var],
+    dtype: str,
+) -> hl.Func:
+    """Return the stage that looks up parts of rows, one behind the other.
+
+    Args:
+        name: Of the stage.
+        operands: Levels and table of each part.
+        loops: Inside a row, over rows, and over groups of them.
+        dtype: Element type of the result.
+    """
+    found = hl.Func(name)
+    found.define_extern(
+        f"aoe_look_up_{len(operands)}",
+        [hl.ExternFuncArgument(read) for operand in operands for read in operand],
+        [element_type(dtype)],
+        list(loops),
+        hl.NameMangling.C,
+    )
+    found.compute_root()
+    return found

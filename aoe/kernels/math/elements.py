@@ -22,7 +22,7 @@ _MANTISSA_OF_HALF = 0xFFFFE000
 _ROUNDER = 1.5 * 2.0**23
 """Between 2^23 and 2^24 float32 numbers are integers: what is added to it is rounded to one."""
 _BITS_OF_ROUNDER = 0x4B400000
-_LEAST = {"int8": -128, "uint8": 0}
+_RANGES = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
 _LEVELS = 256
 
 
@@ -53,7 +53,7 @@ def stored(value: hl.Expr, dtype: str) -> hl.Expr:
     """
     if dtype == "float16":
         return hl.reinterpret(hl.UInt(16), hl.cast(hl.Float(16), value))
-    if dtype in _LEAST:
+    if dtype in _RANGES:
         return hl.cast(element_type(dtype), hl.cast(hl.Int(32), value))
     return value
 
@@ -65,8 +65,8 @@ def rounded(value: hl.Expr, dtype: str) -> hl.Expr:
     `nearest_level` for the limit from above; where the level is stored next, LLVM takes both
     conversions away.
     """
-    if dtype in _LEAST:
-        low = _LEAST[dtype]
+    if dtype in _RANGES:
+        low = int(_RANGES[dtype][0])
         at_least = hl.select(value > constant(low), value, constant(low))
         bits = hl.reinterpret(hl.UInt(32), strict(at_least + constant(_ROUNDER)))
         counted = hl.min(bits - hl.u32(_BITS_OF_ROUNDER + low), hl.u32(_LEVELS - 1))

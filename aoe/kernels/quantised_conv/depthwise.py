@@ -23,7 +23,6 @@ from aoe.kernels.family import UPDATE, KernelTarget, PackedInput, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.loops import v
 from aoe.kernels.quantised_conv.shape import (
-    CODES,
     LANES,
     WEIGHTS,
     Buffers,
@@ -34,7 +33,6 @@ from aoe.kernels.quantised_conv.shape import (
     raw_weights,
     read_buffers,
     requantised,
-    result_steps,
     results,
     weight_at,
     weight_sums,
@@ -230,7 +228,7 @@ def depthwise_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
             plan.inputs[WEIGHTS]: _packed_weights(plan, patches, unit),
             len(buffers.arguments): weight_sums(plan),
         },
-        padded=frozenset({SUMS, PATCHES, CODES}),
+        padded=frozenset({SUMS, PATCHES}),
     )
 
 
@@ -391,6 +389,6 @@ def _result_steps(values: Values, plan: QuantisedPlan) -> Iterator[Step]:
     is_grouped = values[SCOPE] == GROUP
     outer = tasks if is_grouped else tuple(reversed(tasks))
     yield sch.Reorder(RESULT, (*inner, *outer, "g", "n"))
-    yield from result_steps(plan, 1, {"in_w": wide, "in_h": shared}, (wide, shared))
+    yield from register_steps((RESULT,), ("lane", LANES), {"in_w": wide, "in_h": shared})
     yield sch.Parallel(RESULT, "n")
     yield sch.Parallel(RESULT, outer[-1])

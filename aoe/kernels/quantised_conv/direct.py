@@ -20,18 +20,15 @@ from aoe.kernels.family import UPDATE, KernelTarget, PackedInput, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.loops import v
 from aoe.kernels.quantised_conv.shape import (
-    CODES,
     LANES,
     WEIGHTS,
     Buffers,
     QuantisedPlan,
     QuantisedShape,
     Unit,
-    has_table,
     raw_weights,
     read_buffers,
     requantised,
-    result_steps,
     results,
     weight_at,
     weight_sums,
@@ -84,8 +81,6 @@ def direct_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
     sums, reduced = direct_sums(shape, buffers.at(WEIGHTS), level, offset, unit)
     place = (v.o, v.g, v.w, v.h, v.n)
     block = v.o // LANES
-    if has_table(plan):
-        block = hl.min(block, shape.blocks - 1)  # whole tiles of codes are made
     channel = v.o % LANES, block, v.g
     total = sums[(*channel, v.w, v.h, v.n)]
     result, in_front = results(plan, buffers, total, factor[channel], place)
@@ -114,7 +109,7 @@ def direct_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
             plan.inputs[WEIGHTS]: packed_weights(plan, unit),
             number: weight_sums(plan),
         },
-        padded=frozenset({SUMS, PADDED, CODES}),
+        padded=frozenset({SUMS, PADDED}),
     )
 
 
@@ -252,7 +247,7 @@ class Direct(TiledAlgorithm[QuantisedPlan]):
         blocks, wide, high = tile_of(values)
         yield from self.result_order(values)
         tile = {"in_block": blocks, "in_w": wide, "in_h": high}
-        yield from result_steps(plan, blocks, tile, (wide, high))
+        yield from register_steps((RESULT,), ("lane", LANES), tile)
         if needs_copy(plan, self.unit):
             yield from copy_steps(values, PADDED, "h")
             yield sch.Vectorize(PADDED, "i", _copy_lanes(plan.shape, self.unit))

@@ -11,7 +11,14 @@ from aoe.kernels.quantised_conv.direct import Direct
 from aoe.kernels.quantised_conv.matrix_tiles import MatrixTiles
 from aoe.kernels.quantised_conv.planes import DirectPlanes, PlanesPlan, read_planes
 from aoe.kernels.quantised_conv.rows import LEAST_ROW, DepthwiseRows, Rows
-from aoe.kernels.quantised_conv.shape import FOURS, PAIRS, QuantisedPlan, read_quantised
+from aoe.kernels.quantised_conv.shape import (
+    FOURS,
+    PAIRS,
+    QuantisedPlan,
+    has_table,
+    read_quantised,
+    with_look_ups,
+)
 from aoe.kernels.tiled_products import SCOPE, tile_of, tiled_schedule, tiled_space
 from aoe.operators import op_key
 from aoe.operators.quantised import INTEGER_CONVOLUTION, QUANTISED_CONVOLUTIONS
@@ -71,7 +78,8 @@ class QuantisedConvolution(PlannedFamily[QuantisedPlan]):
         return tiled_space({name: ALGORITHMS[name] for name in offered}, plan, target, found)
 
     def schedule_of(self, plan: QuantisedPlan, values: Values, target: KernelTarget) -> Schedule:
-        return tiled_schedule(ALGORITHMS, plan, values)
+        schedule = tiled_schedule(ALGORITHMS, plan, values)
+        return with_look_ups(schedule) if has_table(plan) else schedule
 
 
 def _names(plan: QuantisedPlan) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.loops import v
 from aoe.kernels.halide.tile_sums import LevelReads, level_sums
 from aoe.kernels.quantised_conv.shape import (
-    CODES,
     LANES,
     WEIGHTS,
     X_ZERO,
@@ -31,7 +30,6 @@ from aoe.kernels.quantised_conv.shape import (
     QuantisedPlan,
     QuantisedShape,
     X,
-    has_table,
     raw_weights,
     read_buffers,
     requantised,
@@ -114,8 +112,6 @@ def matrix_tiles_pipeline(plan: QuantisedPlan) -> Pipeline:
         sums.bound(sums.args()[2], 0, _pitch(shape))
     place = (v.o, v.g, v.w, v.h, v.n)
     block = v.o // LANES
-    if has_table(plan):
-        block = hl.min(block, shape.blocks - 1)  # whole vectors of codes are made
     channel = v.o % LANES, block, v.g
     total = sums[v.o % LANES, block, v.w, v.h, v.n] + offset[channel]
     result, in_front = results(plan, buffers, total, factor[channel], place)
@@ -138,7 +134,7 @@ def matrix_tiles_pipeline(plan: QuantisedPlan) -> Pipeline:
         output_extents=extents,
         loops=loops,
         packings={plan.inputs[WEIGHTS]: _packed_weights(plan), number: weight_sums(plan)},
-        padded=frozenset({PADDED, CODES}),
+        padded=frozenset({PADDED}),
     )
 
 
@@ -257,7 +253,9 @@ class MatrixTiles(TiledAlgorithm[QuantisedPlan]):
         yield sch.Split(RESULT, "o", "part", "in_part", LANES * blocks, sch.Tail.GUARD)
         yield sch.Split(RESULT, "in_part", "block", "lane", LANES, sch.Tail.GUARD)
         yield sch.Reorder(RESULT, ("lane", "block", "w", "h", "g", "part", "group", "n"))
-        yield from self._result_steps(plan, blocks)
+        yield sch.Vectorize(RESULT, "lane", LANES)
+        if blocks % _WRITTEN_OUT == 0:
+            yield sch.Unroll(RESULT, "block", _WRITTEN_OUT)
         if not is_per_task:
             yield sch.Fuse(RESULT, "group", "part", "group")
         # one loop for the threads: a parallel loop inside of another runs on one
@@ -269,19 +267,6 @@ class MatrixTiles(TiledAlgorithm[QuantisedPlan]):
             if not is_per_task:
                 yield sch.Parallel(PADDED, "h")
         yield sch.Parallel(RESULT, "task")
-
-    @staticmethod
-    def _result_steps(plan: QuantisedPlan, blocks: int) -> Iterator[Step]:
-        """Yield steps that make results of a pixel: vectors, or bytes from a table."""
-        if not has_table(plan):
-            yield sch.Vectorize(RESULT, "lane", LANES)
-            if blocks % _WRITTEN_OUT == 0:
-                yield sch.Unroll(RESULT, "block", _WRITTEN_OUT)
-            return
-        yield sch.ComputeAt(CODES, RESULT, "w")
-        yield sch.Split(CODES, "o", "block", "o", LANES, sch.Tail.ROUND_UP)
-        yield sch.Vectorize(CODES, "o", LANES)
-        yield sch.Unroll(RESULT, "lane", LANES)
 
 
 def _copy_steps(shape: QuantisedShape) -> Iterator[Step]:

@@ -10,9 +10,10 @@ padding holds x_zero, so that the second sum is one constant of a channel, made 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import halide as hl
 
@@ -21,9 +22,9 @@ from aoe.kernels.family import PackedInput, Support
 from aoe.kernels.halide.chain import RESULT, build_chain, check_chain, estimate_cycles
 from aoe.kernels.halide.loops import v
 from aoe.kernels.halide.shapes import infer_shapes
+from aoe.kernels.halide.tables import is_point_function, looked_up, table_of
 from aoe.kernels.math.elements import element_type, loaded, nearest_level, round_small, stored
 from aoe.kernels.math.functions import strict
-from aoe.kernels.tiled_products import register_steps
 from aoe.operators import integers, number, op_key
 from aoe.operators.element_types import LEVELS, element_types, misread, read_types
 from aoe.operators.quantised import (
@@ -32,7 +33,7 @@ from aoe.operators.quantised import (
     channels_first_shape,
     channels_last,
 )
-from aoe.schedule import Step
+from aoe.schedule import Schedule
 from aoe.workload import Layout, Operation, Workload
 
 X, X_SCALE, X_ZERO, WEIGHTS, W_SCALE, _, Y_SCALE, Y_ZERO, BIAS = range(9)
@@ -452,16 +453,17 @@ def requantised(
 TABLE_CYCLES = 16
 """Cycles of a vector of a chain from which on a table of its 256 results is faster.
 
-A table gives one byte a cycle. Depthwise 3x3 filters of 144 channels of 56x56 with a Sigmoid behind
-them take 268 us by a table, 361 where vectors gather from it, 455 where every vector computes it
-(one thread of a Xeon with AVX-512 VNNI, best of 5, 2026-11-29).
+SiLU behind 1x1 filters from 24 to 144 channels of 56x56, 72 us alone, makes 95 us by look-ups with
+VBMI, 173 where bytes are looked up in the tile; depthwise 3x3 filters of 144 channels 106 and 215
+(one thread of a Xeon with AVX-512 VNNI, CPU time in pairs, 2026-11-29).
 """
 
 
 def has_table(plan: QuantisedPlan) -> bool:
     """True if the chain is a function of the level alone, and an expensive one."""
-    read = [plan.workload.inputs[int(ref[1:])] for ref in _read_by(plan.chain)]
-    return all(spec.size == 1 for spec in read) and estimate_cycles(plan.chain) >= TABLE_CYCLES
+    made = plan.operation.output
+    is_point = is_point_function(plan.workload, plan.chain, made)
+    return is_point and estimate_cycles(plan.chain) >= TABLE_CYCLES
 
 
 def results(
@@ -489,13 +491,17 @@ def results(
     scaled = strict(hl.f32(total) * factor)
     low, high = (-128, 127) if made == "int8" else (0, 255)
     if has_table(plan):
-        table, codes = hl.Func("table"), hl.Func(CODES)
-        table[v.level] = _chained(plan, buffers, hl.f32(v.level + low), (v.level,), types)
-        table.bound(v.level, 0, high - low + 1).compute_root().vectorize(v.level, LANES)
+        table = table_of(plan.workload, plan.chain, plan.operation.output, buffers.arguments)
+        codes = hl.Func(CODES)
         codes[here] = nearest_level(scaled, zero, made)
         codes.compute_root()
-        result[here] = table[hl.i32(codes[here]) - low]
-        return result, {CODES: codes}
+        # what an extern stage asks for is known when it runs; tiles need it before
+        for loop, extent in zip(
+            here, plan.shape.extents(plan.shape.result, plan.shape.channels_out), strict=True
+        ):
+            codes.bound(loop, 0, extent)
+        found = looked_up(RESULT, codes, table, here, plan.workload.output.dtype)
+        return found, {CODES: codes}
     if not plan.chain:
         result[here] = nearest_level(scaled, zero, made)
         return result, {}
@@ -529,22 +535,13 @@ def _chained(
     )
 
 
-def result_steps(
-    plan: QuantisedPlan, blocks: int, tile: Mapping[str, int], pixels: Pair
-) -> Iterator[Step]:
-    """Yield steps that make the results of a register tile: vectors, or bytes from a table.
-
-    Args:
-        plan: What is computed.
-        blocks: Blocks of channels of the tile.
-        tile: Loops of the results over blocks and pixels of a tile, with their extents.
-        pixels: Extents of a tile.
-    """
-    if not has_table(plan):
-        yield from register_steps((RESULT,), ("lane", LANES), tile)
-        return
-    yield sch.ComputeAt(CODES, RESULT, "w")
-    yield sch.Split(CODES, "o", "block", "o", LANES, sch.Tail.ROUND_UP)
-    unrolled = dict(zip(("block", "w", "h"), (blocks, *pixels), strict=True))
-    yield from register_steps((CODES,), ("o", LANES), unrolled)
-    yield sch.Unroll(RESULT, "lane", LANES)
+def with_look_ups(schedule: Schedule) -> Schedule:
+    """Return the schedule of a result that is looked up: tiles are of the codes, made before it."""
+    names = ("stage", "at_stage")
+    steps = []
+    for step in schedule.steps:
+        moved: dict[str, Any] = {
+            name: CODES for name in names if getattr(step, name, None) == RESULT
+        }
+        steps.append(replace(step, **moved))
+    return replace(schedule, steps=(*steps, sch.Parallel(RESULT, "n"), sch.Parallel(RESULT, "h")))

@@ -237,7 +237,7 @@ def test_softmax_of_levels_is_onnx_runtimes_and_numpys_of_the_same_integers(
         exact = np.rint(grown * whole / grown.sum(axis=1, keepdims=True)) + ends.min
         actual = kernel.run(feed)
         np.testing.assert_array_equal(actual[:3], expected[:3])
-        off += np.count_nonzero(actual != expected) + np.count_nonzero(actual != exact)
+        off += int(np.count_nonzero(actual != expected) + np.count_nonzero(actual != exact))
         assert np.abs(actual.astype(int) - expected).max() <= 1
     assert off <= 2 * levels.size // 10_000
 
