@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import halide as hl
 
@@ -92,8 +93,8 @@ def level_sums(
             as have weights of their own.
         reads: How they meet.
     """
-    numbers = (reads.pixel, reads.step, reads.steps, *reads.kernel, *reads.strides)
-    numbers = (*numbers, *reads.dilations, reads.flat)
+    runs = reads.kernel, reads.strides, reads.dilations
+    numbers = (reads.pixel, reads.step, reads.steps, *chain.from_iterable(runs), reads.flat)
     parameters = [data, weights, *(hl.Expr(number) for number in numbers)]
     sums = hl.Func(name)
     sums.define_extern(

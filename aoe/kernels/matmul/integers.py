@@ -311,10 +311,10 @@ def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
     scale, zero = _scale_and_zero(of, levels, parameters, shifted=not in_place)
     wide = hl.Int(16) if algorithm == PANELS_WIDENED else hl.UInt(8)
     quantised = None if in_place else _quantised(of, arguments, scale, zero, wide, depth)
-    sums_rows = of.sums_rows and quantised is not None
-    row_parts = _row_parts(arguments, quantised, depth) if sums_rows else None
+    row_parts = None
+    if of.sums_rows and quantised is not None:
+        row_parts = _row_parts(arguments, quantised, depth)
     row_sums = _row_sums(arguments, row_parts) if row_parts is not None else None
-
     column_sums = None if product.has_weights else _sums_of_panels(of, arguments, group, groups)
 
     def finish(total: hl.Expr, place: Sequence[hl.Expr]) -> hl.Expr:
@@ -336,13 +336,9 @@ def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
         made = strict(hl.f32(centred) * (factor / parameters.one(of.operands.made_scale)))
         return _level_of(of, made, parameters)
 
-    stages = {} if quantised is None else {QUANTISED: quantised}
-    if row_parts is not None:
-        stages |= {ROW_PARTS: row_parts}
-    if levels is not None:
-        stages |= {LEVELS_OF_MATRIX: levels}
-    if column_sums is not None:
-        stages |= {COLUMN_SUMS: column_sums}
+    named = ((ROW_PARTS, row_parts), (LEVELS_OF_MATRIX, levels), (COLUMN_SUMS, column_sums))
+    possible = ((QUANTISED, quantised), *named)
+    stages = {name: stage for name, stage in possible if stage is not None}
     left = arguments.left if quantised is None else quantised
     if algorithm == PANELS_AMX:
         found = _in_tiles(product, arguments, left, stages, finish)
