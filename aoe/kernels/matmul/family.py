@@ -39,11 +39,13 @@ from aoe.kernels.matmul.quantised import (
     check_few_bits,
     check_quantising,
     few_bits_pipeline,
+    quantised_in_tiles_pipeline,
     quantised_pipeline,
 )
 from aoe.kernels.matmul.shape import (
     FEW_ROWS,
     MATRIX_PRODUCTS,
+    MOST_ROW_LOOPS,
     PACKED,
     PANEL,
     SUMS,
@@ -54,16 +56,19 @@ from aoe.kernels.matmul.shape import (
     panels_of,
     read_arguments,
     read_product,
+    three_loops,
 )
 from aoe.kernels.matmul.tiles import (
     FEW_BITS,
     PAIRS,
     PANELS,
     QUANTISED_PANELS,
+    QUANTISED_TILES,
     ROUNDED_WEIGHTS,
     algorithms_of,
     product_space,
     product_steps,
+    quantising_steps,
 )
 from aoe.kernels.tiled_products import combinations
 from aoe.schedule import Knob, Schedule, Space, Step, Values
@@ -72,8 +77,6 @@ from aoe.workload import Precision, Workload
 PANELS_TILES = "panels_tiles"
 ROUNDED = "rounded"
 TASK_ROWS, TASK_PANELS = "task_rows", "task_panels"
-_MOST_ROW_LOOPS = 3
-"""Loops over rows the glue's function runs through."""
 _LEAST_ROWS = 4
 """Rows below which tiles stay so empty that reading the weights decides alone."""
 _ROWS, _PANELS = (16, 32, 64, 128), (2, 4, 8, 16)
@@ -81,6 +84,9 @@ _NEAR_BYTES_PER_US = 6.0e4
 """Rate at which tiles of levels read weights from the second-level cache: 128 x 3072 x 768 takes
 1,112 us in tasks of 16 rows, 474 of 32, 409 of 64 (one thread of a Xeon with AMX, CPU time,
 2026-11-29)."""
+_SHALLOW = 64
+"""Products that one instruction of a tile sums up. To write such sums and read them again costs
+more than vectors do: scores of 12 heads, 128 x 64, 105 us for 93 (a Xeon with AMX, 2026-11-29)."""
 _GUESSES = 5
 
 
@@ -91,11 +97,18 @@ def check_matrix_tiles(product: MatrixProduct) -> Support:
     return check_rows_of_tiles(product)
 
 
+def check_level_tiles(product: MatrixProduct) -> Support:
+    """Check that matrix tiles gain with levels of 8 bits, on a CPU that has them."""
+    if product.depth <= _SHALLOW:
+        return Support(f"sums of {product.depth} products in tiles")
+    return check_rows_of_tiles(product)
+
+
 def check_rows_of_tiles(product: MatrixProduct) -> Support:
     """Check that the rows of a product fill tiles, in loops the glue's functions know."""
     if not product.rows or product.rows[-1].extent < _LEAST_ROWS:
         return Support("a few rows in tiles")
-    if len(product.rows) > _MOST_ROW_LOOPS:
+    if len(product.rows) > MOST_ROW_LOOPS:
         return Support(f"rows in {len(product.rows)} loops")
     return SUPPORTED
 
@@ -175,9 +188,12 @@ def matrix_tiles_steps(
     yield sch.Parallel(ROUNDED, "w")
 
 
-def three_loops(rows: tuple[hl.Var, ...]) -> tuple[hl.Expr, ...]:
-    """Return the three row loops of the glue's function, innermost first."""
-    return tuple(hl.Expr(row) for row in rows) + (hl.Expr(0),) * (_MOST_ROW_LOOPS - len(rows))
+def level_tiles_steps(
+    values: Values, product: MatrixProduct, target: KernelTarget
+) -> Iterator[Step]:
+    """Yield the steps of a configuration in levels of 8 bits, made of float32 rows."""
+    yield from task_steps(values, product)
+    yield from quantising_steps(values, product)
 
 
 def _rounded(product: MatrixProduct, arguments: ProductArguments) -> hl.Func:
@@ -226,8 +242,9 @@ def _cost_us(values: Values, product: MatrixProduct, target: KernelTarget, size:
     spilt = sums * (1 if sums > target.l1_bytes else 0) * (4 if sums > target.l2_bytes // 2 else 1)
     moved = (weights / down + data + spilt + sums) / BYTES_PER_US
     if size == 1:
-        # so fast are these that reading the weights again for each pair of tiles counts
-        moved += weights * -(-rows // (2 * PANEL)) / _NEAR_BYTES_PER_US
+        # so fast are these that weights count: read from afar, then for each pair of tiles again
+        pairs = -(-rows // (2 * PANEL))
+        moved += weights * (1 + pairs / 3) / _NEAR_BYTES_PER_US
     return (summing + moved) * -(-tasks // target.threads)
 
 
@@ -237,8 +254,11 @@ _ALGORITHMS: Mapping[str, Callable[[MatrixProduct], Pipeline]] = {
     ROUNDED_WEIGHTS: rounded_weights_pipeline,
     PANELS_TILES: matrix_tiles_pipeline,
     QUANTISED_PANELS: quantised_pipeline,
+    QUANTISED_TILES: quantised_in_tiles_pipeline,
     FEW_BITS: few_bits_pipeline,
 }
+_STEPS = {PANELS_TILES: matrix_tiles_steps, QUANTISED_TILES: level_tiles_steps}
+"""Of algorithms in matrix tiles."""
 _CHECKS: Mapping[Precision, Callable[[MatrixProduct], Support]] = {
     Precision.INT8: check_quantising,
     Precision.INT4: check_few_bits,
@@ -281,9 +301,12 @@ class MatMul(PlannedFamily[MatrixProduct]):
         in_tiles = plan.workload.precision is Precision.BFLOAT16 and target.bf16_tiles
         if in_tiles and check_matrix_tiles(plan):
             return matrix_tiles_space(plan, target)
+        in_tiles = plan.workload.precision is Precision.INT8 and target.int8_tiles
+        if in_tiles and check_level_tiles(plan):
+            return matrix_tiles_space(plan, target, QUANTISED_TILES, size=1)
         return product_space(plan, target)
 
     def schedule_of(self, plan: MatrixProduct, values: Values, target: KernelTarget) -> Schedule:
         algorithm = str(values[KNOB])
-        steps = matrix_tiles_steps if algorithm == PANELS_TILES else product_steps
+        steps = _STEPS.get(algorithm, product_steps)
         return Schedule(tuple(steps(values, plan, target)), algorithm=algorithm)

@@ -17,7 +17,7 @@ from aoe.kernels.matmul.blockwise import (
     blockwise_steps,
     read_blockwise,
 )
-from aoe.kernels.matmul.family import check_rows_of_tiles, matrix_tiles_space, task_steps
+from aoe.kernels.matmul.family import check_level_tiles, matrix_tiles_space, task_steps
 from aoe.kernels.matmul.integers import (
     COLUMN_SUMS,
     COLUMN_SUMS_UPDATE,
@@ -55,9 +55,6 @@ from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Workload
 
 Product = IntegerProduct | BlockwiseProduct
-_SHALLOW = 64
-"""Products that one instruction of a tile sums up. To write such sums and read them again costs
-more than vectors do: scores of 12 heads, 128 x 64, 105 us for 93 (a Xeon with AMX, 2026-11-29)."""
 
 
 class IntegerMatMul(PlannedFamily[Product]):
@@ -124,11 +121,9 @@ def _check_tiles(plan: IntegerProduct) -> Support:
     """Check that matrix tiles can compute a product, on a CPU that has them."""
     product = plan.product
     batch = tuple(range(len(product.rows) - 1))
-    if product.depth <= _SHALLOW:
-        return Support(f"sums of {product.depth} products in tiles")
     if product.right_axes and product.right_axes != batch:
         return Support("matrices that some rows of a batch share, in tiles")
-    return check_rows_of_tiles(product)
+    return check_level_tiles(product)
 
 
 def _packing_steps(plan: IntegerProduct, group: int) -> Iterator[Step]:

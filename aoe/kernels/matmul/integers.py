@@ -25,10 +25,9 @@ from dataclasses import dataclass, replace
 import halide as hl
 
 from aoe.kernels.family import UPDATE, PackedInput, Pipeline, Support
-from aoe.kernels.halide.tile_sums import LevelReads, level_sums
+from aoe.kernels.halide.tile_sums import LevelReads
 from aoe.kernels.math.elements import element_type, nearest_level
 from aoe.kernels.math.functions import constant, strict
-from aoe.kernels.matmul.family import three_loops
 from aoe.kernels.matmul.panels import right_extents
 from aoe.kernels.matmul.quantised import extreme_lanes
 from aoe.kernels.matmul.shape import (
@@ -38,12 +37,10 @@ from aoe.kernels.matmul.shape import (
     PACKED,
     PANEL,
     SUMS,
-    Finish,
     MatrixProduct,
     ProductArguments,
     batch_place,
     batch_variables,
-    chained_pipeline,
     finished_pipeline,
     last_panel_at_most,
     left_place,
@@ -51,6 +48,7 @@ from aoe.kernels.matmul.shape import (
     panels_of,
     read_arguments,
     read_product,
+    tiles_pipeline,
 )
 from aoe.operators import OperatorKey, number, op_key
 from aoe.operators.element_types import LEVELS
@@ -341,7 +339,7 @@ def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
     stages = {name: stage for name, stage in possible if stage is not None}
     left = arguments.left if quantised is None else quantised
     if algorithm == PANELS_AMX:
-        found = _in_tiles(product, arguments, left, stages, finish)
+        found = tiles_pipeline(product, arguments, left, _reads(product), stages, finish=finish)
     else:
         sums, depths = _sums(product, arguments, left, group, groups)
         found = finished_pipeline(product, arguments, sums, depths, stages, finish=finish)
@@ -356,30 +354,6 @@ def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
         updates[EXTREMES] = (extremes, (("e$x", -(-product.depth // lanes)),))
         updates[WHOLE] = (whole, tuple(rows))
     return parameters.read_by(_with_updates(found, product, updates))
-
-
-def _in_tiles(
-    product: MatrixProduct,
-    arguments: ProductArguments,
-    left: hl.Func | hl.ImageParam,
-    stages: Mapping[str, hl.Func],
-    finish: Finish,
-) -> Pipeline:
-    """Return the pipeline of sums in matrix tiles, with the chain behind them."""
-    computed = {} if product.has_weights else {PACKED: arguments.packing.output}
-    right = computed.get(PACKED, arguments.right)
-    sums, stages = level_sums(SUMS, left, right, _reads(product)), {**stages, **computed}
-    column = arguments.operands.variables[0]
-    place = column % PANEL, column // PANEL
-    total = sums[(*place, *three_loops(arguments.rows))]
-    loops = {name: tuple((v.name(), 0) for v in stage.args()) for name, stage in stages.items()}
-    return chained_pipeline(
-        product,
-        arguments,
-        finish(total, place),
-        {SUMS: sums, **stages},
-        {SUMS: (("o", PANEL), ("b", 0), ("w", 0), ("h", 0), ("n", 0)), **loops},
-    )
 
 
 def _level_of(of: IntegerProduct, made: hl.Expr, parameters: _Parameters) -> hl.Expr:
