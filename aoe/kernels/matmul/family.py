@@ -39,11 +39,13 @@ from aoe.kernels.matmul.quantised import (
     check_few_bits,
     check_quantising,
     few_bits_pipeline,
+    quantised_in_tiles_pipeline,
     quantised_pipeline,
 )
 from aoe.kernels.matmul.shape import (
     FEW_ROWS,
     MATRIX_PRODUCTS,
+    MOST_ROW_LOOPS,
     PACKED,
     PANEL,
     SUMS,
@@ -54,16 +56,19 @@ from aoe.kernels.matmul.shape import (
     panels_of,
     read_arguments,
     read_product,
+    three_loops,
 )
 from aoe.kernels.matmul.tiles import (
     FEW_BITS,
     PAIRS,
     PANELS,
     QUANTISED_PANELS,
+    QUANTISED_TILES,
     ROUNDED_WEIGHTS,
     algorithms_of,
     product_space,
     product_steps,
+    quantising_steps,
 )
 from aoe.kernels.tiled_products import combinations
 from aoe.schedule import Knob, Schedule, Space, Step, Values
@@ -72,21 +77,38 @@ from aoe.workload import Precision, Workload
 PANELS_TILES = "panels_tiles"
 ROUNDED = "rounded"
 TASK_ROWS, TASK_PANELS = "task_rows", "task_panels"
-_MOST_ROW_LOOPS = 3
-"""Loops over rows the glue's function runs through."""
 _LEAST_ROWS = 4
 """Rows below which tiles stay so empty that reading the weights decides alone."""
 _ROWS, _PANELS = (16, 32, 64, 128), (2, 4, 8, 16)
+_NEAR_BYTES_PER_US = 6.0e4
+"""Rate at which tiles of levels read weights from the second-level cache: 128 x 3072 x 768 takes
+1,112 us in tasks of 16 rows, 474 of 32, 409 of 64 (one thread of a Xeon with AMX, CPU time,
+2026-11-29)."""
+_SHALLOW = 64
+"""Products that one instruction of a tile sums up. To write such sums and read them again costs
+more than vectors do: scores of 12 heads, 128 x 64, 105 us for 93 (a Xeon with AMX, 2026-11-29)."""
 _GUESSES = 5
 
 
 def check_matrix_tiles(product: MatrixProduct) -> Support:
-    """Check that matrix tiles can compute a product, on a CPU that has them."""
+    """Check that matrix tiles can compute a product in bfloat16, on a CPU that has them."""
     if not product.has_weights:
         return Support("product of two computed tensors in tiles")
+    return check_rows_of_tiles(product)
+
+
+def check_level_tiles(product: MatrixProduct) -> Support:
+    """Check that matrix tiles gain with levels of 8 bits, on a CPU that has them."""
+    if product.depth <= _SHALLOW:
+        return Support(f"sums of {product.depth} products in tiles")
+    return check_rows_of_tiles(product)
+
+
+def check_rows_of_tiles(product: MatrixProduct) -> Support:
+    """Check that the rows of a product fill tiles, in loops the glue's functions know."""
     if not product.rows or product.rows[-1].extent < _LEAST_ROWS:
         return Support("a few rows in tiles")
-    if len(product.rows) > _MOST_ROW_LOOPS:
+    if len(product.rows) > MOST_ROW_LOOPS:
         return Support(f"rows in {len(product.rows)} loops")
     return SUPPORTED
 
@@ -101,7 +123,7 @@ def matrix_tiles_pipeline(product: MatrixProduct) -> Pipeline:
     arguments = read_arguments(product, _packing(product), _packed_extents(product))
     rounded = _rounded(product, arguments)
     sums = tile_sums(SUMS, rounded, arguments.right)
-    column, (w, h, n) = arguments.operands.variables[0], _three(arguments.rows)
+    column, (w, h, n) = arguments.operands.variables[0], three_loops(arguments.rows)
     return chained_pipeline(
         product,
         arguments,
@@ -114,22 +136,29 @@ def matrix_tiles_pipeline(product: MatrixProduct) -> Pipeline:
     )
 
 
-def matrix_tiles_space(product: MatrixProduct, target: KernelTarget) -> Space:
-    """Return rows and panels of a task, the most promising first."""
+def matrix_tiles_space(
+    product: MatrixProduct, target: KernelTarget, name: str = PANELS_TILES, size: int = 2
+) -> Space:
+    """Return rows and panels of a task, the most promising first.
+
+    Args:
+        product: What is computed.
+        target: Caches and threads.
+        name: Of the algorithm.
+        size: Bytes of a factor.
+    """
     rows, panels = product.rows[-1].extent, panels_of(product)
     knobs = (
-        Knob(KNOB, (PANELS_TILES,)),
+        Knob(KNOB, (name,)),
         Knob(TASK_ROWS, tuple(sorted({min(number, rows) for number in (*_ROWS, rows)}))),
         Knob(TASK_PANELS, tuple(sorted({min(number, panels) for number in _PANELS}))),
     )
-    ranked = sorted(combinations(knobs), key=lambda values: _cost_us(values, product, target))
+    ranked = sorted(combinations(knobs), key=lambda values: _cost_us(values, product, target, size))
     return Space(knobs=knobs, first_guesses=tuple(ranked[:_GUESSES]))
 
 
-def matrix_tiles_steps(
-    values: Values, product: MatrixProduct, target: KernelTarget
-) -> Iterator[Step]:
-    """Yield the steps of a configuration."""
+def task_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
+    """Yield the steps of results and sums: tasks of rows and panels."""
     column, outer = product.columns.name, [axis.name for axis in reversed(product.rows)]
     row = outer[0]
     yield sch.Split(
@@ -143,18 +172,28 @@ def matrix_tiles_steps(
     for name in outer[1:]:
         yield sch.Fuse(RESULT, name, TASK, TASK)
     yield sch.ComputeAt(SUMS, RESULT, TASK)
+    yield sch.Parallel(RESULT, TASK)
+
+
+def matrix_tiles_steps(
+    values: Values, product: MatrixProduct, target: KernelTarget
+) -> Iterator[Step]:
+    """Yield the steps of a configuration in bfloat16."""
+    yield from task_steps(values, product)
     yield sch.ComputeRoot(ROUNDED)
     yield sch.Split(ROUNDED, "c", "half", "c", PANEL)
     yield sch.Reorder(ROUNDED, ("c", "half", "i", "w", "h", "n"))
     yield sch.Vectorize(ROUNDED, "c", PANEL)
     yield sch.Unroll(ROUNDED, "half", REDUCED // PANEL)
-    yield sch.Parallel(RESULT, TASK)
     yield sch.Parallel(ROUNDED, "w")
 
 
-def _three(rows: tuple[hl.Var, ...]) -> tuple[hl.Expr, ...]:
-    """Return the three row loops of the glue's function, innermost first."""
-    return tuple(hl.Expr(row) for row in rows) + (hl.Expr(0),) * (_MOST_ROW_LOOPS - len(rows))
+def level_tiles_steps(
+    values: Values, product: MatrixProduct, target: KernelTarget
+) -> Iterator[Step]:
+    """Yield the steps of a configuration in levels of 8 bits, made of float32 rows."""
+    yield from task_steps(values, product)
+    yield from quantising_steps(values, product)
 
 
 def _rounded(product: MatrixProduct, arguments: ProductArguments) -> hl.Func:
@@ -188,7 +227,7 @@ def _packing(product: MatrixProduct) -> PackedInput:
     return packed_right(product, packed, right, "bfloat16")
 
 
-def _cost_us(values: Values, product: MatrixProduct, target: KernelTarget) -> float:
+def _cost_us(values: Values, product: MatrixProduct, target: KernelTarget, size: int) -> float:
     """Return the rough time of a configuration: sums, weights and data read again, idle cores."""
     rows, panels = int(values[TASK_ROWS]), int(values[TASK_PANELS])
     down, across = -(-product.rows[-1].extent // rows), -(-panels_of(product) // panels)
@@ -197,11 +236,15 @@ def _cost_us(values: Values, product: MatrixProduct, target: KernelTarget) -> fl
         outer *= axis.extent
     tasks = outer * down * across
     filled = rows / (-(-rows // PANEL) * PANEL)
-    summing = 2 * rows * panels * PANEL * product.depth / filled / OPERATIONS_PER_US
-    weights, data = 2 * panels * PANEL * product.depth, 2 * rows * product.depth
+    summing = size * rows * panels * PANEL * product.depth / filled / OPERATIONS_PER_US
+    weights, data = size * panels * PANEL * product.depth, size * rows * product.depth
     sums = 4 * rows * panels * PANEL
     spilt = sums * (1 if sums > target.l1_bytes else 0) * (4 if sums > target.l2_bytes // 2 else 1)
     moved = (weights / down + data + spilt + sums) / BYTES_PER_US
+    if size == 1:
+        # so fast are these that weights count: read from afar, then for each pair of tiles again
+        pairs = -(-rows // (2 * PANEL))
+        moved += weights * (1 + pairs / 3) / _NEAR_BYTES_PER_US
     return (summing + moved) * -(-tasks // target.threads)
 
 
@@ -211,8 +254,11 @@ _ALGORITHMS: Mapping[str, Callable[[MatrixProduct], Pipeline]] = {
     ROUNDED_WEIGHTS: rounded_weights_pipeline,
     PANELS_TILES: matrix_tiles_pipeline,
     QUANTISED_PANELS: quantised_pipeline,
+    QUANTISED_TILES: quantised_in_tiles_pipeline,
     FEW_BITS: few_bits_pipeline,
 }
+_STEPS = {PANELS_TILES: matrix_tiles_steps, QUANTISED_TILES: level_tiles_steps}
+"""Of algorithms in matrix tiles."""
 _CHECKS: Mapping[Precision, Callable[[MatrixProduct], Support]] = {
     Precision.INT8: check_quantising,
     Precision.INT4: check_few_bits,
@@ -255,9 +301,12 @@ class MatMul(PlannedFamily[MatrixProduct]):
         in_tiles = plan.workload.precision is Precision.BFLOAT16 and target.bf16_tiles
         if in_tiles and check_matrix_tiles(plan):
             return matrix_tiles_space(plan, target)
+        in_tiles = plan.workload.precision is Precision.INT8 and target.int8_tiles
+        if in_tiles and check_level_tiles(plan):
+            return matrix_tiles_space(plan, target, QUANTISED_TILES, size=1)
         return product_space(plan, target)
 
     def schedule_of(self, plan: MatrixProduct, values: Values, target: KernelTarget) -> Schedule:
         algorithm = str(values[KNOB])
-        steps = matrix_tiles_steps if algorithm == PANELS_TILES else product_steps
+        steps = _STEPS.get(algorithm, product_steps)
         return Schedule(tuple(steps(values, plan, target)), algorithm=algorithm)

@@ -17,6 +17,7 @@ from aoe.kernels.matmul.blockwise import (
     blockwise_steps,
     read_blockwise,
 )
+from aoe.kernels.matmul.family import check_level_tiles, matrix_tiles_space, task_steps
 from aoe.kernels.matmul.integers import (
     COLUMN_SUMS,
     COLUMN_SUMS_UPDATE,
@@ -25,6 +26,7 @@ from aoe.kernels.matmul.integers import (
     GROUPS,
     INTEGER_PRODUCTS,
     LANES,
+    PANELS_AMX,
     PANELS_VNNI,
     PANELS_WIDENED,
     QUANTISED,
@@ -36,6 +38,7 @@ from aoe.kernels.matmul.integers import (
     IntegerProduct,
     integer_pipeline,
     read_integer_product,
+    reads_in_place,
 )
 from aoe.kernels.matmul.quantised import extreme_lanes
 from aoe.kernels.matmul.shape import FEW_ROWS, PACKED, PANEL
@@ -82,6 +85,8 @@ class IntegerMatMul(PlannedFamily[Product]):
         """Return the register tile and what a task is, by the instructions of the CPU."""
         if isinstance(plan, BlockwiseProduct):
             return blockwise_space(plan, target)
+        if target.int8_tiles and _check_tiles(plan):
+            return matrix_tiles_space(plan.product, target, PANELS_AMX, size=1)
         name = PANELS_VNNI if target.int8_dot else PANELS_WIDENED
         space = product_space(plan.product, target)
 
@@ -101,13 +106,24 @@ class IntegerMatMul(PlannedFamily[Product]):
         algorithm = str(values[KNOB])
         if isinstance(plan, BlockwiseProduct):
             return Schedule(tuple(blockwise_steps(values, plan, target)), algorithm=algorithm)
-        steps = (
-            *result_steps(values, plan.product, target),
-            *sum_steps(values, plan.product, GROUPS[algorithm]),
-            *_quantising_steps(plan),
-            *_packing_steps(plan, GROUPS[algorithm]),
-        )
-        return Schedule(steps, algorithm=algorithm)
+        if algorithm == PANELS_AMX:
+            steps = list(task_steps(values, plan.product))
+        else:
+            steps = list(result_steps(values, plan.product, target))
+            steps += sum_steps(values, plan.product, GROUPS[algorithm])
+        if not reads_in_place(plan, algorithm):
+            steps += _quantising_steps(plan)
+        steps += _packing_steps(plan, GROUPS[algorithm])
+        return Schedule(tuple(steps), algorithm=algorithm)
+
+
+def _check_tiles(plan: IntegerProduct) -> Support:
+    """Check that matrix tiles can compute a product, on a CPU that has them."""
+    product = plan.product
+    batch = tuple(range(len(product.rows) - 1))
+    if product.right_axes and product.right_axes != batch:
+        return Support("matrices that some rows of a batch share, in tiles")
+    return check_level_tiles(product)
 
 
 def _packing_steps(plan: IntegerProduct, group: int) -> Iterator[Step]:

@@ -11,9 +11,10 @@
 Weights, and a right matrix that is computed, lie in panels of 16 columns as int8. Those that have
 no sign have 128 taken off, and so has their zero point: their differences stay what they are. The
 same holds for a left matrix with a sign, to which 128 is added. So any pair of types is a product
-of one kind, u8 by s8, which one instruction sums up in fours (`panels_vnni`). Where the CPU has
-none, factors are widened to 16 bits, which no sum of two products leaves (`panels_widened`):
-nothing ever saturates.
+of one kind, u8 by s8, which one instruction sums up in fours (`panels_vnni`), or whole tiles of
+(`panels_amx`; these read a left matrix of the model's own levels where it lies, signed or not).
+Where the CPU has none, factors are widened to 16 bits, which no sum of two products leaves
+(`panels_widened`): nothing ever saturates.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dataclasses import dataclass, replace
 import halide as hl
 
 from aoe.kernels.family import UPDATE, PackedInput, Pipeline, Support
+from aoe.kernels.halide.tile_sums import LevelReads
 from aoe.kernels.math.elements import element_type, measured_levels, nearest_level, widened
 from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.matmul.panels import right_extents
@@ -46,6 +48,7 @@ from aoe.kernels.matmul.shape import (
     panels_of,
     read_arguments,
     read_product,
+    tiles_pipeline,
 )
 from aoe.operators import OperatorKey, number, op_key
 from aoe.operators.element_types import LEVELS
@@ -56,14 +59,14 @@ from aoe.operators.quantised import (
     SCALED_PRODUCT,
     WEIGHT_ZERO_POINT,
 )
-from aoe.target import VNNI, WIDENED
+from aoe.target import AMX, VNNI, WIDENED
 from aoe.workload import Operation, Precision, TensorSpec, Workload
 
 INTEGER_PRODUCTS: frozenset[OperatorKey] = frozenset(
     {DYNAMIC_PRODUCT, SCALED_PRODUCT, GENERAL_PRODUCT, LINEAR_PRODUCT}
 )
-PANELS_VNNI, PANELS_WIDENED = f"panels_{VNNI}", f"panels_{WIDENED}"
-GROUPS = {PANELS_VNNI: 4, PANELS_WIDENED: 2}
+PANELS_AMX, PANELS_VNNI, PANELS_WIDENED = (f"panels_{name}" for name in (AMX, VNNI, WIDENED))
+GROUPS = {PANELS_AMX: 4, PANELS_VNNI: 4, PANELS_WIDENED: 2}
 """Products one instruction sums up."""
 EXTREMES, WHOLE, LEVELS_OF_MATRIX = "extremes", "whole", "levels"
 EXTREMES_UPDATE, WHOLE_UPDATE = f"{EXTREMES}{UPDATE}", f"{WHOLE}{UPDATE}"
@@ -261,9 +264,29 @@ def _in_float32(workload: Workload, anchor: Operation, operands: _Operands) -> W
     )
 
 
-def padded_depth(product: MatrixProduct) -> int:
-    """Return the depth filled up to whole vectors."""
-    return -(-product.depth // LANES) * LANES
+def padded_depth(product: MatrixProduct, algorithm: str) -> int:
+    """Return the depth of quantised rows: filled up to whole vectors."""
+    depth = packed_depth(product, algorithm) if algorithm == PANELS_AMX else product.depth
+    return -(-depth // LANES) * LANES
+
+
+def packed_depth(product: MatrixProduct, algorithm: str) -> int:
+    """Return the depth of panels: filled up to whole vectors, or to the reads of matrix tiles."""
+    if algorithm == PANELS_AMX:
+        return _reads(product).run
+    return padded_depth(product, algorithm)
+
+
+def _reads(product: MatrixProduct) -> LevelReads:
+    return LevelReads(depth=product.depth)
+
+
+def reads_in_place(of: IntegerProduct, algorithm: str) -> bool:
+    """Return True if levels of the left matrix are summed up where they lie, with their sign."""
+    product = of.product
+    is_whole = len(product.left_axes) == len(product.rows) and not product.left_turned
+    is_alone = not (of.is_dynamic or of.sums_rows) and _reads(product).run == product.depth
+    return algorithm == PANELS_AMX and is_whole and is_alone
 
 
 def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
@@ -274,7 +297,7 @@ def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
     filled up to whole panels; behind them come the sums of columns: int32, (PANEL, panels).
     """
     product, group = of.product, GROUPS[algorithm]
-    groups = padded_depth(product) // group
+    groups, depth = packed_depth(product, algorithm) // group, padded_depth(product, algorithm)
     extents = (group, PANEL, groups, panels_of(product))
     arguments = read_arguments(product, _packed_weights(of, group), extents)
     parameters = _Parameters(of)
@@ -282,14 +305,15 @@ def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
         left = hl.ImageParam(element_type(of.left_spec.dtype), len(product.left_axes) + 1)
         arguments = replace(arguments, left=left)
     extremes, whole, levels = _levels(of, arguments) if of.is_dynamic else (None, None, None)
-    scale, zero = _scale_and_zero(of, levels, parameters)
+    in_place = reads_in_place(of, algorithm)
+    scale, zero = _scale_and_zero(of, levels, parameters, shifted=not in_place)
     wide = hl.Int(16) if algorithm == PANELS_WIDENED else hl.UInt(8)
-    quantised = _quantised(of, arguments, scale, zero, wide)
-    row_parts = _row_parts(product, arguments, quantised) if of.sums_rows else None
+    quantised = None if in_place else _quantised(of, arguments, scale, zero, wide, depth)
+    row_parts = None
+    if of.sums_rows and quantised is not None:
+        row_parts = _row_parts(arguments, quantised, depth)
     row_sums = _row_sums(arguments, row_parts) if row_parts is not None else None
-    sums, depths = _sums(product, arguments, quantised, group)
-
-    column_sums = None if product.has_weights else _sums_of_panels(of, arguments, group)
+    column_sums = None if product.has_weights else _sums_of_panels(of, arguments, group, groups)
 
     def finish(total: hl.Expr, place: Sequence[hl.Expr]) -> hl.Expr:
         lane, panel = place[0], last_panel_at_most(product, place[1])
@@ -310,19 +334,20 @@ def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
         made = strict(hl.f32(centred) * (factor / parameters.one(of.operands.made_scale)))
         return _level_of(of, made, parameters)
 
-    stages = {QUANTISED: quantised}
-    if row_parts is not None:
-        stages |= {ROW_PARTS: row_parts}
-    if levels is not None:
-        stages |= {LEVELS_OF_MATRIX: levels}
-    if column_sums is not None:
-        stages |= {COLUMN_SUMS: column_sums}
-    found = finished_pipeline(product, arguments, sums, depths, stages, finish=finish)
+    named = ((ROW_PARTS, row_parts), (LEVELS_OF_MATRIX, levels), (COLUMN_SUMS, column_sums))
+    possible = ((QUANTISED, quantised), *named)
+    stages = {name: stage for name, stage in possible if stage is not None}
+    left = arguments.left if quantised is None else quantised
+    if algorithm == PANELS_AMX:
+        found = tiles_pipeline(product, arguments, left, _reads(product), stages, finish=finish)
+    else:
+        sums, depths = _sums(product, arguments, left, group, groups)
+        found = finished_pipeline(product, arguments, sums, depths, stages, finish=finish)
     updates: dict[str, _Reduction] = {}
     if column_sums is not None:
         updates[COLUMN_SUMS] = column_sums, (("c$x", group), ("c$y", groups))
     if row_parts is not None:
-        updates[ROW_PARTS] = row_parts, (("p$x", padded_depth(product) // LANES),)
+        updates[ROW_PARTS] = row_parts, (("p$x", depth // LANES),)
     if extremes is not None and whole is not None:
         lanes = extreme_lanes(product)
         rows = [(f"w${'xyzw'[at]}", axis.extent) for at, axis in enumerate(reversed(product.rows))]
@@ -396,15 +421,15 @@ def _levels(of: IntegerProduct, arguments: ProductArguments) -> tuple[hl.Func, h
 
 
 def _scale_and_zero(
-    of: IntegerProduct, levels: hl.Func | None, parameters: _Parameters
+    of: IntegerProduct, levels: hl.Func | None, parameters: _Parameters, *, shifted: bool
 ) -> tuple[hl.Expr, hl.Expr]:
-    """Return scale and zero point of the left matrix, the one of integers without a sign."""
+    """Return scale and zero point of the left matrix; if `shifted`, of integers without a sign."""
     if levels is not None:
         return levels[_SCALE], hl.i32(levels[_ZERO])
     operands = of.operands
     scale = parameters.one(operands.left_scale)
     zero = hl.i32(parameters.one(operands.left_zero)) if operands.left_zero else hl.i32(0)
-    return scale, zero + hl.i32(_SIGN if of.left_spec.dtype == "int8" else 0)
+    return scale, zero + hl.i32(_SIGN if shifted and of.left_spec.dtype == "int8" else 0)
 
 
 def _quantised(
@@ -413,10 +438,11 @@ def _quantised(
     scale: hl.Expr,
     zero: hl.Expr,
     kept: hl.Type,
+    depth: int,
 ) -> hl.Func:
     """Return the left matrix over (depth, rows...): integers without a sign, 0 behind its depth."""
     product, rows, k = of.product, arguments.rows, hl.Var(QUANTISED_DEPTH)
-    is_padded = padded_depth(product) != product.depth
+    is_padded = depth != product.depth
     inside = hl.clamp(k, 0, product.depth - 1) if is_padded else k
     value = arguments.left[left_place(product, rows, inside)]
     if of.is_dynamic:
@@ -432,13 +458,13 @@ def _quantised(
         level = hl.select(k < product.depth, level, 0)
     quantised = hl.Func(QUANTISED)
     quantised[(k, *rows)] = hl.cast(kept, level)
-    quantised.bound(k, 0, padded_depth(product)).compute_root()
+    quantised.bound(k, 0, depth).compute_root()
     return quantised
 
 
-def _row_parts(product: MatrixProduct, arguments: ProductArguments, quantised: hl.Func) -> hl.Func:
+def _row_parts(arguments: ProductArguments, quantised: hl.Func, depth: int) -> hl.Func:
     part, rows = hl.Var("part"), arguments.rows
-    r = hl.RDom([(0, padded_depth(product) // LANES)], "p")
+    r = hl.RDom([(0, depth // LANES)], "p")
     parts, place = hl.Func(ROW_PARTS), (part, *rows)
     parts[place] = hl.i32(0)
     parts[place] += hl.i32(quantised[(LANES * r.x + part, *rows)])
@@ -454,11 +480,14 @@ def _row_sums(arguments: ProductArguments, parts: hl.Func) -> hl.Func:
 
 
 def _sums(
-    product: MatrixProduct, arguments: ProductArguments, quantised: hl.Func, group: int
+    product: MatrixProduct,
+    arguments: ProductArguments,
+    quantised: hl.Func,
+    group: int,
+    groups: int,
 ) -> tuple[hl.Func, tuple[tuple[str, int], ...]]:
     """Return the sums over (PANEL columns, panels, rows...), and the loops of their reduction."""
     lane, block, rows = hl.Var(LANE), hl.Var(BLOCK), arguments.rows
-    groups = padded_depth(product) // group
     r = hl.RDom([(0, group), (0, groups)], "r")
     sums, place = hl.Func(SUMS), (lane, block, *rows)
     sums[place] = hl.i32(0)
@@ -515,10 +544,12 @@ def _packed_weights(of: IntegerProduct, group: int) -> PackedInput:
     )
 
 
-def _sums_of_panels(of: IntegerProduct, arguments: ProductArguments, group: int) -> hl.Func:
+def _sums_of_panels(
+    of: IntegerProduct, arguments: ProductArguments, group: int, groups: int
+) -> hl.Func:
     """Return the sums of the columns of a computed matrix, over (PANEL, panels, batch...)."""
     lane, panel, batch = hl.Var("lane"), hl.Var("panel"), batch_variables(of.product)
-    r = hl.RDom([(0, group), (0, padded_depth(of.product) // group)], "c")
+    r = hl.RDom([(0, group), (0, groups)], "c")
     sums, place = hl.Func(COLUMN_SUMS), (lane, panel, *batch)
     sums[place] = hl.i32(0)
     sums[place] += hl.i32(arguments.packing.output[(r.x, lane, r.y, panel, *batch)])

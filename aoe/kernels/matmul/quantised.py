@@ -25,12 +25,13 @@ the same blocks.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import halide as hl
 
 from aoe.kernels.family import SUPPORTED, UPDATE, PackedInput, Pipeline, Support
+from aoe.kernels.halide.tile_sums import LevelReads
 from aoe.kernels.math.functions import constant, strict, to_bfloat16
 from aoe.kernels.matmul.panels import element_or_zero, packed_right, right_matrix
 from aoe.kernels.matmul.shape import (
@@ -40,6 +41,7 @@ from aoe.kernels.matmul.shape import (
     PACKED,
     PANEL,
     SUMS,
+    Finish,
     MatrixProduct,
     ProductArguments,
     finished_pipeline,
@@ -48,6 +50,7 @@ from aoe.kernels.matmul.shape import (
     packed_element,
     panels_of,
     read_arguments,
+    tiles_pipeline,
 )
 
 EXTREMES, LEVELS, QUANTISED, QUANTISED_DEPTH = "extremes", "levels", "quantised", "k"
@@ -83,12 +86,7 @@ def quantised_pipeline(product: MatrixProduct) -> Pipeline:
     their columns: float32, (PANEL, 2, panels).
     """
     groups = -(-product.depth // SUMMED_BY_ONE)
-    extents = (SUMMED_BY_ONE, PANEL, groups, panels_of(product))
-    arguments = read_arguments(product, packed_weights(product), extents)
-    columns = _column_buffer(product)
-    extremes = row_extremes(product, arguments)
-    levels = row_levels(product, arguments, extremes)
-    quantised = quantised_rows(product, arguments, levels)
+    arguments, levels, quantised, finish, completed = _levels_by_weights(product, groups)
     lane, block, rows = hl.Var(LANE), hl.Var(BLOCK), arguments.rows
     r = hl.RDom([(0, SUMMED_BY_ONE), (0, groups)], "r")
     sums, place = hl.Func(SUMS), (lane, block, *rows)
@@ -98,17 +96,47 @@ def quantised_pipeline(product: MatrixProduct) -> Pipeline:
     left = quantised[(SUMMED_BY_ONE * r.y + r.x, *rows)]
     sums[place] += hl.i32(left) * hl.i32(weight)
     sums.bound_extent(lane, PANEL).compute_root()  # steps place it closer
+    depths = ((r.x.name(), SUMMED_BY_ONE), (r.y.name(), groups))
+    stages = {LEVELS: levels, QUANTISED: quantised}
+    return completed(finished_pipeline(product, arguments, sums, depths, stages, finish=finish))
+
+
+def quantised_in_tiles_pipeline(product: MatrixProduct) -> Pipeline:
+    """Return the same integers in matrix tiles (AMX); panels are filled up to what tiles read."""
+    reads = LevelReads(depth=product.depth)
+    arguments, levels, quantised, finish, completed = _levels_by_weights(product, reads.fours)
+    stages = {LEVELS: levels, QUANTISED: quantised}
+    return completed(tiles_pipeline(product, arguments, quantised, reads, stages, finish=finish))
+
+
+def _levels_by_weights(
+    product: MatrixProduct, groups: int
+) -> tuple[ProductArguments, hl.Func, hl.Func, Finish, Callable[[Pipeline], Pipeline]]:
+    """Return (arguments, levels of rows, the rows in them, what makes numbers of sums, the rest).
+
+    Args:
+        product: What is computed.
+        groups: Fours of the depth, of panels and rows.
+    """
+    extents = (SUMMED_BY_ONE, PANEL, groups, panels_of(product))
+    arguments = read_arguments(product, packed_weights(product), extents)
+    columns = _column_buffer(product)
+    extremes = row_extremes(product, arguments)
+    levels = row_levels(product, arguments, extremes)
+    multiple = SUMMED_BY_ONE * groups  # one: the depth is filled up to it
+    quantised = quantised_rows(product, arguments, levels, multiple=multiple)
 
     def finish(total: hl.Expr, place: Sequence[hl.Expr]) -> hl.Expr:
         lane, panel = place[0], last_panel_at_most(product, place[1])
-        distance, zero = (levels[(which, *rows)] for which in (DISTANCE, ZERO))
+        distance, zero = (levels[(which, *arguments.rows)] for which in (DISTANCE, ZERO))
         centred = total - hl.i32(zero) * hl.i32(columns[lane, ZERO, panel])
         return strict(hl.f32(centred) * (distance * columns[lane, DISTANCE, panel]))
 
-    depths = ((r.x.name(), SUMMED_BY_ONE), (r.y.name(), groups))
-    stages = {LEVELS: levels, QUANTISED: quantised}
-    found = finished_pipeline(product, arguments, sums, depths, stages, finish=finish)
-    return _with_columns(with_extremes(found, product, arguments, extremes), product, columns)
+    def completed(pipeline: Pipeline) -> Pipeline:
+        made = with_extremes(pipeline, product, arguments, extremes)
+        return _with_columns(made, product, columns)
+
+    return arguments, levels, quantised, finish, completed
 
 
 def _column_buffer(product: MatrixProduct) -> hl.ImageParam:

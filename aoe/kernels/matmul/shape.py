@@ -14,6 +14,7 @@ from aoe.kernels.halide.anchored import Anchored, split_at_anchor
 from aoe.kernels.halide.chain import Operands, chain_pipeline, check_chain, read_operands
 from aoe.kernels.halide.iteration import Axis, Iteration, axis_names, plan_iteration
 from aoe.kernels.halide.shapes import infer_shapes
+from aoe.kernels.halide.tile_sums import LevelReads, level_sums
 from aoe.operators import MICROSOFT_DOMAIN, OperatorKey, Shape, number, turned
 from aoe.operators.element_types import BOOLEAN, element_types
 from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
@@ -31,6 +32,8 @@ _ELEMENTWISE_VERSION = 13
 """Version in which the operators a product is taken apart into have today's meaning."""
 FEW_ROWS = 4
 """Rows up to which memory is the bound."""
+MOST_ROW_LOOPS = 3
+"""Loops over rows the glue's functions for matrix tiles run through."""
 SUMS, FINISHED, PACKED = "sums", "finished", "packed"
 SUMMED = f"{SUMS}{UPDATE}"
 LANE, BLOCK = "l", "b"
@@ -406,6 +409,44 @@ def finished_pipeline(
         {SUMS: pure, FINISHED: pure, SUMMED: (*pure, *depths), **loops},
     )
     return replace(chained, padded=frozenset({SUMS, FINISHED}))
+
+
+def tiles_pipeline(
+    product: MatrixProduct,
+    arguments: ProductArguments,
+    left: hl.Func | hl.ImageParam,
+    reads: LevelReads,
+    stages: Mapping[str, hl.Func],
+    *,
+    finish: Finish,
+) -> Pipeline:
+    """Return the pipeline of levels that are summed up in matrix tiles (AMX), and a chain.
+
+    Args:
+        product: What is computed.
+        arguments: What is read.
+        left: Levels of the left matrix, over (depth, rows...).
+        reads: How these are read.
+        stages: What the sums read, by name.
+        finish: What is done to a sum before the chain.
+    """
+    packed = {} if product.has_weights else {PACKED: arguments.packing.output}
+    sums = level_sums(SUMS, left, packed.get(PACKED, arguments.right), reads)
+    column = arguments.operands.variables[0]
+    place, stages = (column % PANEL, column // PANEL), {**stages, **packed}
+    loops = {name: tuple((v.name(), 0) for v in stage.args()) for name, stage in stages.items()}
+    return chained_pipeline(
+        product,
+        arguments,
+        finish(sums[(*place, *three_loops(arguments.rows))], place),
+        {SUMS: sums, **stages},
+        {SUMS: (("o", PANEL), ("b", 0), ("w", 0), ("h", 0), ("n", 0)), **loops},
+    )
+
+
+def three_loops(rows: Sequence[hl.Var]) -> tuple[hl.Expr, ...]:
+    """Return the row loops of the glue's functions for matrix tiles, innermost first."""
+    return tuple(hl.Expr(row) for row in rows) + (hl.Expr(0),) * (MOST_ROW_LOOPS - len(rows))
 
 
 def chained_pipeline(

@@ -38,6 +38,7 @@ from aoe.kernels.matmul.shape import (
 )
 from aoe.kernels.tiled_products import cheapest_first, combinations, register_steps
 from aoe.schedule import Choice, Knob, Space, Step, Values
+from aoe.target import AMX
 from aoe.workload import Precision
 
 BLOCKS, ROWS, WALK = "blocks", "rows", "walk"
@@ -73,6 +74,7 @@ ROUNDED_ROWS = 8
 """Rows one task rounds."""
 PANELS, PAIRS, ROUNDED_WEIGHTS = "panels", "panels_bf16", "weights_bf16"
 QUANTISED_PANELS, FEW_BITS = "panels_int8", "panels_int4"
+QUANTISED_TILES = f"{QUANTISED_PANELS}_{AMX}"
 _GROUPS = {PAIRS: 2, QUANTISED_PANELS: SUMMED_BY_ONE}
 """Products one instruction sums up, where it is more than one."""
 _INTEGERS = {Precision.INT8: QUANTISED_PANELS, Precision.INT4: FEW_BITS}
@@ -230,7 +232,8 @@ def product_steps(values: Values, product: MatrixProduct, target: KernelTarget) 
     yield from result_steps(values, product, target)
     yield from sum_steps(values, product, _GROUPS.get(str(values[KNOB]), 1))
     yield from _rounding_steps(values, product)
-    yield from _quantising_steps(values, product)
+    if values[KNOB] in _INTEGERS.values():
+        yield from quantising_steps(values, product)
     yield from _part_steps(values, product)
     yield from _packing_steps(values, product)
 
@@ -339,9 +342,8 @@ def _rounding_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
         yield sch.Parallel(ROUNDED, TASK)
 
 
-def _quantising_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
-    if values[KNOB] not in _INTEGERS.values():
-        return
+def quantising_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
+    """Yield the steps of rows that become levels."""
     lanes = extreme_lanes(product)
     for stage in (EXTREMES, EXTREMES_UPDATE) if lanes > 1 else ():
         yield sch.Vectorize(stage, "part", lanes)
@@ -352,7 +354,7 @@ def _quantising_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
     row = product.rows[-1].name
     yield sch.ComputeAt(EXTREMES, LEVELS, row)
     for stage in (LEVELS, QUANTISED):
-        if values[WALK] == ROWS_FIRST:
+        if values.get(WALK) == ROWS_FIRST:
             yield sch.ComputeAt(stage, RESULT, TASK)
             continue
         yield sch.Split(stage, row, TASK, row, ROUNDED_ROWS, sch.Tail.GUARD)

@@ -16,6 +16,7 @@ from support.contracts.kernels import (
     CompiledKernel,
     KernelFamilyTests,
     guessed_schedules,
+    kernel_target,
     operation,
     plain,
     run_baseline,
@@ -215,14 +216,52 @@ class TestIntegerMatMul(KernelFamilyTests):
     )
 
 
-def schedules(workload: Workload) -> tuple[Schedule, Schedule]:
-    """Return the first guess with VNNI and without: this CPU may lack the instruction of the one.
+AMX, VECTORS, NEITHER = (
+    KernelTarget(vector_lanes=16, threads=2, int8_dot=dot, int8_tiles=tiles)
+    for dot, tiles in ((True, True), (True, False), (False, False))
+)
+"""CPUs as kernels are told of them, whatever this one is."""
 
-    Compiled for this CPU, the algorithm of the first then widens, too.
+
+def schedules(workload: Workload) -> list[Schedule]:
+    """Return the first guess with AMX where this CPU has it, with VNNI, and without.
+
+    This CPU may lack VNNI: compiled for it, that algorithm widens, too.
     """
-    targets = (KernelTarget(vector_lanes=16, threads=2, int8_dot=dot) for dot in (True, False))
-    first, second = (guessed_schedules(workload, target)[0] for target in targets)
-    return first, second
+    targets = [*([AMX] * kernel_target().int8_tiles), VECTORS, NEITHER]
+    found = [guessed_schedules(workload, target)[0] for target in targets]
+    return [one for at, one in enumerate(found) if one not in found[:at]]
+
+
+IN_TILES: Mapping[str, Workload] = {
+    "read in place": static((2, 20), 128, 40, per_column=True),
+    "read in place, signed": static((17,), 192, 33, left="int8"),
+    "a tail of the depth": static((37,), 130, 50, general=True, transB=1),
+    "a zero point of weights": static((16,), 128, 16, weights="uint8"),
+    "dynamic": dynamic((19,), 176, 24, weights="uint8", per_column=True),
+    "of two": of_two((3, 18, 100), (3, 100, 21)),
+    "of two, in two batches": of_two((2, 3, 9, 72), (2, 3, 72, 35), dtypes=("int8", "int8")),
+    "four rows": scaled((4,), 65, 17, left="int8", per_column=True),
+}
+
+
+def test_algorithms_follow_the_cpu_and_what_fills_tiles() -> None:
+    for workload in IN_TILES.values():
+        names = [guessed_schedules(workload, one)[0].algorithm for one in (AMX, VECTORS, NEITHER)]
+        assert names == ["panels_amx", "panels_vnni", "panels_widened"]
+    in_vectors = {
+        "a row": static((1,), 128, 48),
+        "sums of one instruction": static((32,), 64, 48),
+        "matrices of rows that share them": of_two((2, 5, 16, 72), (1, 5, 72, 33)),
+    }
+    for workload in in_vectors.values():
+        assert guessed_schedules(workload, AMX)[0].algorithm == "panels_vnni"
+
+
+@pytest.mark.skipif(not kernel_target().int8_tiles, reason="this CPU has no AMX")
+class TestInTiles(KernelFamilyTests):
+    family_name = "quantised_matmul"
+    cases = IN_TILES
 
 
 def exact(inputs: Mapping[str, Array]) -> Array:

@@ -19,6 +19,7 @@ from support.contracts.kernels import (
     CompiledKernel,
     KernelFamilyTests,
     guessed_schedules,
+    kernel_target,
     operation,
     plain,
     run_baseline,
@@ -102,6 +103,47 @@ class TestMatMulInInt8(KernelFamilyTests):
         ),
         (product((8, 65537), (65537, 2), (8, 2)), "sums of 65537 products in int8"),
     )
+
+
+IN_TILES: Mapping[str, Workload] = {
+    "a tail of the depth, transposed": product(
+        *((37, 130), (50, 130), (37, 50)),
+        more=(plain(50, constant=True),),
+        op_type="Gemm",
+        names="x0 x1 x2",
+        transB=1,
+    ),
+    "batches, GELU": product(
+        *((3, 21, 192), (192, 33), (3, 21, 33)), operation("Gelu", "t0", "t1")
+    ),
+    "left matrix transposed": product(
+        *((65, 11), (65, 34), (11, 34)), op_type="Gemm", names="x0 x1", transA=1
+    ),
+}
+
+
+@pytest.mark.skipif(not kernel_target().int8_tiles, reason="this CPU has no AMX")
+class TestMatMulInInt8InTiles(KernelFamilyTests):
+    family_name = "matmul"
+    cases = IN_TILES
+
+
+@pytest.mark.parametrize("name", IN_TILES)
+def test_tiles_and_vectors_make_the_same_numbers(name: str) -> None:
+    workload = IN_TILES[name]
+    in_tiles, in_vectors = (
+        guessed_schedules(
+            workload, KernelTarget(vector_lanes=16, threads=2, int8_dot=True, int8_tiles=tiles)
+        )[0]
+        for tiles in (True, False)
+    )
+    assert (in_tiles.algorithm, in_vectors.algorithm) == ("panels_int8_amx", "panels_int8")
+    if not kernel_target().int8_tiles:
+        pytest.skip("this CPU has no AMX")
+    exact = replace(workload, precision=Precision.FLOAT32)
+    inputs = run_baseline(exact, random_inputs(workload, SEED)).inputs
+    first, second = (CompiledKernel(workload, one).run(inputs) for one in (in_tiles, in_vectors))
+    np.testing.assert_allclose(first, second, rtol=1e-6, atol=1e-6)
 
 
 def int4_product(
