@@ -5,7 +5,7 @@ Source: ATC, `--input_shape` with `~` between the least and the largest extent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import isqrt
 
@@ -66,6 +66,8 @@ class OpenModelShapes:
 
     inputs: Mapping[str, OpenShape]  # Shape of each input; a name stands for an open extent
     ranges: Mapping[str, Extents]  # Of each open dimension, by its name
+    # Names of the dimensions that count rows (texts, tokens), and may have any extent.
+    rows: frozenset[str] = frozenset()
 
     def point(self, extents: Mapping[str, int], count: int = 1) -> ShapePoint:
         """Return the point where open dimensions have these extents."""
@@ -78,27 +80,27 @@ class OpenModelShapes:
         The middle is the geometric one of each dimension: ratios of times, not differences, are
         what is averaged. It is a multiple of what both ends are, to a power of two: networks that
         halve images and join them again take no others. Extents that follow from others by their
-        names do so at each point.
+        names do so at each point. Rows are no multiple of 4 there: tiles of them have tails.
         """
         return self._points(_ends_and_middle)
 
     def points_and_between(self) -> tuple[ShapePoint, ...]:
         """Return `points`, and one between each neighbouring two: five at most.
 
-        Those between are multiples of what all three are, to a power of two; of 1, they are odd:
-        blocks of rows have tails there.
+        Those between are multiples of what all three are, to a power of two; of 1, and of rows,
+        they are odd: blocks of rows have tails there.
         """
         return self._points(_with_between)
 
-    def _points(self, spread: Callable[[Extents], tuple[int, ...]]) -> tuple[ShapePoint, ...]:
+    def _points(self, spread: Callable[[Extents, bool], tuple[int, ...]]) -> tuple[ShapePoint, ...]:
         """Return points without doubles.
 
         Args:
             spread: Returns the extents of a dimension whose extent follows from no other, the least
-                first.
+                first; told whether it counts rows.
         """
         bases = base_ranges({name: (one.low, one.high) for name, one in self.ranges.items()})
-        spreads = [spread(Extents(*ends)) for ends in bases.values()]
+        spreads = [spread(Extents(*ends), name in self.rows) for name, ends in bases.items()]
         ways = [dict(zip(bases, way, strict=True)) for way in zip(*spreads, strict=True)]
         found = [
             dict(zip(self.ranges, shape_at(tuple(self.ranges), one), strict=True)) for one in ways
@@ -138,18 +140,20 @@ class OpenModelShapes:
         return extents if is_inside else None
 
 
-def _ends_and_middle(extents: Extents) -> tuple[int, ...]:
-    return extents.low, _middle(extents), extents.high
+def _ends_and_middle(extents: Extents, are_rows: bool) -> tuple[int, ...]:
+    return extents.low, _middle(extents, are_rows=are_rows), extents.high
 
 
-def _with_between(extents: Extents) -> tuple[int, ...]:
+def _with_between(extents: Extents, are_rows: bool = False) -> tuple[int, ...]:
     """Return the ends, the middle and one between each two; the smaller one where there is none.
 
     >>> _with_between(Extents(1, 64)), _with_between(Extents(320, 640))
     ((1, 3, 8, 23, 64), (320, 384, 448, 512, 640))
+    >>> _with_between(Extents(16, 128)), _with_between(Extents(16, 128), are_rows=True)
+    ((16, 16, 32, 64, 128), (16, 27, 45, 75, 128))
     """
-    low, middle, high = _ends_and_middle(extents)
-    unit = (every := low | middle | high) & -every
+    low, middle, high = _ends_and_middle(extents, are_rows)
+    unit = 1 if are_rows else (every := low | middle | high) & -every
     return low, _between(low, middle, unit), middle, _between(middle, high, unit), high
 
 
@@ -159,16 +163,24 @@ def _between(low: int, high: int, unit: int) -> int:
     return near if near < high else low
 
 
-def _middle(extents: Extents) -> int:
+_ROWS_OF_TILES = 4
+"""Blocks of rows have 256, 64, 16 and 4, and register tiles of products are multiples of 4."""
+
+
+def _middle(extents: Extents, *, are_rows: bool = False) -> int:
     """Return the geometric middle, a multiple of the power of two that divides both ends.
 
-    Of a smaller power where there is no such multiple between them.
+    Of a smaller power where there is no such multiple between them; of rows, no multiple of 4.
 
     >>> _middle(Extents(1, 512)), _middle(Extents(320, 640)), _middle(Extents(128, 256))
     (22, 448, 160)
+    >>> _middle(Extents(8, 512)), _middle(Extents(8, 512), are_rows=True)
+    (64, 65)
     """
-    unit = (both := extents.low | extents.high) & -both
+    unit = 1 if are_rows else (both := extents.low | extents.high) & -both
     middle = isqrt(extents.low * extents.high)
+    if are_rows and not middle % _ROWS_OF_TILES and extents.low < middle + 1 < extents.high:
+        return middle + 1
     while unit > 1 and middle // unit * unit <= extents.low:
         unit //= 2
     return middle // unit * unit
@@ -279,7 +291,30 @@ def open_input_shapes(proto: onnx.ModelProto, shapes: Mapping[str, RangeShape]) 
                 "no extent of it fits the ranges of all that follow from it",
                 got=", ".join(f"{one}:{text}" for one, text in related.items()),
             )
-    return OpenModelShapes(inputs=found, ranges=ranges)
+    integers = {
+        name for name, value in inputs.items() if value.type.tensor_type.elem_type in _INTEGERS
+    }
+    return OpenModelShapes(inputs=found, ranges=ranges, rows=_rows(found, integers))
+
+
+_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+_MOST_DIMENSIONS = 3
+
+
+def _rows(inputs: Mapping[str, OpenShape], integers: Collection[str]) -> frozenset[str]:
+    """Return the names of dimensions that count texts or tokens wherever they stand.
+
+    Tokens are integers, or rows of numbers of a fixed width. Signals and images, which networks may
+    halve, come last and are floats.
+    """
+    named, others = set[str](), set[str]()
+    for name, shape in inputs.items():
+        for axis, extent in enumerate(shape):
+            is_inner = axis < len(shape) - 1
+            counts = name in integers or (is_inner and not axis)
+            counts |= is_inner and len(shape) <= _MOST_DIMENSIONS
+            (named if counts else others).add(str(extent))
+    return frozenset(named - others)
 
 
 def _follows(one: str, name: str) -> bool:

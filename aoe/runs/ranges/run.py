@@ -20,18 +20,20 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from aoe.bank.operators import OperatorBank
+from aoe.entry.input_shapes import fix_input_shapes
 from aoe.entry.shape_range import (
     OpenModelShapes,
     ShapePoint,
     open_input_shapes,
     parse_shape_range,
 )
-from aoe.errors import OptionError
+from aoe.errors import AoeError, OptionError
 from aoe.execute.compiling import KernelCompilers
 from aoe.graph.extents import OpenShape
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.open_extents import OpenRegion
 from aoe.graph.origins import Origins
+from aoe.graph.protos import copied
 from aoe.graph.regions import Refusal
 from aoe.graph.weights import laid_out
 from aoe.kernels.family import KernelTarget
@@ -44,6 +46,7 @@ from aoe.ort.open_shapes import (
     with_proven_reshapes,
 )
 from aoe.ort.profile import ModelProfile
+from aoe.ort.static_shapes import bare_model, load_outputs
 from aoe.results.opat import OpatReport, opat_report_to_json
 from aoe.runs.model_mode import run_facts, run_model
 from aoe.runs.opening import (
@@ -333,7 +336,27 @@ def _points(
         tuning.progress.warn(f"--shapes_from={log.path}: {calls} lie outside of the range")
     if served:
         return served, served
-    return open_shapes.points(), open_shapes.points_and_between()
+    aligned = replace(open_shapes, rows=frozenset())
+    judged = open_shapes.points_and_between()
+    if judged != aligned.points_and_between() and not _takes(tuning, judged):
+        return aligned.points(), aligned.points_and_between()  # rows cut into windows, say
+    return open_shapes.points(), judged
+
+
+def _takes(tuning: TuneContext, points: Sequence[ShapePoint]) -> bool:
+    """Return True if ONNX Runtime finds nothing wrong with a model in the shapes of all points."""
+    proto, device = tuning.subject.model.proto, tuning.machine.runner.device
+    folder = Path(mkdtemp(prefix="points_", dir=tuning.scratch))
+    bare = bare_model(proto, folder)
+    names = [value.name for value in proto.graph.output]
+    for point in points:
+        there = copied(bare)
+        try:
+            fix_input_shapes(there, point.shapes)
+            load_outputs(there, names, folder, device.open_session)
+        except AoeError:
+            return False
+    return True
 
 
 def _judging(

@@ -140,19 +140,46 @@ def test_inputs_of_one_shape_may_be_left_out_of_ranges_and_logs(tmp_path: Path) 
 
 
 def test_points_between_are_odd_unless_extents_are_multiples() -> None:
-    def found(text: str, *shapes: tuple[str, ...]) -> list[tuple[int, ...]]:
+    def found(text: str, *shapes: tuple[int | str, ...]) -> list[tuple[int, ...]]:
         points = _opened(text, *shapes).points_and_between()
         return [tuple(point.extents.values()) for point in points]
 
     assert found("x0:1~64,50~1500", ("N", "S")) == [
-        *((1, 50), (3, 116), (8, 272), (23, 638), (64, 1500))
+        *((1, 50), (3, 116), (9, 272), (25, 638), (64, 1500))
     ]
     sides = [(320, 128), (384, 128), (448, 160), (512, 192), (640, 256)]
-    assert found("x0:320~640,128~256", ("N", "S")) == sides
+    assert found("x0:1,3,320~640,128~256", (1, 3, "N", "S")) == sides
     assert found("x0:1~2", ("N",)) == [(1,), (2,)]
     assert found("x0:1~64;x1:2~128", ("N",), ("2*N",)) == [
         *((1, 2), (3, 6), (8, 16), (23, 46), (64, 128))
     ]
+
+
+@pytest.mark.parametrize(
+    ("shape", "text", "expected"),
+    [
+        (("N", "S"), "x0:1,16~128", [16, 32, 64, 128]),  # samples of a signal, last
+        ((1, "S", 64), "x0:1,16~128,64", [16, 27, 45, 75, 128]),
+        (("S", 64), "x0:16~256,64", [16, 33, 65, 129, 256]),
+        ((1, 3, "S", "W"), "x0:1,3,16~128,16~128", [16, 32, 64, 128]),
+    ],
+)
+def test_points_of_rows_are_off_the_multiples_of_tiles(
+    shape: tuple[int | str, ...], text: str, expected: list[int]
+) -> None:
+    found = [one.extents["S"] for one in _opened(text, shape).points_and_between()]
+    assert found == expected
+
+
+def test_tokens_count_as_rows_wherever_they_stand() -> None:
+    ids = make_model(
+        [helper.make_node("Cast", ["x0"], ["y"], to=onnx.TensorProto.FLOAT)],
+        {"x0": (1, "S")},
+        ["y"],
+    )
+    ids.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    opened = open_input_shapes(ids, parse_shape_range("x0:1,16~128"))
+    assert [one.extents["S"] for one in opened.points()] == [16, 45, 128]
 
 
 def test_points_of_a_log_are_the_costly_shapes_inside_the_range(tmp_path: Path) -> None:

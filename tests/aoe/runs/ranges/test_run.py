@@ -14,6 +14,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from support.commands import aoe_exit_code
+from support.contracts.small_models import SmallModel
 from support.documents import find_faults
 from support.engine.fakes import RecordingProgress
 from support.engine.open_rows import parsed
@@ -77,6 +78,20 @@ def test_summary_and_tuned_model_say_the_range(tuned: Path) -> None:
     shapes = [point["shapes"] for point in summary["points"]]
     rows = ["1,1", "1,3", "1,6", "1,15", "2,40"]
     assert shapes in ([], [f"x:{one},64" for one in rows])  # none where nothing is kept
+
+
+def test_rows_that_a_model_cuts_into_windows_stay_whole_windows(tmp_path: Path) -> None:
+    model = SmallModel()
+    windows = model.op("Reshape", model.input(1, 64, 64), model.constant([-1, 16, 64]))
+    made = model.op("Relu", model.op("MatMul", windows, model.weight(64, 64)))
+    proto = model.model(model.op("Reshape", made, model.constant([1, -1, 64])))
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[1].dim_param = "S"
+    file = tmp_path / "windows.onnx"
+    onnx.save(proto, file)
+    _tune(file, tmp_path, input_shape="x0:1,16~128,64")
+    shapes = [point["shapes"] for point in _summary(tmp_path)["points"]]
+    assert shapes in ([], [f"x0:1,{rows},64" for rows in (16, 32, 64, 128)])
 
 
 def test_blocks_are_records_like_any_other_and_hits_of_the_next_run(
