@@ -4,9 +4,6 @@ Measured alone, again and again, an operator finds its weights in the caches, an
 reads four times the weights looks as fast as one that does not; in the model they come from
 memory. So before each call the caches are left as a model leaves them: everything else it touches
 in one inference has passed through them, and last, the operator's inputs have been computed.
-
-Matrix units (AMX) fall asleep where nothing is multiplied for some milliseconds, which no part of a
-quantised model takes. So a product of levels finds them awake, as behind another one.
 """
 
 from __future__ import annotations
@@ -17,10 +14,9 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from aoe.graph.protos import value_info
-from aoe.operators import OperatorKind, Signature, facts_of
 from aoe.ort.sessions import BoundRun
 from aoe.workload import Workload
 
@@ -35,11 +31,6 @@ _FEW_CONSTANT_BYTES = 64 << 10
 _CALLS, _LIGHT_CALLS = 4, 16
 """Calls a sample has at most: what has to be done before each of them takes longer than they do."""
 _BALLAST, _FLOAT_BYTES, _OPSET = "ballast", 4, 13
-_WAKING = 64
-"""Extents of a product of levels that wakes a matrix unit. Behind 64 MB of ballast, 128 x 768 by
-768 x 3072 levels take 1.5 ms of CPU time, 1.0 behind one of these of 18 us, 0.8 behind another of
-their own kind (one thread of a Xeon of family 6, model 167, onnxruntime 1.32.0, 2026-11-29).
-"""
 
 
 class ColdCache:
@@ -83,13 +74,10 @@ class ColdCache:
             {_BALLAST: ballast, "y": result, **computed},
             {_BALLAST: written, "y": self._result, **self._inputs},
         )
-        self._wake = _waking(open_session) if _multiplies_levels(workload) else None
 
     def restore(self) -> None:
         """Let the rest of the model pass through the caches, then compute the inputs."""
         self._run()
-        if self._wake is not None:
-            self._wake()
 
     def result(self) -> Array:
         """Return the result of the last run of any session."""
@@ -135,37 +123,6 @@ class CacheBallast:
 
 def _constant_bytes(workload: Workload) -> int:
     return _FLOAT_BYTES * sum(spec.size for spec in workload.inputs if spec.constant)
-
-
-def _multiplies_levels(workload: Workload) -> bool:
-    every = map(facts_of, workload.operations)
-    return any(
-        one.kind is OperatorKind.PRODUCT and one.signature is Signature.LEVELS for one in every
-    )
-
-
-def _waking(open_session: Callable[[bytes], ort.InferenceSession]) -> BoundRun:
-    """Return a bound run of a small product of levels."""
-    levels = np.ones((_WAKING, _WAKING), np.uint8)
-    scale, zero = np.array(1, np.float32), np.array(0, np.uint8)
-    known: dict[str, Array] = {"s": scale, "z": zero}
-    known |= {"w": levels.view(np.int8), "wz": zero.view(np.int8)}
-    node = helper.make_node("QLinearMatMul", [*"xsz", "w", "s", "wz", *"sz"], ["y"])
-    graph = helper.make_graph(
-        [node],
-        "waking",
-        [value_info("x", levels)],
-        [value_info("y", levels)],
-        [numpy_helper.from_array(array, name) for name, array in known.items()],
-    )
-    opset = [helper.make_opsetid("", _OPSET)]
-    model = helper.make_model(graph, opset_imports=opset, ir_version=8)
-    session = open_session(model.SerializeToString())
-    binding = session.io_binding()
-    read, made = (ort.OrtValue.ortvalue_from_numpy(levels.copy()) for _ in range(2))
-    binding.bind_ortvalue_input("x", read)
-    binding.bind_ortvalue_output("y", made)
-    return BoundRun(session, binding, [read, made])
 
 
 def _computing(

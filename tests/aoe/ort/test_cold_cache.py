@@ -11,7 +11,6 @@ import onnxruntime as ort
 import pytest
 from support.contracts.kernels import plain
 from support.engine.families import chain_workload
-from support.engine.quantised import quantised_convolution
 
 from aoe.device.cpu.device import Cpu
 from aoe.graph.workload_model import random_inputs, workload_model
@@ -150,13 +149,3 @@ def test_what_passes_through_the_caches_before_a_part_is_bounded_and_at_least_so
         CacheBallast(remembering, wanted).pass_through()
         (extent,) = opened[0].graph.input[0].type.tensor_type.shape.dim
         assert extent.dim_value * 4 * 2 == passed
-
-
-@pytest.mark.parametrize("of_levels", [True, False])
-def test_matrix_units_are_awake_before_products_of_levels(of_levels: bool) -> None:
-    opened: list[onnx.ModelProto] = []
-    workload = quantised_convolution((16, 32), (5, 5), (1, 1)) if of_levels else _WEIGHED
-    around, _, _ = _cold_cache(workload, 4096, opened)
-    around.restore()
-    products = [node.op_type for model in opened for node in model.graph.node]
-    assert products.count("QLinearMatMul") == of_levels
