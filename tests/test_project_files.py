@@ -114,3 +114,12 @@ def test_pictures_ask_no_network_and_are_small() -> None:
         file = ROOT / "docs" / name
         assert file.stat().st_size < limit
     assert "@font-face" not in (ROOT / "docs" / "watch.svg").read_text("utf-8")
+
+
+def test_releases_of_python_are_the_same_everywhere() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    known = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
+    assert sorted(_tried()) == known
+    assert project["requires-python"] == f">={known[0]}"
+    for name in ("README.md", "CONTRIBUTING.md", "docs/getting-started.md"):
+        assert f"{known[0]} to {known[-1]}" in (ROOT / name).read_text("utf-8"), name
