@@ -80,7 +80,8 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
         if place is None:
             return words[1:-1]
         on_site = place.removeprefix("docs/") if place.startswith("docs/") else f"{_FILES}/{place}"
-        if files.get_file_from_path(on_site) is None:
+        file = files.get_file_from_path(on_site)
+        if file is None or file.inclusion.is_excluded():
             return words[1:-1]
         way = os.path.relpath(on_site, Path(uri).parent)
         return f"{words}({way}{anchor})"
