@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.scripts import load_script
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKFLOW = ROOT / ".github" / "workflows" / "check.yml"
@@ -97,3 +98,28 @@ def test_findings_are_pinned_scripts_that_tell_what_is_handled_where(script: Pat
     assert all("==" in name for name in names)
     named = re.findall(r"\b(?:aoe|aoebank)/[\w/]+(?:\.py)?", header)
     assert not [name for name in named if not (ROOT / name).exists()]
+
+
+def test_readme_of_a_package_index_has_absolute_links() -> None:
+    pytest.importorskip("setuptools")
+    text = load_script("setup.py").readme_of_index()
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(links) > 20
+    assert not [link for link in links if not link.startswith(("https://", "#"))]
+    assert "/raw/v" in text and "/docs/watch.svg" in text
+
+
+def test_pictures_ask_no_network_and_are_small() -> None:
+    for name, limit in (("watch.svg", 40_000), ("page.png", 80_000)):
+        file = ROOT / "docs" / name
+        assert file.stat().st_size < limit
+    assert "@font-face" not in (ROOT / "docs" / "watch.svg").read_text("utf-8")
+
+
+def test_releases_of_python_are_the_same_everywhere() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    known = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
+    assert sorted(_tried()) == known
+    assert project["requires-python"] == f">={known[0]}"
+    for name in ("README.md", "CONTRIBUTING.md", "docs/getting-started.md"):
+        assert f"{known[0]} to {known[-1]}" in (ROOT / name).read_text("utf-8"), name

@@ -81,7 +81,12 @@ def test_every_variable_event_format_and_schema_is_documented() -> None:
 
 
 def test_schemas_at_the_root_are_the_ones_of_the_package() -> None:
-    assert (ROOT / "schemas").resolve() == ROOT / "aoebank" / "schemas"
+    at_root, own = ROOT / "schemas", ROOT / "aoebank" / "schemas"
+    if at_root.is_symlink():
+        assert at_root.resolve() == own
+    else:  # in a source archive, which has no links
+        names = [path.relative_to(own) for path in own.rglob("*.json")]
+        assert names == [name for name in names if (at_root / name).exists()]
 
 
 @pytest.mark.parametrize("name", MODULES)
