@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from aoebank.formats.aiter.format import AiterFormat
+from aoebank.formats.aiter_triton.format import AiterTritonFormat
 from aoebank.formats.cube.format import CubeFormat
 from aoebank.formats.gradient.format import GradientFormat
 from aoebank.formats.graph.format import GraphFormat
@@ -30,6 +31,7 @@ FORMATS: tuple[Format, ...] = (
     GradientFormat(),
     GraphFormat(),
     VllmFormat(),
+    AiterTritonFormat(),
     TunableOpFormat(),
     AiterFormat(),
     _UNIFIED,
