@@ -4,7 +4,7 @@
 # Happens: one row slipped by a column behind the second stage. Its time is 0.0, and the measured
 # sum, 419 us, stands under the flag of one-stage kernels, where any number but 0 counts as set. The
 # table's own tuner sorts by time and keeps the first, so the row would win against any other.
-# Seen with: amd-aiter 0.1.7.post2.dev18 (wheel, not installed), pandas 3.1.1, Python 3.11;
+# Seen with: amd-aiter 0.1.7.post2.dev18 (its list, without PyTorch), pandas 3.1.1, Python 3.11;
 # 2026-11-29.
 # Matters: a merge by time keeps such a row for ever, and a reader takes it for a one-stage kernel.
 # Handled in: aoebank/formats/aiter/format.py (AB220, AB402): a value that cannot belong under its
@@ -15,21 +15,17 @@ folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 python3 -m venv venv
-venv/bin/python -m pip install --quiet --no-compile pandas
-venv/bin/python -m pip download --quiet --no-deps amd-aiter==0.1.7.post2.dev18
+venv/bin/python -m pip install --quiet --no-compile pandas==3.1.1
+PIP_NO_DEPS=1 venv/bin/python -m pip install --quiet --no-compile amd-aiter==0.1.7.post2.dev18
 venv/bin/python -W ignore - <<'PY'
-import glob
-import io
 import sys
-import zipfile
+from importlib.metadata import distribution, version
 
 import pandas
 
-(wheel,) = glob.glob("*.whl")
-with zipfile.ZipFile(wheel) as archive:
-    table = pandas.read_csv(io.BytesIO(archive.read("aiter/configs/tuned_fmoe.csv")))
-
-print("amd-aiter", wheel.split("-")[1], "pandas", pandas.__version__)
+place = distribution("amd-aiter").locate_file("aiter/configs/tuned_fmoe.csv")
+table = pandas.read_csv(place)
+print("amd-aiter", version("amd-aiter"), "pandas", pandas.__version__)
 fastest = table.loc[table["us"].idxmin()]
 stages = fastest["us1"] + fastest["us2"]
 print(f"{len(table)} rows; the fastest is line {fastest.name + 2}, {fastest['us']} us")

@@ -13,24 +13,23 @@ set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
-python3 -m pip download --quiet --no-deps --python-version 3.11 --only-binary=:all: sglang==0.5.23
-python3 -W ignore - <<'PY'
+python3 -m venv venv
+PIP_NO_DEPS=1 venv/bin/python -m pip install --quiet --no-compile sglang==0.5.23
+venv/bin/python -W ignore - <<'PY'
 import ast
 import functools
-import glob
 import json
 import logging
 import os
 import sys
-import zipfile
+from importlib.metadata import distribution, version
 from types import SimpleNamespace
 from typing import Any, Dict, List, Optional
 
 NAMES = {"get_config_file_name", "get_moe_configs"}
-(wheel,) = glob.glob("*.whl")
-with zipfile.ZipFile(wheel) as archive:
-    (path,) = (name for name in archive.namelist() if name.endswith("/fused_moe_triton_config.py"))
-    tree = ast.parse(archive.read(path))
+files = distribution("sglang").files
+(path,) = (file.locate() for file in files if file.name == "fused_moe_triton_config.py")
+tree = ast.parse(path.read_text())
 tree.body = [
     node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in NAMES
 ]
@@ -40,7 +39,7 @@ scope = {
     "Dict": Dict,
     "List": List,
     "Optional": Optional,
-    "__file__": path,
+    "__file__": str(path),
     "functools": functools,
     "get_device_name": lambda: "NVIDIA H200",
     "get_exec": lambda: off,
@@ -49,7 +48,7 @@ scope = {
     "os": os,
     "triton": SimpleNamespace(__version__="3.1.0"),
 }
-exec(compile(tree, path, "exec"), scope)
+exec(compile(tree, str(path), "exec"), scope)
 
 name = scope["get_config_file_name"](8, 512, None)
 for version in ("3_2_0", "3_5_1"):
@@ -60,7 +59,7 @@ for version in ("3_2_0", "3_5_1"):
 os.environ["SGLANG_MOE_CONFIG_DIR"] = os.getcwd()
 logging.disable(logging.CRITICAL)
 found = scope["get_moe_configs"](8, 512, None)[1]["made with"]
-print("sglang", wheel.split("-")[1])
+print("sglang", version("sglang"))
 print(f"installed: triton 3.1.0; files of 3.2.0 and 3.5.1; taken: {found.replace('_', '.')}")
 sys.exit(0 if found == "3_5_1" else f"behaviour changed: got {found}, expected 3_5_1")
 PY
