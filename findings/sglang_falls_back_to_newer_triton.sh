@@ -51,11 +51,11 @@ scope = {
 exec(compile(tree, str(path), "exec"), scope)
 
 name = scope["get_config_file_name"](8, 512, None)
-for version in ("3_2_0", "3_5_1"):
-    place = os.path.join("configs", f"triton_{version}")
+for release in ("3_2_0", "3_5_1"):
+    place = os.path.join("configs", f"triton_{release}")
     os.makedirs(place)
     with open(os.path.join(place, name), "w") as file:
-        json.dump({"1": {"made with": version}}, file)
+        json.dump({"1": {"made with": release}}, file)
 os.environ["SGLANG_MOE_CONFIG_DIR"] = os.getcwd()
 logging.disable(logging.CRITICAL)
 found = scope["get_moe_configs"](8, 512, None)[1]["made with"]
