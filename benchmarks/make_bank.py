@@ -153,6 +153,20 @@ def vllm_rows(numbers: range, rng: Random, cores: int) -> Iterator[str]:
         yield json.dumps({str(8 * (number + 1)): row}, indent=4)[6:-2]
 
 
+def aiter_classes(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield classes of sizes of aiter; no bounds, of which one less would leave a gap."""
+    for number in numbers:
+        name = f"medium_M{8 * (number + 1)}"
+        row = {
+            "BLOCK_SIZE_M": rng.choice((16, 32, 64)),
+            "BLOCK_SIZE_N": rng.choice((32, 64, 128)),
+            "BLOCK_SIZE_K": 128,
+            "num_warps": rng.choice((4, 8)),
+            "cache_modifier": rng.choice((".cg", None)),
+        }
+        yield json.dumps({name: row}, indent=2)[4:-2]
+
+
 def aiter_rows(numbers: range, rng: Random, cores: int) -> Iterator[str]:
     """Yield rows of tuned products of aiter."""
     for number in numbers:
@@ -213,6 +227,12 @@ LAYOUTS: dict[str, tuple[Texts, str, str, tuple[str, str, str]]] = {
         "E=8,N=1024,device_name={soc},dtype=fp8_w8a8,block_shape=[128,128].json",
         ('{\n    "triton_version": "3.5.0",\n    ', ",\n    ", "\n}\n"),
     ),
+    "aiter_triton": (
+        aiter_classes,
+        "",
+        "{soc}-GEMM-A8W8-N=1024-K=8192.json",
+        ("{\n  ", ",\n  ", "\n}\n"),
+    ),
     "tunable_op": (
         tunable_op_lines,
         "",
@@ -232,7 +252,7 @@ LAYOUTS: dict[str, tuple[Texts, str, str, tuple[str, str, str]]] = {
 }
 
 
-TARGETS = {"vllm": "NVIDIA_H200"}  # of formats that are not CANN's
+TARGETS = {"vllm": "NVIDIA_H200", "aiter_triton": "MI300X"}  # of formats that are not CANN's
 
 
 def make_bank(
@@ -255,7 +275,8 @@ def make_bank(
     rng = Random(seed)
     written = []
     for number in range(files):
-        soc = target if files == 1 else f"{target}_{number:04}"
+        between = "x" if format_name == "aiter_triton" else "_"
+        soc = target if files == 1 else f"{target}{between}{number:04}"
         lower, model = soc.lower().replace("-", "_"), "" if files == 1 else f"_{number:04}"
         name = pattern.format(soc=soc, cores=cores, lower=lower, model=model, number=number)
         path = root / soc / folder / name if folder else root / name

@@ -125,6 +125,11 @@ class Format(Protocol):
         found = (record.op_type if record else None for record in iter_or_none(parsed))
         return (op_type or named for op_type in found)
 
+    def iter_targets(self, parsed: ParsedFile) -> Iterator[str | None]:
+        """Yield the target of each record, that of the file name where it tells none."""
+        named = parsed.name.soc_version if parsed.name else None
+        return (named for _ in range(len(parsed)))
+
     def iter_times_us(self, parsed: ParsedFile) -> Iterator[float | None]:
         """Yield the measured time of each record, None where there is none to be read."""
         return (record.cost_us if record else None for record in iter_or_none(parsed))

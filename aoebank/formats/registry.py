@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 
 from aoebank.formats.aiter.format import AiterFormat
+from aoebank.formats.aiter_triton.format import AiterTritonFormat
 from aoebank.formats.cube.format import CubeFormat
 from aoebank.formats.gradient.format import GradientFormat
 from aoebank.formats.graph.format import GraphFormat
@@ -30,6 +32,7 @@ FORMATS: tuple[Format, ...] = (
     GradientFormat(),
     GraphFormat(),
     VllmFormat(),
+    AiterTritonFormat(),
     TunableOpFormat(),
     AiterFormat(),
     _UNIFIED,
@@ -66,10 +69,16 @@ def get_format(name: str) -> Format:
 
 def parse_name(path: Path) -> tuple[Format, BankName] | None:
     """Return the format that the name of a file says, and the target; None if it says none."""
-    for known in FORMATS:
-        name = known.parse_name(path.name)
-        if name is not None:
-            return known, name
+    return _parse_name(FORMATS, path.name)
+
+
+@lru_cache(maxsize=4096)
+def _parse_name(formats: tuple[Format, ...], name: str) -> tuple[Format, BankName] | None:
+    # a merge of a tree asks for the format of each name a dozen times
+    for known in formats:
+        parts = known.parse_name(name)
+        if parts is not None:
+            return known, parts
     return None
 
 

@@ -100,6 +100,7 @@ CODES: dict[str, FindingCode] = {
     "AB313": _error("key no look-up can ask for"),
     "AB314": _warning("key is spelled with blanks"),
     "AB315": _warning("tuned rows name no device"),
+    "AB316": _warning("classes of sizes leave a gap"),
     "AB401": _note("no measured time"),
     "AB402": _warning("measured time is zero or negative"),
     "AB403": _warning("candidates are not sorted by measured time"),

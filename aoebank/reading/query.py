@@ -276,10 +276,7 @@ def _own_targets(parsed: ParsedFile) -> _Columns:
     """Return the targets of records that name theirs; of others the file does."""
     if not parsed.format.has_target_in_rows:
         return {}
-    records = iter_or_none(parsed)
-    return {
-        "soc_version": (_storable(record.soc_version) if record else None for record in records)
-    }
+    return {"soc_version": map(_storable, parsed.format.iter_targets(parsed))}
 
 
 def _op_types(parsed: ParsedFile) -> Iterable[object]:

@@ -108,7 +108,8 @@ def _select(
     if not colon and is_file(path):
         yield from _shown(selector, _on_disk(path), None)
     elif colon and is_file(path):
-        yield from _of_key(selector, _check_key(key), [_on_disk(path)])
+        is_digest = not key or _KEY.fullmatch(key)
+        yield from _of_key(selector, _check_key(key) if is_digest else key, [_on_disk(path)])
     elif not colon:
         yield from _of_key(selector, _check_key(selector), _places(trees, misses))
     else:
@@ -124,8 +125,8 @@ def is_file(path: Path) -> bool:
 
 
 def _check_key(key: str) -> str:
-    # a feature text of a vector bank, a number of rows of vLLM, columns of a table
-    if key.startswith("[") or key.isdecimal() or "=" in key or "," in key:
+    # a feature text, a number of rows, columns of a table, a class of sizes
+    if key.isdecimal() or any(sign in key for sign in "[=,_"):
         return key
     if len(key) < MIN_PREFIX or not _KEY.fullmatch(key):
         raise UsageError(

@@ -177,9 +177,14 @@ class FormatTests:
         parsed = self.parse(data)
         assert all(record.raw is not None for record in parsed.iter_records())
         named = parsed.name.op_type if parsed.name else None
-        columns = (self.format.iter_op_types(parsed), self.format.iter_times_us(parsed))
-        for record, op_type, time_us in zip(iter_or_none(parsed), *columns, strict=True):
+        columns = (
+            self.format.iter_op_types(parsed),
+            self.format.iter_times_us(parsed),
+            self.format.iter_targets(parsed),
+        )
+        for record, op_type, time_us, target in zip(iter_or_none(parsed), *columns, strict=True):
             assert time_us == (record.cost_us if record else None)
+            assert record is None or target == record.soc_version
             assert record is None or op_type == (record.op_type or named)
         if find_error(parsed) is None:
             assert self.format.serialize(parsed, {}) == data

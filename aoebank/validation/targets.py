@@ -144,6 +144,8 @@ def _is_copy(one: _Seen, other: _Seen) -> bool:
 
 def _copied_rows(parsed: ParsedFile) -> Iterator[Finding]:
     """Yield the pairs of targets that share rows with their times."""
+    if len({*parsed.format.iter_targets(parsed)}) < 2:
+        return
     by_answer: dict[str, dict[str, int]] = {}
     for number, record in enumerate(iter_or_none(parsed)):
         if record is not None and record.cost_us is not None and record.soc_version:

@@ -300,6 +300,9 @@ HINTS: Mapping[str, Follow] = {
     r"make the twin anew with CANN's tools": _make_binary_cache,
     r"remove the link; ": _unlink,
     r"^AB313 rename it to the M it was tuned for, or remove it$": _remove_member,
+    r"^AB316 add a class any$": lambda _, finding: _rewrite_json(
+        finding, lambda bank: bank.update({"any": {}})
+    ),
     r"^AB519 .*, or remove the file$": _remove_file,
     r"^AB519 .*, or remove the rows$": _remove_record,
     r"^AB520 rename the files as the reader spells the target$": _respell_target,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from aoebank.formats.aiter_triton import format as aiter_triton
 from aoebank.formats.cube import format as cube
 from aoebank.formats.gradient import format as gradient
 from aoebank.formats.graph import rules as graph
@@ -23,6 +24,7 @@ STRUCTURES: Mapping[str, Structure] = {
     "cube": cube.STRUCTURE,
     "runtime_kb": runtime_kb.STRUCTURE,
     "vllm": vllm.STRUCTURE,
+    "aiter_triton": aiter_triton.STRUCTURE,
 }
 
 

@@ -139,6 +139,7 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB313": {G: rows(default=ROW)},
     "AB314": {G: rows(**{" 16": ROW})},
     "AB315": {H: "M,N,K,us\n1,2,3,9.5\n"},
+    "AB316": {"MI300X-GEMM-A8W8.json": json.dumps({"M_LEQ_8": ROW, "M_GEQ_64": ROW})},
     "AB401": {B: unified(KEY, candidate(cost_time=-1))},
     "AB402": {B: unified(KEY, candidate(cost_time=0))},
     "AB403": {B: unified(KEY, candidate(cost_time=2.0), candidate())},

@@ -49,16 +49,19 @@ _INTEGERS = frozenset({*SIZES, "cu_num", "solidx", "kernelId", "splitK", "block_
 _NUMBERS = frozenset({TIME, "us1", "us2", "tflops", "bw", *_ERROR_SPELLINGS})
 _FLAGS = frozenset({"use_g1u1", "doweight_stage1", "run_1stage", "bias", "scaleAB", "bpreshuffle"})
 _TEXTS: Mapping[str, str] = {
+    "gfx": "gfx",
     "act_type": "ActivationType.",
     "q_type": "QuantType.",
     **dict.fromkeys(("dtype", "outdtype", "q_dtype_a", "q_dtype_w"), "torch."),
 }
 _NAMES = frozenset({"kernelName", "kernelName1", "kernelName2", "libtype"})
 _FLAG_WORDS = ("0", "1", "True", "False", "")
+_PLAIN_NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,17})?", re.ASCII)
 _NO_NUMBER = ("", "nan", "inf", "-inf", "NaN")
 _FILE_NAME = re.compile(
     r"(?P<op>(?:[^/]*_)?(?:un)?tuned(?:_batched)?_(?:gemm|fmoe)(?:_bf16)?)[^/]*\.csv", re.ASCII
 )
+_KEY_TARGET = re.compile(r"(?:gfx=[^,]*,)?(?:cu_num=[^,]*,)?")
 _TARGET = re.compile(r"(?P<gfx>gfx[^-]+)?-?(?:cu(?P<cu>.+))?")
 _MARKERS = (b"<<<<<<< ", b"=======", b"||||||| ", b">>>>>>> ")
 
@@ -116,13 +119,26 @@ class AiterFormat(Format):
         )
         return with_raw(record, parsed.raw(number))
 
+    def iter_targets(self, parsed: ParsedFile) -> Iterator[str | None]:
+        """Yield the device of each row, without reading it."""
+        known: dict[str, str | None] = {}
+        for key in parsed.keys:
+            match = _KEY_TARGET.match(key)
+            told = match[0] if match else ""
+            if told not in known:
+                pairs = (part.partition("=") for part in told.split(",") if part)
+                known[told] = target_of({name: value for name, _, value in pairs if value})
+            yield known[told]
+
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield what is odd about each row, and rows that come twice."""
         columns = table.read_columns(parsed.data)
-        is_tuned = TIME in columns
+        is_tuned, layout = TIME in columns, _layout(columns)
         for number in range(len(parsed)):
+            fields = table.split_row(parsed.text(number))
+            if layout.is_sound(fields) and parsed.find(parsed.keys[number]) == number:
+                continue  # nearly all rows of nearly all tables
             text = record_text(parsed, number)
-            fields = table.split_row(text.text)
             problems = [
                 *_field_problems(columns, fields, parsed.keys[number]),
                 *(_time_problems(columns, fields) if is_tuned else ()),
@@ -214,6 +230,37 @@ class _Layout:
         has_sizes = {"M", "N", "K"} <= {*columns} or {"token", "model_dim"} <= {*columns}
         wanted = [(name, columns.index(name)) for name in (*TARGET, *WORKLOAD) if name in columns]
         self.key = tuple(wanted) if has_sizes else ()
+        self._integers = self._places(columns, _INTEGERS)
+        self._numbers = self._places(columns, _NUMBERS)
+        self._flags = self._places(columns, _FLAGS)
+        self._names = self._places(columns, _NAMES)
+        self._texts = [
+            (columns.index(name), start) for name, start in _TEXTS.items() if name in columns
+        ]
+        self._time = columns.index(TIME) if TIME in columns else -1
+
+    @staticmethod
+    def _places(columns: tuple[str, ...], names: frozenset[str]) -> list[int]:
+        return [place for place, name in enumerate(columns) if name in names]
+
+    def is_sound(self, fields: list[str]) -> bool:
+        """True if each field is what its column holds, in the usual spelling; fast."""
+        for place in self._integers:
+            if not fields[place].isdecimal():
+                return False
+        for place in self._numbers:
+            if not _PLAIN_NUMBER.fullmatch(fields[place]):
+                return False
+        for place in self._names:
+            if not fields[place][:1].isalpha() and fields[place][:1] != "_":
+                return False
+        for place in self._flags:
+            if fields[place] not in _FLAG_WORDS:
+                return False
+        for place, start in self._texts:
+            if not fields[place].startswith(start) or fields[place][-1:].isspace():
+                return False
+        return self._time < 0 or float(fields[self._time]) > 0
 
 
 _layout = lru_cache(maxsize=64)(_Layout)
@@ -283,15 +330,10 @@ def _scan_rows(scan: FileScan, columns: tuple[str, ...], key: tuple[tuple[str, i
             scan.report(problem, start, end)
         else:
             scan.add(
-                ",".join([f"{name}={_plain(fields[place])}" for name, place in key]), start, end
+                ",".join([f"{name}={table.strip_field(fields[place])}" for name, place in key]),
+                start,
+                end,
             )
-
-
-def _plain(field: str) -> str:
-    field = field.strip(" \t")
-    if field.isdecimal() and field[0] == "0" and len(field) > 1:
-        return field.lstrip("0") or "0"
-    return field
 
 
 def _ragged(message: str, got: str, expected: str) -> Problem:

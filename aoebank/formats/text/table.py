@@ -58,6 +58,11 @@ def join_row(fields: Iterable[str]) -> str:
     return stream.getvalue()
 
 
+def strip_field(text: str) -> str:
+    """Return the text of a field without the blanks around it."""
+    return text.strip(_BLANK)
+
+
 def read_field(text: str) -> JsonValue:
     """Return what a field says: a number in its own spelling, or a text.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
+from itertools import repeat
 from pathlib import Path
 
 from aoebank.errors import BankFormatError
@@ -111,6 +112,10 @@ class TunableOpFormat(Format):
     def iter_op_types(self, parsed: ParsedFile) -> Iterator[str | None]:
         """Yield the operator of each record, without reading it."""
         return (key.partition(",")[0] for key in parsed.keys)
+
+    def iter_targets(self, parsed: ParsedFile) -> Iterator[str | None]:
+        """Yield the device of the validators for each record."""
+        return repeat(_validators(parsed).get(DEVICE), len(parsed))
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield times that are none, blanks in keys, results that come twice or of no device."""

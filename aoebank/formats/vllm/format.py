@@ -173,15 +173,20 @@ class VllmFormat(Format):
         return splice(parsed, changes, render_row)
 
 
-def render_row(record: Record) -> bytes:
-    """Return the member of a record, indented as `json.dump(indent=4)` does."""
+def render_member(record: Record, indent: str) -> bytes:
+    """Return the member of a record, as `json.dump` with an indent writes it."""
     assert isinstance(record.strategy, Mapping)
     members = ",\n".join(
-        f"        {json_text.dumps(name)}: {json_text.dumps(value)}"
+        f"{indent}{indent}{json_text.dumps(name)}: {json_text.dumps(value)}"
         for name, value in record.strategy.items()
     )
-    body = f"{{\n{members}\n    }}" if members else "{}"
+    body = f"{{\n{members}\n{indent}}}" if members else "{}"
     return f"{json_text.dumps(record.key)}: {body}".encode()
+
+
+def render_row(record: Record) -> bytes:
+    """Return the member of a row, as vLLM's tuner writes it."""
+    return render_member(record, "    ")
 
 
 def read_workload(op_type: str) -> JsonObject:
@@ -268,7 +273,7 @@ def _name_problems(parsed: ParsedFile, number: int, text: RecordText) -> Iterato
 
 
 def _value_problems(value: JsonValue) -> Iterator[Problem]:
-    for name, member in value.items() if isinstance(value, Mapping) else ():
+    for name in value if isinstance(value, Mapping) else ():
         if name not in _FIELDS:
             yield Problem(
                 code="AB211",
@@ -277,6 +282,12 @@ def _value_problems(value: JsonValue) -> Iterator[Problem]:
                 got=json_text.dumps(name)[:40],
                 hint="remove it",
             )
+    yield from argument_problems(value)
+
+
+def argument_problems(value: JsonValue) -> Iterator[Problem]:
+    """Yield the arguments of a kernel that Triton does not compile, or that mean another thing."""
+    for name, member in value.items() if isinstance(value, Mapping) else ():
         if name in _BLOCKS and not _is_power_of_two(member):
             yield Problem(
                 code="AB404",

@@ -155,7 +155,12 @@ def test_name_a_reader_would_open_is_one_it_takes() -> None:
 
 def test_every_format_of_cann_has_a_reader() -> None:
     names = {known.name for known in FORMATS}
-    assert names - {rules.format for rules in RULES.values()} == {"vllm", "aiter", "tunable_op"}
+    assert names - {rules.format for rules in RULES.values()} == {
+        "vllm",
+        "aiter",
+        "aiter_triton",
+        "tunable_op",
+    }
 
 
 @pytest.mark.parametrize(

@@ -73,14 +73,20 @@ def test_configurations_of_sglang_are_read_and_written_back(tmp_path: Path) -> N
     assert {*codes} <= {"AB105", "AB106", "AB206", "AB518", "AB519", "AB522"}
 
 
-def test_tables_of_aiter_are_read_and_written_back(tmp_path: Path) -> None:
-    def is_table(name: str) -> bool:
-        return name.startswith("aiter/configs/") and name.endswith(".csv")
+def test_banks_of_aiter_are_read_and_written_back(tmp_path: Path) -> None:
+    def is_bank(name: str) -> bool:
+        is_table = name.startswith("aiter/configs/") and name.endswith(".csv")
+        return is_table or name.startswith("aiter/ops/triton/configs/")
 
-    _unpack("amd-aiter==0.1.7.post2.dev18", tmp_path, is_table)
+    _unpack("amd-aiter==0.1.7.post2.dev18", tmp_path, is_bank)
     parsed = [file for path in sorted(tmp_path.rglob("*.csv")) if (file := _parse(path))]
     assert sum(map(_check_round_trip, parsed)) == 6936
-    slipped = [one for one in validate([tmp_path]).findings if one.code == "AB220"]
+    classes = [file for path in sorted(tmp_path.rglob("*.json")) if (file := _parse(path))]
+    assert {file.format.name for file in classes} == {"aiter_triton"}
+    assert sum(map(_check_round_trip, classes)) > 600
+    findings = validate([tmp_path]).findings
+    assert sum(one.code == "AB316" for one in findings) == 5
+    slipped = [one for one in findings if one.code == "AB220"]
     assert [(one.location.path.name, one.location.line) for one in slipped] == [
         ("tuned_fmoe.csv", 162)
     ]

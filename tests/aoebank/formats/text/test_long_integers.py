@@ -56,7 +56,11 @@ def with_long_integer(bank: SampleBank) -> bytes:
     return bank.data[: last.end(1)] + b"8" * 5000 + bank.data[last.end() :]
 
 
-@pytest.mark.parametrize("bank", SAMPLES.values(), ids=SAMPLES)
+@pytest.mark.parametrize(
+    "bank",
+    [bank for bank in SAMPLES.values() if _INTEGER.search(bank.data)],
+    ids=lambda one: one.name,
+)
 def test_no_command_ends_by_one(bank: SampleBank, tmp_path: Path) -> None:
     data = with_long_integer(bank)
     for name, content in (("a", bank.data), ("b", data)):
