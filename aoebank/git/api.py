@@ -35,6 +35,9 @@ def git_install(
     hook: Annotated[
         bool, Param(help="Also stop commits while conflicts are open: pre-commit hook.")
     ] = False,
+    mergetool: Annotated[
+        bool, Param(help="Also let `git mergetool -t aoebank` settle conflicts in banks.")
+    ] = False,
     dry_run: Annotated[bool, _DRY_RUN] = False,
 ) -> InstallPlan:
     """Register the merge and diff drivers with git, and write `.gitattributes`.
@@ -48,7 +51,12 @@ def git_install(
 
     scope = Scope.GLOBAL if is_global else Scope.LOCAL
     plan = plan_install(
-        scope, cwd=Path.cwd(), env=current_environment(), command=command, has_hook=hook
+        scope,
+        cwd=Path.cwd(),
+        env=current_environment(),
+        command=command,
+        has_hook=hook,
+        has_tool=mergetool,
     )
     if not dry_run:
         apply_plan(plan)

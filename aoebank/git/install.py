@@ -34,6 +34,7 @@ from aoebank.storage.git.config import (
     set_setting,
 )
 from aoebank.storage.git.program import run_git, try_git
+from aoebank.storage.tree import CONFLICT_SUFFIX
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
 from aoebank.storage.writing.staged import FileWrite, write_files
 
@@ -112,6 +113,14 @@ def driver_settings(command: str = DEFAULT_COMMAND) -> Mapping[str, str]:
     }
 
 
+def tool_settings(command: str = DEFAULT_COMMAND) -> Mapping[str, str]:
+    """Return the settings by which `git mergetool -t aoebank` settles conflicts in banks."""
+    return {
+        f"mergetool.{DRIVER}.cmd": f'{command} merge --apply "$MERGED{CONFLICT_SUFFIX}" -i',
+        f"mergetool.{DRIVER}.trustExitCode": "true",
+    }
+
+
 def conflict_glob() -> str:
     """Return the pattern of the names of conflict files."""
     return conflict_path(Path("*.json")).name
@@ -132,20 +141,24 @@ def plan_install(
     env: Mapping[str, str],
     command: str = DEFAULT_COMMAND,
     has_hook: bool = False,
+    has_tool: bool = False,
 ) -> InstallPlan:
     """Return the plan that registers the drivers; other lines of these files stay.
 
     Args:
         has_hook: Whether a `pre-commit` hook is to stop commits while conflicts are open.
+        has_tool: Whether `git mergetool` is to know a tool for conflicts in banks.
 
     Raises:
         UsageError: a hook is asked for in all repositories.
         HistoryError: no git, or no repository here.
         BankPathError: a file cannot be read.
     """
+    start = shell_command(command)
+    wanted = {**driver_settings(start), **(tool_settings(start) if has_tool else {})}
     settings = tuple(
         SettingChange(key=key, before=find_setting(key, cwd=cwd, scope=scope), after=value)
-        for key, value in driver_settings(shell_command(command)).items()
+        for key, value in wanted.items()
     )
     files = []
     for path, block in _blocks(find_places(scope, cwd=cwd, env=env)):
@@ -170,7 +183,7 @@ def plan_uninstall(scope: Scope, *, cwd: Path, env: Mapping[str, str]) -> Instal
     """Return the plan that removes the drivers; a file that held nothing else goes."""
     settings = tuple(
         SettingChange(key=key, before=find_setting(key, cwd=cwd, scope=scope), after=None)
-        for key in driver_settings()
+        for key in (*driver_settings(), *tool_settings())
     )
     files = []
     for path, _ in _blocks(find_places(scope, cwd=cwd, env=env)):

@@ -13,6 +13,7 @@ from aoebank.parameters.param import Completes, Param
 
 if TYPE_CHECKING:
     from aoebank.merging.document import Settlement
+    from aoebank.merging.page import ConflictPage
     from aoebank.merging.run import MergeResult
 
 _HERE = Path()  # messages then name paths as they were given
@@ -123,6 +124,21 @@ def merge(
             help="With --apply: this side for every conflict nobody decided.",
         ),
     ] = None,
+    interactive: Annotated[
+        bool,
+        Param(
+            flags=("-i", "--interactive"),
+            help="With --apply of a conflict file: walk through what is open, in the terminal.",
+        ),
+    ] = False,
+    html: Annotated[
+        AnyPath | None,
+        Param(
+            kind=Path,
+            metavar="FILE",
+            help="With --apply of a conflict file: write a page to choose in, settle nothing.",
+        ),
+    ] = None,
     verbose: bool = False,
 ) -> MergeResult:
     """Merge banks record by record, with a base or without, all or nothing.
@@ -161,6 +177,10 @@ def merge(
     )
     if all_open is not None and apply is None:
         raise UsageError("has no meaning without --apply", where="--all", hint="--policy decides")
+    for option, given in (("-i", interactive), ("--html", html)):
+        if given:
+            hint = f"merge --apply FILE.conflicts {option}"
+            raise UsageError("has no meaning without a conflict file", where=option, hint=hint)
     texts = [str(side) for side in sides]
     _demand_sides(texts, output, writes=not dry_run)
     if output is not None and not dry_run and not is_stored(str(output)):
@@ -227,7 +247,7 @@ def _source(side: str | None) -> Source | None:
 
 def merge_or_settle(
     *sides: AnyPath, apply: AnyPath | None = None, **options: Any
-) -> MergeResult | Settlement:
+) -> MergeResult | Settlement | ConflictPage:
     """Merge banks, or settle the conflict file that `apply` names: the command `aoebank merge`.
 
     Raises:
@@ -247,7 +267,12 @@ def merge_or_settle(
             where="--apply",
             hint="name no sides, base or output",
         )
-    return settle(apply, all_open=options["all_open"], dry_run=options["dry_run"])
+    if options["html"]:
+        from aoebank.merging.page import write_conflict_page
+
+        return write_conflict_page(Path(apply), Path(options["html"]))
+    names_of = ("all_open", "dry_run", "interactive")
+    return settle(apply, **{name: options[name] for name in names_of})
 
 
 def _demand_conflict_file(path: Path, suffix: str) -> None:
@@ -265,21 +290,38 @@ def _demand_conflict_file(path: Path, suffix: str) -> None:
     )
 
 
-def settle(file: AnyPath, *, all_open: str | None = None, dry_run: bool = False) -> Settlement:
+def settle(
+    file: AnyPath,
+    *,
+    all_open: str | None = None,
+    dry_run: bool = False,
+    interactive: bool = False,
+) -> Settlement:
     """Bring a bank to what a person chose in the conflict file a merge left beside it.
 
     Args:
         file: The conflict file, edited.
         all_open: `ours` or `theirs` for every conflict still open in it.
         dry_run: Tell what would become of it, write nothing.
+        interactive: Ask about each conflict that is still open, in the terminal.
 
     Raises:
+        UsageError: there is no terminal to ask in.
         BankNotFoundError: the conflict file or its bank is not there.
         BankFormatError: it is no conflict file, or not as it was written.
         HistoryError: the bank has other records by now.
     """
     from aoebank.merging import document as verb
 
+    choose = None
+    if interactive:
+        from aoebank.merging.walk import walk_at_terminal
+
+        choose = walk_at_terminal().choose
     return verb.settle(
-        Path(file), today=current_day(), all_open=_source(all_open), is_dry_run=dry_run
+        Path(file),
+        today=current_day(),
+        all_open=_source(all_open),
+        is_dry_run=dry_run,
+        choose=choose,
     )

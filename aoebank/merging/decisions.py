@@ -96,6 +96,34 @@ CLEAN = (
 )
 
 
+REASON_WORDS = {
+    Reason.SAME: "the same on both sides",
+    Reason.OURS_CHANGED: "added or changed in ours only",
+    Reason.THEIRS_ADDED: "added by theirs",
+    Reason.THEIRS_CHANGED: "changed in theirs only",
+    Reason.THEIRS_REMOVED: "removed by theirs",
+    Reason.DUPLICATE: "several times on one side, one record stays",
+    Reason.FASTER: "decided by time",
+    Reason.INSIDE_NOISE: "inside the noise band",
+    Reason.SAME_STRATEGY: "same strategy",
+    Reason.CONTAINS: "one side's edit contains the other's",
+    Reason.OWN_TARGET: "measured for the target of the result, the other for another one",
+    Reason.POLICY: "decided by policy",
+    Reason.BOTH_KEPT: "both kept",
+    Reason.QUARANTINE: "kept out by the quarantine",
+    Reason.BUILT_IN_FASTER: "dropped, the built-in bank is faster",
+    Reason.PERSON: "decided by a person",
+    Reason.DELETED_AND_CHANGED: "conflict: removed on one side, changed on the other",
+    Reason.NO_TIMES: "conflict: two strategies, no two times",
+    Reason.IMPLAUSIBLE: "conflict: two strategies, a time nobody can have measured",
+    Reason.OTHER_MACHINE: "conflict: times from different machines",
+    Reason.OTHER_TARGET: "conflict: times for different targets",
+    Reason.NO_ROOM: "conflict: the format keeps one answer per key",
+    Reason.POLICY_FAIL: "conflict: two answers",
+    Reason.UNREADABLE: "conflict: a record has an error",
+}
+
+
 class Policy(StrEnum):
     """Rule for a key that both sides changed in different ways."""
 

@@ -8,11 +8,11 @@ a merge by git. `aoebank merge --apply FILE` reads both.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from aoebank.diffing.fields import (
     FieldChange,
@@ -411,6 +411,17 @@ STALE = {
 }
 
 
+Choose: TypeAlias = Callable[
+    [
+        ParsedFile,
+        Sequence[tuple[_Members, Action | None]],
+        Callable[[_Members, Action], object],
+    ],
+    list[tuple[_Members, Action | None]],
+]
+"""Decides about a bank's conflicts; the last argument raises where an action cannot be done."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
     """Result of settling conflicts."""
@@ -422,13 +433,19 @@ class Settlement:
 
 
 def settle(
-    path: Path, *, today: date, all_open: Source | None = None, is_dry_run: bool = False
+    path: Path,
+    *,
+    today: date,
+    all_open: Source | None = None,
+    is_dry_run: bool = False,
+    choose: Choose | None = None,
 ) -> Settlement:
     """Bring the bank beside a conflict file to what a person chose in it.
 
     Args:
         all_open: Whose records the conflicts take for which nothing is chosen yet.
         today: Decides which entries of the quarantine hold.
+        choose: Decides what is still open then.
 
     Raises:
         BankNotFoundError: the conflict file or its bank is not there.
@@ -446,11 +463,11 @@ def settle(
     document = read_document(data, path, [CONFLICTS])
     decisions = [*iter_decisions(document, path, all_open=all_open)]
     _demand_current(path, point_of(document))
+    parsed, is_new = bank_beside(path)
+    if choose is not None:
+        decisions = choose(parsed, decisions, lambda one, do: _apply(parsed, [(one, do)], path))
     chosen = [(members, action) for members, action in decisions if action is not None]
     rest: list[JsonValue] = [members for members, action in decisions if action is None]
-    old = read_file(bank)
-    parsed = load_file(bank) if old is not None else _new_file(bank)
-    raise_if_broken(parsed)
     result = _apply(parsed, chosen, path)
     _demand_no_quarantined(parsed, result, today)
     settlement = Settlement(
@@ -463,9 +480,23 @@ def settle(
     waiting = serialize_document({**document, "decisions": rest}) if rest else None
     changes = [FileWrite(path=path, data=waiting, old_sha256=sha256_of(data))]
     if result != parsed.data:
-        digest = None if old is None else sha256_of(parsed.data)
+        digest = None if is_new else sha256_of(parsed.data)
         changes.insert(0, FileWrite(path=bank, data=result, old_sha256=digest))
     return replace(settlement, written=write_files(changes, journal=journal, root=bank.parent))
+
+
+def bank_beside(path: Path) -> tuple[ParsedFile, bool]:
+    """Return the bank a conflict file is about, and whether it has yet to be made.
+
+    Raises:
+        BankNotFoundError: it is not there, and its name does not say its format.
+        BankFormatError: it is broken.
+    """
+    bank = path.with_name(path.name.removesuffix(CONFLICT_SUFFIX))
+    is_new = read_file(bank) is None
+    parsed = _new_file(bank) if is_new else load_file(bank)
+    raise_if_broken(parsed)
+    return parsed, is_new
 
 
 def _demand_current(path: Path, point: MergePoint | None) -> None:

@@ -5,38 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from aoebank.merging.decisions import Action, Decision, Reason
+from aoebank.merging.decisions import REASON_WORDS, Action, Decision, Reason
 from aoebank.merging.document import OPEN, Settlement, conflict_lines, decision_document
 from aoebank.merging.run import MergeResult
 from aoebank.report.output import Report, Text, error_document, members, plural
 
-_WORDS = {
-    Reason.SAME: "the same on both sides",
-    Reason.OURS_CHANGED: "added or changed in ours only",
-    Reason.THEIRS_ADDED: "added by theirs",
-    Reason.THEIRS_CHANGED: "changed in theirs only",
-    Reason.THEIRS_REMOVED: "removed by theirs",
-    Reason.DUPLICATE: "several times on one side, one record stays",
-    Reason.FASTER: "decided by time",
-    Reason.INSIDE_NOISE: "inside the noise band",
-    Reason.SAME_STRATEGY: "same strategy",
-    Reason.CONTAINS: "one side's edit contains the other's",
-    Reason.OWN_TARGET: "measured for the target of the result, the other for another one",
-    Reason.POLICY: "decided by policy",
-    Reason.BOTH_KEPT: "both kept",
-    Reason.QUARANTINE: "kept out by the quarantine",
-    Reason.BUILT_IN_FASTER: "dropped, the built-in bank is faster",
-    Reason.PERSON: "decided by a person",
-    Reason.DELETED_AND_CHANGED: "conflict: removed on one side, changed on the other",
-    Reason.NO_TIMES: "conflict: two strategies, no two times",
-    Reason.IMPLAUSIBLE: "conflict: two strategies, a time nobody can have measured",
-    Reason.OTHER_MACHINE: "conflict: times from different machines",
-    Reason.OTHER_TARGET: "conflict: times for different targets",
-    Reason.NO_ROOM: "conflict: the format keeps one answer per key",
-    Reason.POLICY_FAIL: "conflict: two answers",
-    Reason.UNREADABLE: "conflict: a record has an error",
-}
+if TYPE_CHECKING:
+    from aoebank.merging.page import ConflictPage
+
 _ACTIONS = {
     Action.KEEP_OURS: "ours stays",
     Action.TAKE_THEIRS: "theirs is taken",
@@ -91,7 +69,7 @@ class MergeReport(Report):
         for reason in Reason:
             number = self.result.counts.get(reason, 0)
             if number:
-                text.line(f"{number:>9}  {_WORDS[reason]}")
+                text.line(f"{number:>9}  {REASON_WORDS[reason]}")
         self._write_notes(text)
         self._write_end(text)
 
@@ -182,7 +160,7 @@ def _document(decision: Decision) -> dict[str, object]:
 
 
 def _write(text: Text, decision: Decision) -> None:
-    what = _WORDS[decision.reason]
+    what = REASON_WORDS[decision.reason]
     style = "red" if decision.conflict else "" if decision.reason in _QUIET else "yellow"
     times = _times(decision)
     note = f" ({decision.note})" if decision.note else ""
@@ -212,9 +190,13 @@ def _times(decision: Decision) -> str:
 
 
 def merge_report(
-    *, result: MergeResult | Settlement, is_dry_run: bool, is_verbose: bool
-) -> MergeReport | SettlementReport:
+    *, result: MergeResult | Settlement | ConflictPage, is_dry_run: bool, is_verbose: bool
+) -> Report:
     """Return the report on the result of `aoebank merge`."""
+    if not isinstance(result, MergeResult | Settlement):
+        from aoebank.merging.page import ConflictPageReport  # the renderer is slow to import
+
+        return ConflictPageReport(result=result)
     if isinstance(result, Settlement):
         return SettlementReport(settlement=result, is_dry_run=is_dry_run)
     return MergeReport(result=result, is_dry_run=is_dry_run, is_verbose=is_verbose)

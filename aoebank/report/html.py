@@ -20,19 +20,27 @@ _TEMPLATES = Path(__file__).with_name("templates")
 
 
 def page_environment(
-    *functions: Callable[..., object], folder: Path = _TEMPLATES, **names: object
+    *functions: Callable[..., object],
+    folder: Path = _TEMPLATES,
+    script: str = "",
+    **names: object,
 ) -> Environment:
     """Return the environment of the pages in a folder.
 
     A page extends `page.html`, which has the stylesheet, and draws its parts by the macros of
-    `parts.html`; its script sorts tables, and no other may run.
+    `parts.html`; its script sorts tables, and no other may run but `script`.
 
     Args:
         functions: Pages call them by their names.
         folder: Templates of the pages.
+        script: File of a script beside ours that these pages have, too.
         names: What else all pages have.
     """
-    style, script = ((_TEMPLATES / name).read_text("utf-8") for name in ("style.css", "sort.js"))
+    style, *scripts = (
+        (_TEMPLATES / name).read_text("utf-8")
+        for name in filter(None, ("style.css", "sort.js", script))
+    )
+    code = "".join(scripts)
     environment = Environment(
         loader=FileSystemLoader([folder, _TEMPLATES]),
         autoescape=True,
@@ -46,8 +54,8 @@ def page_environment(
         {function.__name__: function for function in functions},
         said_warnings=said_warnings,
         style=Markup(style),
-        script=Markup(script),
-        policy=f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}; "
+        script=Markup(code),
+        policy=f"default-src 'none'; style-src {_source(style)}; script-src {_source(code)}; "
         "base-uri 'none'; form-action 'none'",
         **names,
     )

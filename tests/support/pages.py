@@ -30,7 +30,7 @@ class ReadPage(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note an element."""
         self.tags.append(tag)
-        if tag not in {"meta", "br"}:
+        if tag not in {"meta", "br", "input"}:
             self.open.append(tag)
         for name, value in attrs:
             assert name not in {"src", "onclick", "style", "onload"}

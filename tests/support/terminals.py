@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,6 +80,7 @@ def run_on_terminal(
     width: int,
     env: Mapping[str, str] | None = None,
     interrupt_at: str = "",
+    answers: Sequence[tuple[str, str]] = (),
     timeout_s: float = 120.0,
 ) -> Shown:
     """Run Python code with a terminal as its standard streams.
@@ -90,6 +91,7 @@ def run_on_terminal(
         width: Columns of the terminal.
         env: Variables besides this process's.
         interrupt_at: Ctrl-C is typed once this has been written.
+        answers: What is typed, each once its text has been written behind the one before.
         timeout_s: The program is killed then.
     """
     ours, theirs = pty.openpty()
@@ -108,6 +110,7 @@ def run_on_terminal(
         preexec_fn=_take_terminal,
     )
     text, is_interrupted = "", False
+    waiting, seen = [*answers], 0
     end = time.monotonic() + timeout_s
     os.set_blocking(ours, False)
     while True:
@@ -121,6 +124,9 @@ def run_on_terminal(
             if process_is_late:
                 os.killpg(process.pid, signal.SIGKILL)
             time.sleep(0.02)
+        if waiting and waiting[0][0] in text[seen:]:
+            seen = text.index(waiting[0][0], seen) + len(waiting[0][0])
+            os.write(ours, waiting.pop(0)[1].encode())
         if interrupt_at and not is_interrupted and interrupt_at in text:
             os.write(ours, b"\x03")
             is_interrupted = True
