@@ -358,7 +358,7 @@ class _Extraction:
                 made_by = self._graph.producer.get(other)
                 maker = None if made_by is None else self._graph.nodes[made_by]
                 if maker is not None and op_key(maker) == MEASURED_LEVELS:
-                    return str(maker.output[MEASURED_SCALE]) == other
+                    return bool(other == maker.output[MEASURED_SCALE])
         return False
 
     def _is_condition(self, name: str) -> bool:
