@@ -179,6 +179,48 @@ def _integer_net() -> onnx.ModelProto:
     return small_net(nodes, {"x": (4, 16)}, weights, opset=17)
 
 
+def _dynamic_net() -> onnx.ModelProto:
+    """Return a block with a shortcut as `quantize_dynamic` writes it: one image, two readers."""
+    rng = np.random.default_rng(6)
+    weights: dict[str, Any] = {}
+    nodes = []
+
+    def convolve(name: str, read: str, kernel: tuple[int, ...], *, measures: bool = True) -> None:
+        q, s, z = (f"{read}_{part}" for part in "qsz")
+        if measures:
+            nodes.append(helper.make_node("DynamicQuantizeLinear", [read], [q, s, z], f"{read}_m"))
+        weights[f"{name}_w"] = rng.integers(-128, 128, kernel).astype(np.int8)
+        weights[f"{name}_z"], weights[f"{name}_s"] = np.int8(0), np.float32(0.01 * kernel[2])
+        weights[f"{name}_b"] = rng.normal(size=(1, kernel[0], 1, 1)).astype(np.float32)
+        sums, numbers, scale, scaled = (f"{name}_{at}" for at in range(4))
+        pads, group = [kernel[-1] // 2] * 4, kernel[0] if kernel[1] == 1 else 1
+        inputs = [q, f"{name}_w", z, f"{name}_z"]
+        nodes.extend(
+            [
+                helper.make_node("ConvInteger", inputs, [sums], sums, pads=pads, group=group),
+                helper.make_node("Cast", [sums], [numbers], numbers, to=TensorProto.FLOAT),
+                helper.make_node("Mul", [s, f"{name}_s"], [scale], scale),
+                helper.make_node("Mul", [numbers, scale], [scaled], scaled),
+                helper.make_node("Add", [scaled, f"{name}_b"], [name], name),
+            ]
+        )
+
+    convolve("a", "x", (24, 8, 3, 3))
+    nodes.append(helper.make_node("Relu", ["a"], ["ar"], "relu"))
+    convolve("d", "ar", (24, 1, 3, 3))
+    convolve("c", "x", (24, 8, 1, 1), measures=False)
+    nodes.append(helper.make_node("Add", ["d", "c"], ["sum"], "sum"))
+    nodes.append(helper.make_node("Relu", ["sum"], ["y"], "end"))
+    return small_net(nodes, {"x": (1, 8, 9, 20)}, weights, opset=17)
+
+
+def test_kernels_of_a_dynamically_quantised_block_give_its_bits(models: FirstGuesses) -> None:
+    kernels, before, after = models.sessions(_dynamic_net())
+    assert sum("quantised_convolution" in name for name in kernels) == len(kernels) == 3
+    feed = random_feed(before, 5)
+    np.testing.assert_array_equal(after.run(None, feed)[0], before.run(None, feed)[0])
+
+
 def _double_net() -> onnx.ModelProto:
     nodes = [
         helper.make_node("Relu", ["x"], ["a"], "relu"),
