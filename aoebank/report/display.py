@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from markupsafe import Markup
 
 from aoebank.report.output import ColorMode, Report, Text, plural, printable
 from aoebank.report.table import lay_out
 
+T = TypeVar("T")
+
 _MOST_LINES = 40  # at a prompt: a screen
-_MOST_ROWS = 100  # of a table in a notebook
+_MOST_ROWS = 100  # of a table, and lines, in a notebook
+_END = 5  # lines at the end of a report that stay
 _REST = "with to_records()"
 _STYLES = {
     "bold": "font-weight:bold",
@@ -64,7 +67,9 @@ class _Markup(Text):
 
     def line(self, *parts: str | tuple[str, str]) -> None:
         spans = (_span(printable(text), style) for text, style in map(_styled, parts))
-        self.parts.append(Markup("<div>{}</div>").format(Markup().join(spans)))
+        self.parts.append(
+            Markup('<div style="white-space:pre-wrap">{}</div>').format(Markup().join(spans))
+        )
 
     def table(
         self,
@@ -92,20 +97,25 @@ def text_of(report: Report) -> str:
     """Return the text of a report for a prompt, cut to a screen."""
     text = _Lines()
     report.write(text)
-    lines = text.lines
-    if len(lines) <= _MOST_LINES:
-        return "\n".join(lines)
-    # the end of a report has the figures that sum it up
-    kept, end = _MOST_LINES - 6, lines[-5:]
-    left_out = plural(len(lines) - kept - len(end), "line")
-    return "\n".join((*islice(lines, kept), f"... {left_out} left out", *end))
+    return "\n".join(_cut(text.lines, _MOST_LINES, lambda note: note))
 
 
 def html_of(report: Report) -> str:
     """Return a report as HTML for a notebook; nothing a bank holds becomes markup."""
     text = _Markup()
     report.write(text)
-    return str(Markup("<div>{}</div>").format(Markup("\n").join(text.parts)))
+    parts = _cut(text.parts, _MOST_ROWS, lambda note: Markup("<div>{}</div>").format(note))
+    return str(Markup("<div>{}</div>").format(Markup("\n").join(parts)))
+
+
+def _cut(parts: list[T], most: int, note: Callable[[str], T]) -> list[T]:
+    """Return the parts of a report, without the middle of many: its end has the figures."""
+    if len(parts) <= most:
+        return parts
+    end = parts[-_END:]
+    start = parts[: most - _END - 1]
+    left_out = plural(len(parts) - len(start) - len(end), "line")
+    return [*start, note(f"... {left_out} left out"), *end]
 
 
 def _styled(part: str | tuple[str, str]) -> tuple[str, str]:
