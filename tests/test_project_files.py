@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +84,64 @@ def test_changelog_begins_with_the_version_of_the_package() -> None:
 def test_change_fragments_are_named_by_their_kind() -> None:
     names = {file.name for file in (ROOT / "changes").iterdir()} - {"README.md"}
     assert not [name for name in names if not FRAGMENT.fullmatch(name)]
+
+
+def _docker_steps() -> list[tuple[str, str]]:
+    """Return the instructions of the image, in order, each with its words."""
+    text = (ROOT / "docs" / "examples" / "Dockerfile").read_text().replace("\\\n", " ")
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
+
+
+def _docker_context(folder: Path) -> Path:
+    """Copy what the image copies."""
+    for word, rest in _docker_steps():
+        if word == "COPY":
+            *sources, target = rest.split()
+            for source in sources:
+                place = folder / target / source if target == "./" else folder / target
+                place.parent.mkdir(parents=True, exist_ok=True)
+                copied = ROOT / source
+                copy = shutil.copytree if copied.is_dir() else shutil.copy
+                copy(copied, place)
+    return folder
+
+
+def test_image_copies_what_a_wheel_is_made_of(tmp_path: Path) -> None:
+    """The step that installs, without what it would download."""
+    context = _docker_context(tmp_path / "src")
+    (install,) = (rest for word, rest in _docker_steps() if word == "RUN" and "pip" in rest)
+    assert install == "python -m pip install --no-cache-dir '.[engine]'"
+    made = subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"),
+            *("-w", str(tmp_path), "."),
+        ],
+        cwd=context,
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    (wheel,) = tmp_path.glob("aoebank-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"aoe/py.typed", "aoebank/py.typed"} <= {*names}
+    assert any(name.endswith("share/man/man1/aoe.1") for name in names)
+
+
+@pytest.mark.slow
+def test_steps_of_the_image_make_an_engine_in_a_new_environment(tmp_path: Path) -> None:
+    context = _docker_context(tmp_path / "src")
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    programs = tmp_path / "venv" / "bin"
+    environment = {"PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
+    environment |= {name: text for name, text in os.environ.items() if name.startswith("PIP_")}
+    for word, rest in _docker_steps():
+        if word == "RUN" and "pip" in rest:
+            subprocess.run(["bash", "-ec", rest], cwd=context, env=environment, check=True)
+    (work := tmp_path / "work").mkdir()
+    for words in (["aoe", "--version"], ["aoebank", "--version"], ["aoe", "doctor"]):
+        done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from aoe.cli.cann import (
 )
 from aoe.cli.command_options import COMMAND_OPTIONS
 from aoe.cli.commands import COMMANDS, EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
+from aoe.cli.ending import QuickEnd
 from aoe.cli.errors import engine_of, run_app
 from aoe.cli.gdat_command import refuse_inference_options, split_script, tune_gradients
 from aoe.cli.options import (
@@ -222,5 +223,8 @@ def main(arguments: Sequence[str] | None = None, *, engine: EngineParts = REAL_E
         arguments: After the name of the program; None for those of this process.
         engine: What commands tune with.
     """
-    given = sys.argv[1:] if arguments is None else arguments
-    sys.exit(run_app(app, split_script(given), engine=engine))
+    if arguments is not None:
+        sys.exit(run_app(app, split_script(arguments), engine=engine))
+    ending = QuickEnd()
+    ending.code = run_app(app, split_script(sys.argv[1:]), engine=engine)
+    sys.exit(ending.code)

@@ -35,7 +35,6 @@ _WORLD = 2
 _OF_INFERENCE = (
     *("om", "base_result", "input_files", "input_sets", "shapes_from", "dynamic_batch_size"),
     *("dynamic_image_size", "dynamic_dims", "out_nodes", "custom_ops_library", "tune_ops_file"),
-    "study",
 )
 """Options of models that are run."""
 _STDOUT, _STDERR = 1, 2
@@ -292,9 +291,10 @@ def _tune_program(settings: TuneSettings, progress: Progress, *, as_json: bool) 
         has_document = as_json and is_first_process()
         if error.exit_code or has_document:  # it says what is wrong, whatever the code is
             raise
-        say(f"warning: not tuned: {error}")
-        if error.hint:
-            say(f"hint: {error.hint}")
+        if is_first_process():  # all processes say the same of it
+            say(f"warning: not tuned: {error}")
+            if error.hint:
+                say(f"hint: {error.hint}")
         return
     tuned = found.get(TunedGradients)
     if tuned.is_first:

@@ -118,16 +118,29 @@ def judged_lines(report: GdatReport) -> Iterator[str]:
 def _longer_tail(before: GroupingReport, after: GroupingReport) -> Iterator[str]:
     from aoe.results.gradients import TimelineSource
 
-    grown_us = after.timeline.tail_us - before.timeline.tail_us
-    earlier_us = before.timeline.backward_end_us - after.timeline.backward_end_us
+    then, now = before.timeline, after.timeline
+    grown_us = now.tail_us - then.tail_us
+    earlier_us = then.backward_end_us - now.backward_end_us
+    less_us = then.communication_us - now.communication_us
     if grown_us <= 0:
         return
     if earlier_us > 0:
         why = f"backward ends {time_text(earlier_us)} earlier, with less communication beside it"
+    elif less_us > 0 and len(now.segments) < len(then.segments):
+        # fewer latencies, and fewer times that backward is disturbed; the last one waits longer
+        why = (
+            f"{plural(len(now.segments), 'all-reduce')} in place of {len(then.segments)}, larger "
+            f"ones, take {time_text(less_us)} less in all, and the last one ends later"
+        )
     elif after.source is before.source is TimelineSource.MEASURED:
-        why = "tails are of a few steps, other ones than those judged"
+        why = (
+            "tails are of a few steps, other ones than those judged; why it is faster is undecided"
+        )
     else:
-        why = "a simulation does not know what communication takes from backward"
+        why = (
+            "a simulation does not know what communication takes from backward; why it is faster "
+            "is undecided"
+        )
     yield f"the tail grew by {time_text(grown_us)}: {why}"
 
 

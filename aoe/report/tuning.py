@@ -194,6 +194,7 @@ class GradientTuningReport(ResultReport):
             "stored_conditions": str(result.stored_conditions or "") or None,
             "compression": _compression_members(result),
             "steps": result.steps,
+            "busy": result.report.busy or None,
             "result_file": str(self.result.result_file),
             "bank": str(self.result.bank_file),
             "script_exit_code": self.result.exit_code,

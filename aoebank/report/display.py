@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from markupsafe import Markup
 
 from aoebank.report.answer_page import Block, blocks_of
 from aoebank.report.output import ColorMode, Report, Text, plural, printable
 
+T = TypeVar("T")
+
 _MOST_LINES = 40  # at a prompt: a screen
-_MOST_ROWS = 100  # of a table in a notebook
+_MOST_ROWS = 100  # of a table, and lines, in a notebook
+_END = 5  # lines at the end of a report that stay
 _REST = "with to_records()"
 _STYLES = {
     "bold": "font-weight:bold",
@@ -31,19 +34,25 @@ def text_of(report: Report) -> str:
     width = Text(ColorMode.NEVER, no_color=True).width
     blocks = blocks_of(report, _MOST_LINES, _REST)
     lines = [line for block in blocks for line in block.text_lines(width)]
-    if len(lines) <= _MOST_LINES:
-        return "\n".join(lines)
-    # the end of a report has the figures that sum it up
-    kept, end = _MOST_LINES - 6, lines[-5:]
-    left_out = plural(len(lines) - kept - len(end), "line")
-    return "\n".join((*islice(lines, kept), f"... {left_out} left out", *end))
+    return "\n".join(_cut(lines, _MOST_LINES, lambda note: note))
 
 
 def html_of(report: Report) -> str:
     """Return a report as HTML for a notebook; nothing a bank holds becomes markup."""
     blocks = blocks_of(report, _MOST_ROWS, _REST)
-    parts = [part for block in blocks for part in _parts(block)]
+    every = [part for block in blocks for part in _parts(block)]
+    parts = _cut(every, _MOST_ROWS, lambda note: Markup("<div>{}</div>").format(note))
     return str(Markup("<div>{}</div>").format(Markup("\n").join(parts)))
+
+
+def _cut(parts: list[T], most: int, note: Callable[[str], T]) -> list[T]:
+    """Return the parts of a report, without the middle of many: its end has the figures."""
+    if len(parts) <= most:
+        return parts
+    end = parts[-_END:]
+    start = parts[: most - _END - 1]
+    left_out = plural(len(parts) - len(start) - len(end), "line")
+    return [*start, note(f"... {left_out} left out"), *end]
 
 
 def _parts(block: Block) -> Iterator[Markup]:
@@ -51,7 +60,7 @@ def _parts(block: Block) -> Iterator[Markup]:
     if not block.head:
         for line in block.lines:
             spans = (_span(printable(text), style) for text, style in line)
-            yield Markup("<div>{}</div>").format(Markup().join(spans))
+            yield Markup('<div style="white-space:pre-wrap">{}</div>').format(Markup().join(spans))
         return
     sides = ["right" if kind == "r" else "left" for kind in block.kinds.ljust(len(block.head))]
     body = Markup().join(_row([*map(printable, row)], sides, "td") for row in block.rows)

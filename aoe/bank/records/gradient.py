@@ -49,12 +49,14 @@ class GradientConditions:
     backend: str | None = None  # Their communication library
     cpu_model: str | None = None  # Of the first process's machine
     date: str | None = None  # Day, ISO 8601
+    busy: str = ""  # How a busy machine served the steps; empty for a quiet one
 
     def __str__(self) -> str:
         words = [described_cost(self.cost)] if self.cost is not None else []
         if self.world_size is not None:
             words.append(f"{self.world_size} processes")
         words += [word for word in (self.backend, self.cpu_model, self.date) if word]
+        words += ["on a busy machine"] if self.busy else []
         return ", ".join(words)
 
 
@@ -191,6 +193,7 @@ def conditions_of(entry: Provenance) -> GradientConditions:
         backend=backend if isinstance(backend, str) else None,
         cpu_model=cpu_model if isinstance(cpu_model, str) else None,
         date=entry.time[:10] if entry.time else None,
+        busy=noted.text("busy"),
     )
 
 
@@ -205,6 +208,10 @@ class _Noted:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return default
         return float(value) if 0 <= value < math.inf else default
+
+    def text(self, name: str) -> str:
+        value = self._search.get(name)
+        return value if isinstance(value, str) else ""
 
     def texts(self, name: str) -> tuple[str, ...]:
         value = self._search.get(name)

@@ -31,7 +31,9 @@ from aoe.gradients.training import CompressedTraining, Training, TrainingProgram
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome, TuningResult
 from aoe.results.gradients import CompressionReport, GdatReport
+from aoe.results.progress_log import ProgressLog
 from aoe.runs.gradients.result import GdatResult, TunedGradients
+from aoe.runs.gradients.watched import log_result, logged, with_study, write_study
 from aoe.settings import lock_path
 from aoe.tasks.gradients.bench import (
     GdatSettings,
@@ -48,7 +50,7 @@ from aoe.tasks.gradients.looking_up import look_up
 from aoe.tasks.gradients.measuring import GdatSearch, search, show_timelines
 from aoe.tuner.live_report import LiveReport, Stopwatch, start_stopwatch
 from aoe.tuner.mode import ModeContext, TargetMetric
-from aoe.tuner.progress import Progress
+from aoe.tuner.progress import LoggedProgress, Progress
 from aoebank import Event
 
 T = TypeVar("T")
@@ -79,6 +81,7 @@ def run(context: ModeContext) -> TunedGradients:
         tuning_time_limit_s=context.settings.tuning_time_limit_s,
         accept_busy=context.settings.accept_busy,
         compression=context.settings.allow_compression,
+        study=context.settings.study,
     )
 
     def tune(training: Training) -> TunedGradients:
@@ -150,9 +153,14 @@ def tune_training(
         AoebankError: the bank cannot be used; every process raises.
     """
     places = on_first(training, lambda: find_places(training, output, env=env, cwd=cwd, now=now))
-    bench = open_bench(training, settings, places, progress=progress, stopwatch=stopwatch)
-    with measuring_together(training, lock_path(env), bench.progress.warn):
-        result = _compressed_too(bench, group_gradients(bench))
+    log = ProgressLog()
+    told = LoggedProgress(progress, log)
+    bench = open_bench(training, settings, places, progress=told, stopwatch=stopwatch)
+    with logged(log, bench, places):
+        bench = with_study(bench, places, cwd)
+        with measuring_together(training, lock_path(env), bench.progress.warn):
+            result = _compressed_too(bench, group_gradients(bench))
+        log_result(log, bench, result)
     return TunedGradients(
         result=result,
         bank_file=bench.bank.file,
@@ -188,11 +196,14 @@ def group_gradients(bench: TrainingBench) -> GdatResult:
         compression=training.compression,
     )
     found = search(bench, candidates, trace, cost, before)
-    bench.report.update(busy=busy_words(bench, before))
+    busy = busy_words(bench, before)
+    bench.report.update(busy=busy)
+    if bench.study is not None:
+        write_study(bench, candidates, found)
     state = BankState.HIT if stored is not None else BankState.MISS
     outcome = OUTCOMES[state, found.winner is not None]
     if found.winner is not None or found.is_complete:
-        on_first(training, lambda: _store(bench, outcome, trace, cost, found))
+        on_first(training, lambda: _store(bench, outcome, trace, cost, found, busy))
     return _conclude(bench, outcome, trace, cost, found)
 
 
@@ -266,6 +277,7 @@ def _store(
     trace: GradientTrace,
     cost: CostModel,
     found: GdatSearch,
+    busy: str,
 ) -> None:
     training, winner = bench.training, found.winner
     verdict = GradientVerdict(
@@ -281,7 +293,7 @@ def _store(
         tuned_us=winner.measurement.tuned_us if winner else (),
         step_us=winner.measurement.latency_us if winner else found.default_step_us,
         time_limit_s=bench.settings.tuning_time_limit_s if found.is_cut else None,
-        search=_facts(training, winner),
+        search=_facts(training, winner, busy),
     )
     if winner is not None:
         bench.bank.save(training.model_hash, trace, verdict)
@@ -291,9 +303,9 @@ def _store(
         bench.bank.note(training.model_hash, failure, trace)
 
 
-def _facts(training: Training, winner: GdatTrial | None) -> dict[str, str | float]:
+def _facts(training: Training, winner: GdatTrial | None, busy: str) -> dict[str, str | float]:
     """Return further members of the side-car line."""
-    facts: dict[str, str | float] = {}
+    facts: dict[str, str | float] = {"busy": busy} if busy else {}
     if winner is not None:
         facts["candidate"] = winner.candidate.name
     if training.compression is not None:

@@ -28,6 +28,7 @@ from aoe.tuner.live_report import LiveReport, Stopwatch, start_stopwatch
 from aoe.tuner.mode import JobType
 from aoe.tuner.policies import step_final_policy, step_race_policy
 from aoe.tuner.progress import Progress, SilentProgress
+from aoe.tuner.study import StudyWriter
 from aoebank import AoebankError, Bank, BankWithSpare, SpareBank
 
 DEFAULT_LOOPS = 8
@@ -72,6 +73,7 @@ class GdatSettings:
     accept_busy: bool = False  # True to say nothing of a busy machine
     # What gradients may be summed in, so that results differ in rounding; None for all their bits.
     compression: Compression | None = None
+    study: str | None = None  # File for a study of Optuna; None for none
 
     def __post_init__(self) -> None:
         if self.loops < _FEWEST_LOOPS:
@@ -97,6 +99,7 @@ class TrainingBench:
     report: LiveReport[GdatReport]  # Follows the run, in the first process
     progress: Progress  # Told what happens
     stopwatch: Stopwatch  # Of the run
+    study: StudyWriter | None = None  # In the first process, if one is wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,6 +126,13 @@ class _OnBench:
         elif not trials:
             text = "no time for any of them"
         self._bench.progress.step(f"round {self._rounds}: {text}")
+        speedups = [one.estimate.median for one in running]
+        self._bench.progress.trial(
+            self._bench.training.model_name,
+            self._rounds,
+            self._bench.settings.race.rounds_max,
+            max(speedups, default=None),
+        )
 
     def on_confirm(self, runner: int, pairs: int) -> None:
         """Tell."""

@@ -180,9 +180,11 @@ def _apply_given(
 
 
 def _apply_known(training: DdpTraining, env: Mapping[str, str]) -> None:
+    warn = _warner(training)
+
     def look_up() -> tuple[StoredGradients | None, GradientConditions | None, str]:
         folder = gradient_bank_folder(env, Path.cwd(), training.soc_version)
-        bank = open_bank(training, folder, _warn)
+        bank = open_bank(training, folder, warn)
         found = bank.look_up(training.model_hash, training.sizes_bytes)
         failure = bank.last_failure(
             training.model_hash, world_size=training.world_size, backend=training.backend
@@ -203,11 +205,11 @@ def _apply_known(training: DdpTraining, env: Mapping[str, str]) -> None:
     if failure is not None and _default_was_best_here(training, check, failure):
         return
     if stored is None or not training.order_by(stored.trace):
-        _warn(f"{miss}; this model keeps DDP's own buckets. aoe.torch.tune_gradients tunes it")
+        warn(f"{miss}; this model keeps DDP's own buckets. aoe.torch.tune_gradients tunes it")
         return
     training.apply(stored.computed_for(choose_cost(training.cost_samples())))
     measured = f"the bank has measurements for {stored.world_size or 'an unknown number'}"
-    _warn(
+    warn(
         f"gradients were grouped for {training.world_size} processes by computation, "
         f"{misfit or measured}. aoe.torch.tune_gradients measures here"
     )
@@ -217,11 +219,11 @@ def _apply_compressed(
     training: DdpTraining, compression: Compression, env: Mapping[str, str]
 ) -> bool:
     """Use 16 bits where the bank says that they won in a cluster like this one; else False."""
-    compressed = training.compressed(compression, None)
+    compressed, warn = training.compressed(compression, None), _warner(training)
 
     def look_up() -> StoredGradients | None:
         folder = gradient_bank_folder(env, Path.cwd(), compressed.soc_version)
-        bank = open_bank(compressed, folder, _warn)
+        bank = open_bank(compressed, folder, warn)
         return bank.find(compressed.model_hash, compressed.sizes_bytes)
 
     stored = on_first(training, look_up)
@@ -233,7 +235,7 @@ def _apply_compressed(
     fits = FitCheck(compressed).misfit(stored.conditions, grouping, sizes, with_steps=False) is None
     if fits:
         compressed.apply(grouping)
-        _warn(compression.words)
+        warn(compression.words)
     return fits
 
 
@@ -320,5 +322,8 @@ def _no_step() -> None:
     raise AssertionError("looking up runs no step")
 
 
-def _warn(text: str) -> None:
-    warnings.warn(text, StrategyWarning, stacklevel=4)
+def _warner(training: DdpTraining) -> Callable[[str], None]:
+    """Return what warns the user, in the first process alone: all of them know the same."""
+    if not training.is_first:
+        return lambda text: None
+    return lambda text: warnings.warn(text, StrategyWarning, stacklevel=5)

@@ -282,8 +282,9 @@ class StepGate(Generic[T]):
         self.error, self._is_done = error, True
         self._end()
         self._end_script()
-        told = f"not tuned: {error}; the script goes on with DDP's own buckets"
-        warnings.warn(told, StrategyWarning, stacklevel=4)
+        if dist.get_rank(self._ddp.process_group) == 0:  # all processes say the same of it
+            told = f"not tuned: {error}; the script goes on with DDP's own buckets"
+            warnings.warn(told, StrategyWarning, stacklevel=4)
 
     def _end_script(self) -> None:
         """End a script that is not to go on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.engine.gradients import make_gdat_report
@@ -12,7 +13,8 @@ from support.engine.gradients import make_gdat_report
 from aoe.gradients.timeline import SegmentTime, Timeline
 from aoe.report.pages import render_timelines
 from aoe.report.quantities import time_text
-from aoe.report.timelines import encodable, lanes
+from aoe.report.timelines import encodable, judged_lines, lanes
+from aoe.results.gradients import TimelineSource
 
 TIMES = st.floats(0, 1e15)
 
@@ -81,3 +83,41 @@ def test_page_shows_both_timelines_and_their_tails() -> None:
     for grouping in (report.before, report.after):
         assert f"tail {time_text(grouping.timeline.tail_us)}" in page
     assert "1.250x" in page
+
+
+@pytest.mark.parametrize(
+    ("segments", "communication", "expected"),
+    [
+        ((2, 1), 0.5, "1 all-reduce in place of 2, larger ones, take"),
+        ((2, 2), 1.0, "why it is faster is undecided"),
+    ],
+)
+def test_gain_whose_tail_grew_is_explained_or_undecided(
+    segments: tuple[int, int], communication: float, expected: str
+) -> None:
+    report = make_gdat_report()
+    assert report.before is not None and report.after is not None
+    before = _timeline(segments[0], 100.0, 1000.0)
+    after = _timeline(segments[1], 100.0 * segments[0] * communication / segments[1], 1050.0)
+    told = judged_lines(
+        replace(
+            report,
+            before=replace(report.before, timeline=before, source=TimelineSource.MEASURED),
+            after=replace(report.after, timeline=after, source=TimelineSource.MEASURED),
+        )
+    )
+    assert any("the tail grew by" in line and expected in line for line in told)
+
+
+def _timeline(count: int, each_us: float, last_us: float) -> Timeline:
+    """Return a timeline of some all-reduces behind each other, the last of which ends then."""
+    starts = [last_us - each_us * (count - number) for number in range(count)]
+    return Timeline(
+        backward_end_us=900.0,
+        segments=tuple(
+            SegmentTime(
+                gradients=1, bytes=4, ready_us=start, start_us=start, end_us=start + each_us
+            )
+            for start in starts
+        ),
+    )

@@ -354,7 +354,7 @@ def test_tail_that_grew_and_a_busy_machine_are_told_with_the_reason(
     assert report.before is not None and report.after is not None
     shorter = replace(report.before.timeline, backward_end_us=2800.0)
     for before, after, why in (
-        (report.after, report.before, "a simulation does not know what communication takes"),
+        (report.after, report.before, "larger ones, take"),
         (
             report.after,
             replace(report.before, timeline=shorter),

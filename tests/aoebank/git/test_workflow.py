@@ -1,11 +1,15 @@
-"""The workflow and the hooks we hand out do what they say."""
+"""The action, the workflow and the hooks we hand out do what they say."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from support.git_work_tree import ROOT, SAMPLES, WorkTree
 from support.tiers import few_every_day
 
@@ -13,33 +17,53 @@ WORKFLOW = ROOT / "docs" / "examples" / "aoebank-check.yml"
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
 UNIFIED = next(bank for bank in SAMPLES.values() if bank.name.endswith("_matmul.json"))
 NAME = f"banks/{UNIFIED.name}"
-INSTALL = "install"
+ACTION = ROOT / ".github" / "actions" / "aoebank" / "action.yml"
+INSTALL, COMMENT = "install", "comment"
 
 
-def _steps() -> dict[str, str]:
-    """Return the script of each step of the workflow by its name."""
-    pattern = re.compile(
-        r"- name: (.+)\n(?: {8}if: .+\n| {8}env:\n(?: {10}.+\n)+)?"
-        r" {8}run: (?:\|\n((?: {10}.+\n)+)|(.+)\n)"
-    )
-    found = pattern.findall(WORKFLOW.read_text())
-    return {name: block.replace(" " * 10, "") or line for name, block, line in found}
+EXPRESSION = re.compile(r"\$\{\{ (.+?) \}\}")
 
 
-def _run_steps(tree: WorkTree, base: str) -> dict[str, int]:
+def _steps() -> dict[str, dict[str, Any]]:
+    """Return each step of the action that has a script by its name."""
+    steps = yaml.safe_load(ACTION.read_text())["runs"]["steps"]
+    return {step["name"]: step for step in steps if "run" in step}
+
+
+def _run_steps(tree: WorkTree, base: str, **inputs: str) -> dict[str, int]:
     """Run the steps as GitHub does, but the installation; return their exit codes."""
-    summary, variables = tree.home / "summary.md", tree.home / "variables"
-    summary.touch()
-    variables.touch()
-    files = {"GITHUB_STEP_SUMMARY": str(summary), "GITHUB_ENV": str(variables)}
-    tree.env = {**tree.env, **files, "BEFORE": base, "DEFAULT": "main"}
+    files = {
+        name: tree.home / name.lower()
+        for name in ("GITHUB_STEP_SUMMARY", "GITHUB_ENV", "GITHUB_OUTPUT")
+    }
+    for file in files.values():
+        file.touch()
+    tree.env = {**tree.env, **{name: str(file) for name, file in files.items()}}
+    known = {
+        **{f"inputs.{name}": text for name, text in {**_defaults(), **inputs}.items()},
+        "github.event.repository.default_branch": "main",
+        "github.event.pull_request.number": "7",
+        "github.token": "token",
+        "runner.temp": str(tree.home),
+    }
     codes = {}
-    for name, script in _steps().items():
-        if name != INSTALL:
-            codes[name] = tree.run("bash", "-e", "-o", "pipefail", "-c", script).returncode
-            pairs = (line.split("=", 1) for line in variables.read_text().splitlines())
-            tree.env = {**tree.env, **dict(pairs)}
+    for name, step in _steps().items():
+        if name == INSTALL or (name == COMMENT and inputs.get("comment") != "true"):
+            continue
+        given = {
+            variable: EXPRESSION.sub(lambda found: known.get(found[1], base), text)
+            for variable, text in step.get("env", {}).items()
+        }
+        tree.env = {**tree.env, **given}
+        codes[name] = tree.run("bash", "-e", "-o", "pipefail", "-c", step["run"]).returncode
+        pairs = (line.split("=", 1) for line in files["GITHUB_ENV"].read_text().splitlines())
+        tree.env = {**tree.env, **dict(pairs)}
     return codes
+
+
+def _defaults() -> dict[str, str]:
+    inputs = yaml.safe_load(ACTION.read_text())["inputs"]
+    return {name: value["default"] for name, value in inputs.items()}
 
 
 def _pull_request(tree: WorkTree, merged: bytes) -> None:
@@ -58,15 +82,57 @@ def test_every_step_of_the_workflow_is_found() -> None:
         "merges kept every record",
         "bank files are declared for the merge driver",
         "what changed",
+        COMMENT,
     ]
-    assert WORKFLOW.read_text().count("run: ") == len(_steps())
+    assert all(step["shell"] == "bash" for step in _steps().values())
+
+
+def test_workflow_uses_the_action_with_inputs_and_outputs_it_has() -> None:
+    (used,) = (
+        step
+        for step in yaml.safe_load(WORKFLOW.read_text())["jobs"]["banks"]["steps"]
+        if "/aoebank/" in step.get("uses", "")
+    )
+    place = used["uses"].partition("/aoebank/")[2].partition("@")[0]
+    assert (ROOT / place / "action.yml") == ACTION and used["with"].keys() <= _defaults().keys()
+    outputs = yaml.safe_load(ACTION.read_text())["outputs"]
+    named = re.findall(r"steps\.banks\.outputs\.(\w+)", WORKFLOW.read_text())
+    assert named and {*named} <= outputs.keys()
 
 
 def test_good_pull_request_passes_and_shows_what_changed(tree: WorkTree) -> None:
     _pull_request(tree, UNIFIED.data)
     assert set(_run_steps(tree, "HEAD^1").values()) == {0}
-    summary = (tree.home / "summary.md").read_text()
+    summary = (tree.home / "github_step_summary").read_text()
     assert UNIFIED.keys[0] in summary or UNIFIED.keys[1] in summary
+    outputs = dict(
+        line.split("=", 1) for line in (tree.home / "github_output").read_text().splitlines()
+    )
+    assert json.loads(Path(outputs["sarif"]).read_text())["version"] == "2.1.0"
+    assert Path(outputs["difference"]).read_text() == summary
+
+
+def test_difference_becomes_one_comment_of_the_pull_request(tree: WorkTree) -> None:
+    _pull_request(tree, UNIFIED.data)
+    program = tree.home / "bin" / "gh"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" > "$HOME/asked"\ncp "$5" "$HOME/body"\n')
+    program.chmod(0o755)
+    tree.env = {**tree.env, "PATH": f"{program.parent}{os.pathsep}{tree.env['PATH']}"}
+    tree.env["HOME"] = str(tree.home)
+    assert set(_run_steps(tree, "HEAD^1", comment="true").values()) == {0}
+    assert (tree.home / "asked").read_text().split()[:4] == ["pr", "comment", "7", "--body-file"]
+    assert (tree.home / "body").read_text() == (tree.home / "github_step_summary").read_text()
+
+
+def test_regression_fails_where_a_bound_is_given(tree: WorkTree) -> None:
+    before = tree.commit("base", {NAME: UNIFIED.data})
+    text = UNIFIED.data.decode()
+    slower = re.sub(r'("cost_time": ?)([\d.]+)', lambda m: f"{m[1]}{float(m[2]) * 2}", text)
+    assert slower != text
+    tree.commit("slower", {NAME: slower.encode()})
+    assert _run_steps(tree, before)["what changed"] == 0
+    assert _run_steps(tree, before, **{"fail-on-regression": "5%"})["what changed"] == 1
 
 
 @pytest.mark.slow
@@ -100,7 +166,7 @@ def test_first_push_of_a_branch_is_compared_with_where_it_left_main(
     tree.git("checkout", "-q", "theirs")
     assert set(_run_steps(tree, before).values()) == {0}
     assert tree.env["BASE"] == tree.git("rev-parse", "main~1").strip()
-    assert UNIFIED.keys[0] in (tree.home / "summary.md").read_text()
+    assert UNIFIED.keys[0] in (tree.home / "github_step_summary").read_text()
 
 
 @pytest.mark.slow
@@ -171,7 +237,5 @@ def test_marker_hook_stops_markers_and_nothing_else(tree: WorkTree) -> None:
     assert tree.run(*entry, NAME).returncode == 1
 
 
-@pytest.mark.parametrize("path", [WORKFLOW, HOOKS], ids=lambda path: path.name)
-def test_file_is_yaml(path: Any) -> None:
-    yaml = pytest.importorskip("yaml")
-    assert yaml.safe_load(path.read_text())
+def test_hooks_are_yaml() -> None:
+    assert yaml.safe_load(HOOKS.read_text())

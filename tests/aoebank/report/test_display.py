@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -134,6 +135,20 @@ def test_long_results_are_cut_to_a_screen_with_their_figures(banks: Path) -> Non
     assert len(lines) <= 45 and lines[-1] == f"{36 * 36} rows"
     assert "with to_records()" in repr(result) and "with to_records()" in result._repr_html_()
     assert len(result.to_records()) == 36 * 36
+
+
+def test_many_lines_are_cut_and_the_figures_stay(banks: Path, tmp_path: Path) -> None:
+    bank = Bank(tmp_path)
+    file = bank.unified_file(soc_version="soc", core_num=1, op_type="matmul")
+    bank.put(file, map(make_record, range(200)))
+    (tmp_path / "none").mkdir()
+    shutil.copy(file, tmp_path / "none" / file.name)
+    (tmp_path / "none" / file.name).write_text("{}")
+    difference = aoebank.diff(tmp_path / "none" / file.name, file)
+    for shown, most in ((repr(difference), 40), (difference._repr_html_(), 100)):
+        assert shown.count("added") <= most and "lines left out" in shown
+        assert "200 added" in re.sub(r"<[^>]+>", "", shown)
+    assert len(difference.to_records()) == 200
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="needs pandas")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from support.engine.fakes import RecordingProgress
 from support.engine.trainings import MIB, SIZES, SLOW, FakeProgram, FakeTraining
@@ -17,11 +19,14 @@ from aoe.bank.journal import BankJournal
 from aoe.errors import OptionError, OutputError, RunError
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps
+from aoe.gradients.trace import GradientTrace
 from aoe.results.files import RepoOutcome, TuningResult
 from aoe.results.gradients import GdatReport, TimelineSource, load_gdat_report
+from aoe.results.progress_log import RunState
 from aoe.runs.gradients.result import GdatResult, TunedGradients
 from aoe.runs.gradients.run import group_gradients
 from aoe.runs.run import tune_with
+from aoe.runs.watching import RunWatch
 from aoe.tasks.gradients.bench import GdatSettings, TrainingBench, on_first
 from aoe.tasks.gradients.looking_up import CHECK_STEPS
 from aoe.tuner.live_report import LiveReport, start_stopwatch
@@ -113,6 +118,10 @@ def test_busy_machine_is_warned_of_once_and_stands_in_the_report(tmp_path: Path)
         if is_reported:
             assert "the machine is busy: the process served worst got 40% of the CPU" in warnings[0]
         assert ("40% of the CPU time it asked for" in result.report.busy) == is_reported
+        bank = make_bank(tmp_path / f"{given}{accepts}")
+        stored = bank.find(training.model_hash, training.sizes_bytes)
+        assert stored is not None and stored.conditions.busy == result.report.busy
+        assert ("on a busy machine" in str(stored.conditions)) == is_reported
 
 
 def test_every_candidate_runs_and_only_the_best_is_confirmed(tmp_path: Path) -> None:
@@ -399,3 +408,30 @@ def _tuned_program(program: Path | FakeProgram, folder: Path, **settings: Any) -
         now=datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC),
     )
     return tuned.get(TunedGradients)
+
+
+def test_run_can_be_watched_and_studied(tmp_path: Path) -> None:
+    study = tmp_path / "study.log"
+    tuned = _tuned_program(FakeProgram(FakeTraining()), tmp_path, study=str(study))
+    (run_,) = RunWatch(tuned.result_file.parent).runs()
+    (mode,) = run_.modes
+    (task,) = mode.tasks.values()
+    assert mode.mode == "gdat" and run_.state is RunState.SUCCESSFUL
+    assert task.name == tuned.result.report.tuning_name.rpartition("_")[0]
+    assert task.outcome == "add" and task.done > 0 and "all-reduce of" in task.computes
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(study)))
+    found = optuna.load_study(study_name=None, storage=storage)
+    names = {trial.params["grouping"] for trial in found.trials}
+    assert names == {one.name for one in tuned.result.report.candidates}
+    assert found.user_attrs["result"] == tuned.result.reason
+
+
+def test_failed_run_says_so_in_its_log(tmp_path: Path) -> None:
+    class Broken(FakeTraining):
+        def record(self, loops: int) -> GradientTrace:
+            raise RunError("step", "no backward")
+
+    with pytest.raises(RunError):
+        _tuned_program(FakeProgram(Broken()), tmp_path)
+    (log,) = tmp_path.rglob("aoe_progress_gdat_*.jsonl")
+    assert json.loads(log.read_text().splitlines()[-1])["result"] == "tuning failed"
