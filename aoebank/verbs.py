@@ -193,6 +193,7 @@ VERBS: Mapping[str, Verb] = {
         function="merging.api:merge",
         calls="merging.api:merge_or_settle",
         report="merging.report:merge_report",
+        pages={"html": "merging.page:page_of"},
         options={**_DRY, "is_verbose": "verbose"},
         extra={"verbose": Param(help="Name every file that was written.")},
         if_json="verbose",

@@ -548,7 +548,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
         ],
     },
     "schema-import/1": {"name": "text", "source": "text", "operators": Each("any")},
-    "merge-page/1": {"page": "text", "bank": "text", "conflicts": "count"},
+    "merge-page/1": {"bank": "text", "conflicts": "count"},
     "schema-list/1": {"releases": [{"name": "text", "source": "text", "operators": ["text"]}]},
     "show/1": {
         "records": [

@@ -10,6 +10,7 @@ from aoebank.merging.decisions import Incumbent, MergeRules, Policy, Source, par
 from aoebank.model.timing import Times
 from aoebank.parameters.context import AnyPath, Names, current_day, make_ratio, names, open_bank
 from aoebank.parameters.param import Completes, Param
+from aoebank.report.documents import Form, asked_documents
 
 if TYPE_CHECKING:
     from aoebank.merging.document import Settlement
@@ -131,14 +132,6 @@ def merge(
             help="With --apply of a conflict file: walk through what is open, in the terminal.",
         ),
     ] = False,
-    html: Annotated[
-        AnyPath | None,
-        Param(
-            kind=Path,
-            metavar="FILE",
-            help="With --apply of a conflict file: write a page to choose in, settle nothing.",
-        ),
-    ] = None,
     verbose: bool = False,
 ) -> MergeResult:
     """Merge banks record by record, with a base or without, all or nothing.
@@ -177,10 +170,9 @@ def merge(
     )
     if all_open is not None and apply is None:
         raise UsageError("has no meaning without --apply", where="--all", hint="--policy decides")
-    for option, given in (("-i", interactive), ("--html", html)):
-        if given:
-            hint = f"merge --apply FILE.conflicts {option}"
-            raise UsageError("has no meaning without a conflict file", where=option, hint=hint)
+    if interactive:
+        hint = "merge --apply FILE.conflicts -i"
+        raise UsageError("has no meaning without a conflict file", where="-i", hint=hint)
     texts = [str(side) for side in sides]
     _demand_sides(texts, output, writes=not dry_run)
     if output is not None and not dry_run and not is_stored(str(output)):
@@ -250,6 +242,8 @@ def merge_or_settle(
 ) -> MergeResult | Settlement | ConflictPage:
     """Merge banks, or settle the conflict file that `apply` names: the command `aoebank merge`.
 
+    Where an HTML page is asked for and nothing decides, the page is one to decide on.
+
     Raises:
         UsageError: sides, a base or an output are given with a conflict file, or decisions
             without the sides they are about.
@@ -267,11 +261,11 @@ def merge_or_settle(
             where="--apply",
             hint="name no sides, base or output",
         )
-    if options["html"]:
-        from aoebank.merging.page import write_conflict_page
-
-        return write_conflict_page(Path(apply), Path(options["html"]))
     names_of = ("all_open", "dry_run", "interactive")
+    if asked_documents().has(Form.HTML) and not any(options[name] for name in names_of):
+        from aoebank.merging.page import make_conflict_page
+
+        return make_conflict_page(Path(apply))
     return settle(apply, **{name: options[name] for name in names_of})
 
 

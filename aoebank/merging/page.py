@@ -21,23 +21,23 @@ from aoebank.merging.document import (
 )
 from aoebank.merging.walk import conflict_view
 from aoebank.model.json_value import JsonValue
+from aoebank.report.answer_page import html_answer
 from aoebank.report.html import page_environment
 from aoebank.report.output import Report, Text, members, plural
 from aoebank.storage.bank import read_file
-from aoebank.storage.writing.staged import update_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConflictPage:
-    """A page that was written."""
+    """A page to settle conflicts on."""
 
-    page: Path
+    html: str
     bank: Path
     conflicts: int  # How many are on it
 
 
-def write_conflict_page(path: Path, page: Path) -> ConflictPage:
-    """Write the page of a conflict file; nothing is settled.
+def make_conflict_page(path: Path) -> ConflictPage:
+    """Return the page of a conflict file; nothing is settled.
 
     Raises:
         BankNotFoundError: the conflict file or its bank is not there.
@@ -64,8 +64,12 @@ def write_conflict_page(path: Path, page: Path) -> ConflictPage:
             open=OPEN,
         )
     )
-    update_file(page, lambda _: html.encode("utf-8"))
-    return ConflictPage(page=page, bank=parsed.path, conflicts=len(decisions))
+    return ConflictPage(html=html, bank=parsed.path, conflicts=len(decisions))
+
+
+def page_of(report: Report) -> str:
+    """Return the HTML of a report on a merge: a page to decide on has one of its own."""
+    return report.result.html if isinstance(report, ConflictPageReport) else html_answer(report)
 
 
 def _markup(document: Mapping[str, JsonValue]) -> Markup:
@@ -81,14 +85,14 @@ def _pages() -> Environment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConflictPageReport(Report):
-    """Where the page is."""
+    """What is on the page."""
 
     result: ConflictPage
     schema: str = "aoebank.merge-page/1"
 
     def document(self) -> Mapping[str, object]:
-        return members(self.result, "page bank conflicts")
+        return members(self.result, "bank conflicts")
 
     def write(self, text: Text) -> None:
         number = plural(self.result.conflicts, "conflict")
-        text.line(f"{self.result.page}: {number} of {self.result.bank}, to choose in a browser")
+        text.line(f"{number} of {self.result.bank}, to choose in a browser; nothing is settled yet")
