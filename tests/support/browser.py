@@ -95,7 +95,14 @@ def open_browser(downloads: Path) -> Iterator[Browser]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
             [
-                *(PROGRAM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
+                *(
+                    PROGRAM,
+                    "--headless",
+                    "--no-sandbox",
+                    "--disable-gpu",
+                    "--no-first-run",
+                    "--hide-scrollbars",
+                ),
                 *("--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank"),
             ],
             stdout=subprocess.DEVNULL,
