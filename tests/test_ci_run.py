@@ -55,7 +55,7 @@ def project(tmp_path: Path) -> Path:
     """Return a copy of what the script needs of the project."""
     project = tmp_path / "project"
     shutil.copytree(_ROOT / ".ci", project / ".ci")
-    for name in ("README.md", "LICENSE", "pyproject.toml"):
+    for name in ("README.md", "LICENSE", "pyproject.toml", "setup.py"):
         shutil.copyfile(_ROOT / name, project / name)
     (project / "tests").symlink_to(_ROOT / "tests")
     return project
@@ -144,7 +144,7 @@ def test_nothing_but_the_lines_of_readme_fills_their_environment(
 ) -> None:
     assert _run(environment).returncode == 0
     assert _calls_in(environment, "venv-*-readme") == _commands(*_LINES)
-    torch = [call for call in _calls_in(environment, "venv-*[!e]") if "torch" in call]
+    torch = [call for call in _calls_in(environment, f"venv-{'?' * 16}") if "torch" in call]
     assert torch[0].startswith("python -m pip install ") and "[torch]" in torch[0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -179,7 +180,7 @@ class SampleBank:
         return self.edit({key: change(self.records(of or self.data)[key])}, of=of)
 
     def bumped(self, number: int, by: int, of: bytes | None = None) -> bytes:
-        """Return the file with the first integer in a strategy changed."""
+        """Return the file with the first integer in a strategy changed, or the number of a name."""
         return self.changed(
             number, lambda record: replace(record, strategy=_bump(record.strategy, by)[0]), of=of
         )
@@ -202,6 +203,8 @@ def _bump(value: JsonValue, by: int) -> tuple[JsonValue, bool]:
     """Return a value with its first integer changed, and whether there was one."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value + by, True
+    if isinstance(value, str) and (number := re.search(r"(?<=_)\d+$", value)):
+        return f"{value[: number.start()]}{int(number[0]) + by}", True
     members = dict(value) if isinstance(value, Mapping) else None
     items = list(members.values()) if members is not None else value
     if not isinstance(items, list):
