@@ -57,7 +57,7 @@ def demo(
     _list_bank(result.bank)
     typer.echo("\nnext:")
     typer.echo(f"  aoe run {result.om_file} --input random")
-    typer.echo(f"  aoe benchmark {result.om_file} --vs {settings.model.resolve()}")
+    typer.echo(f"  aoe benchmark {result.om_file} --vs {model.resolve()}")
     typer.echo(f"  aoebank show {_first_record(result.bank)} {result.bank}")
     return 0
 
