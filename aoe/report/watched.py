@@ -148,7 +148,7 @@ def _foot(mode: LoggedMode) -> Iterator[tuple[str, str]]:
         yield f"warning: {warning}", "yellow"
     if mode.speedup is not None:
         times = ""
-        if mode.speedup == mode.speedup_low == mode.speedup_high == 1:  # no kernel is kept
+        if mode.speedup == 1 and mode.speedup_low is None:  # nothing is kept, nothing compared
             yield f"whole model: unchanged{_in_brackets(mode.baseline_ms)}", "bold"
             return
         if mode.baseline_ms is not None and mode.tuned_ms is not None:
