@@ -88,12 +88,16 @@ def advise_file(
     Raises:
         AoeError: the model cannot be read, or not be run.
     """
+
+    def warn(text: str) -> None:
+        on_event(f"warning: {text}")
+
     with ScratchFolder("advise") as scratch:
         opened, trials, tuned = (scratch / name for name in ("model", "trials", "tuned"))
         for folder in (opened, trials, tuned):
             folder.mkdir()
-        subject = open_model(settings, opened, on_event)
-        profile = profile_of(subject, settings, opened, on_event)
+        subject = open_model(settings, opened, warn)
+        profile = profile_of(subject, settings, opened, warn)
         target = subject.device.describe(profile.threads)
         low = find_low_performers(
             profile,

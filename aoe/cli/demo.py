@@ -57,7 +57,7 @@ def demo(
     _list_bank(result.bank)
     typer.echo("\nnext:")
     typer.echo(f"  aoe run {result.om_file} --input random")
-    typer.echo(f"  aoe benchmark {result.om_file} --vs {settings.model}")
+    typer.echo(f"  aoe benchmark {result.om_file} --vs {model.resolve()}")
     typer.echo(f"  aoebank show {_first_record(result.bank)} {result.bank}")
     return 0
 
@@ -92,6 +92,8 @@ def with_drawn_weights(shipped: onnx.ModelProto) -> onnx.ModelProto:
     import onnx
     from onnx import numpy_helper
 
+    from aoe.entry.onnx_file import make_initializers_constant
+
     model = onnx.ModelProto()
     model.CopyFrom(shipped)
     graph = model.graph
@@ -107,10 +109,11 @@ def with_drawn_weights(shipped: onnx.ModelProto) -> onnx.ModelProto:
         graph.initializer.append(numpy_helper.from_array(values, node.output[0]))
         graph.node.remove(node)
     read = {name for node in graph.node for name in node.input}
-    for values in (graph.initializer, graph.input):  # files of IR 3 name weights in both
-        for unread in [value for value in values if value.name not in read]:
-            values.remove(unread)  # shapes of the constants
-    model.ir_version = max(model.ir_version, 4)  # the first one whose weights need be no inputs
+    for unread in [tensor for tensor in graph.initializer if tensor.name not in read]:
+        graph.initializer.remove(unread)  # shapes of the constants
+        for value in [value for value in graph.input if value.name == unread.name]:
+            graph.input.remove(value)  # files of IR 3 name their constants in both
+    make_initializers_constant(model)
     return model
 
 

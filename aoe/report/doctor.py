@@ -54,11 +54,12 @@ class DoctorReport(Report):
 
     def write(self, text: Text) -> None:
         text.line(("settings (option > file > environment > default)", "bold"))
-        names = max(len(one.setting.name) for one in self.examination.settings)
-        values = max(len(setting_text(one)) for one in self.examination.settings)
-        for one in self.examination.settings:
-            place = f"{one.source.value}: {one.place}" if one.place else one.source.value
-            text.line(f"  {one.setting.name:<{names}}  {setting_text(one):<{values}}  {place}")
+        text.columns(
+            self.examination.settings,
+            ("setting", "n", lambda one: one.setting.name),
+            ("value", "-", setting_text),
+            ("from", "-", _origin),
+        )
         text.line("")
         text.line(("checks", "bold"))
         for check in self.examination.checks:
@@ -83,3 +84,7 @@ def setting_text(one: ResolvedSetting) -> str:
     if isinstance(one.value, tuple):
         return ",".join(map(str, one.value))
     return str(one.value)
+
+
+def _origin(one: ResolvedSetting) -> str:
+    return f"{one.source.value}: {one.place}" if one.place else one.source.value

@@ -184,7 +184,7 @@ def _write_grouping(text: Text, title: str, grouping: GroupingReport, scale_us: 
     _write_line(text, f"{title}: {grouping.name} ({grouping.source.value})")
     _write_line(
         text,
-        f"  {len(timeline.segments)} all-reduces, {timeline.overlap_ratio:.1%} of "
+        f"  {plural(len(timeline.segments), 'all-reduce')}, {timeline.overlap_ratio:.1%} of "
         f"{time_text(timeline.communication_us)} hidden, tail {time_text(timeline.tail_us)}{step}",
     )
     width = text.width or _PLAIN_WIDTH

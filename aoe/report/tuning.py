@@ -125,7 +125,8 @@ class OperatorTuningReport(ModelTuningReport):
         validation = self.result.validation
         if validation.accuracy is not None:
             kept = frozenset(kernel.source.name for kernel in validation.kept)
-            write_accuracy(text, validation.accuracy, kept)
+            names = {one.operator.key: one.operator.op_name for one in self.result.operators}
+            write_accuracy(text, validation.accuracy, kept, names)
 
     def nothing_kept(self) -> str:
         return "no kernel is kept"

@@ -148,9 +148,16 @@ def _foot(mode: LoggedMode) -> Iterator[tuple[str, str]]:
         yield f"warning: {warning}", "yellow"
     if mode.speedup is not None:
         times = ""
+        if mode.speedup == 1 and mode.speedup_low is None:  # nothing is kept, nothing compared
+            yield f"whole model: unchanged{_in_brackets(mode.baseline_ms)}", "bold"
+            return
         if mode.baseline_ms is not None and mode.tuned_ms is not None:
             times = f"{mode.baseline_ms:.3f} ms -> {mode.tuned_ms:.3f} ms, "
         yield f"whole model: {times}{mode.speedup:.3f}x{_bounds(mode)}", "bold"
+
+
+def _in_brackets(ms: float | None) -> str:
+    return "" if ms is None else f" ({ms:.3f} ms)"
 
 
 def _bounds(of: LoggedMode | LoggedTask) -> str:

@@ -54,16 +54,22 @@ def first_reason(tasks: Sequence[T], *reasons: tuple[str, Callable[[T], bool]]) 
     return ""
 
 
-def write_accuracy(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset[str]) -> None:
+def write_accuracy(
+    text: Text,
+    held: HeldAccuracy[ChosenKernel],
+    kept: frozenset[str],
+    names: Mapping[str, str],
+) -> None:
     """Write what was traded, and what the whole model reaches.
 
     Args:
         text: Where to.
         held: What the model was held to.
         kept: Names of the kernels in the model.
+        names: What other tables call operators, by their keys.
     """
     if held.weighed:
-        _write_trade(text, held, kept)
+        _write_trade(text, held, kept, names)
     text.line(f"accuracy: {held}" + ("" if held.trade.holds else ": MISSED, even in float32"))
     if held.trade.roll_back:
         text.line(
@@ -98,7 +104,12 @@ def _with_all(held: HeldAccuracy[ChosenKernel]) -> str:
     return f"{held.constraint.name} was {told(held.trade.at_first)} with all of them"
 
 
-def _write_trade(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset[str]) -> None:
+def _write_trade(
+    text: Text,
+    held: HeldAccuracy[ChosenKernel],
+    kept: frozenset[str],
+    names: Mapping[str, str],
+) -> None:
     """Write a row for each kernel in question: the one that saves most comes first."""
 
     def alone(kernel: ChosenKernel) -> str:
@@ -112,7 +123,7 @@ def _write_trade(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset[s
     text.line(f"accuracy against speed, {held.constraint}:")
     text.columns(
         sorted(held.weighed, key=lambda kernel: (-kernel.gain_us, kernel.source.name)),
-        ("operator", "n", lambda kernel: kernel.op_names[0]),
+        ("operator", "n", lambda kernel: names.get(kernel.key, kernel.op_names[0])),
         ("precision", "-", lambda kernel: kernel.source.workload.precision.value),
         ("places", "r", lambda kernel: str(len(kernel.regions))),
         ("saves us", "r", lambda kernel: f"{kernel.gain_us:.1f}"),

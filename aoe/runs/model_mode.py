@@ -285,10 +285,18 @@ def _open_study(tuning: TuneContext, place: str, cwd: Path) -> StudyWriter:
 
 
 def _log_figures(found: object) -> dict[str, float | None]:
-    """Return the figures of the whole model that the log of a mode ends with."""
+    """Return the figures of the whole model that the log of a mode ends with.
+
+    A model that stays as it is has no interval, one that was only looked up no figure of the tuned
+    model.
+    """
     if not isinstance(found, ModelTuning):
         return {}
-    names = ("baseline_ms", "tuned_ms", "speedup", "speedup_low", "speedup_high")
+    names: tuple[str, ...] = ("baseline_ms",)
+    if not found.validation.is_changed:
+        names += ("tuned_ms", "speedup")
+    elif found.validation.is_measured:
+        names += ("tuned_ms", "speedup", "speedup_low", "speedup_high")
     figures = speed_members(found)
     return {name: figures[name] for name in names if name in figures}
 

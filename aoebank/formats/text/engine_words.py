@@ -40,6 +40,9 @@ def computed_words(workload: JsonValue) -> str:
     >>> computed_words({"operations": [conv], "inputs": [image, one | {"constant": True},
     ...     weights, scales], "output": image})
     'QLinearConv 3x3 64->64: 1x56x56x64 uint8, weights int8 symmetric per channel'
+    >>> total = {"op": "ReduceSum", "in": ["x0"], "out": "t0", "attr": {"keepdims": 0}}
+    >>> computed_words({"operations": [total], "inputs": [image], "output": one})
+    'ReduceSum: 1x56x56x64 uint8, result scalar float32'
     """
     if not isinstance(workload, Mapping):
         return ""
@@ -137,7 +140,7 @@ def _is_one(spec: Any) -> bool:
 
 def _tensor(spec: Any) -> str:
     layout = f" {spec['layout']}" if str(spec.get("layout", "")).endswith("c") else ""
-    return f"{_extents(spec['shape'])} {spec['dtype']}{layout}"
+    return f"{_extents(spec['shape']) or 'scalar'} {spec['dtype']}{layout}"
 
 
 def _extents(extents: Iterable[int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,18 @@ def test_where_nothing_is_faster_nothing_is_claimed(tmp_path: Path) -> None:
 def test_nothing_is_tried_when_that_is_asked_for(tmp_path: Path) -> None:
     advice = _advise(tmp_path, lambda *_: 2.0, most=0)
     assert advice.tried == ()
+
+
+def test_doubts_are_warnings_as_those_of_a_profile(tmp_path: Path) -> None:
+    file, said = tmp_path / "net.onnx", list[str]()
+    file.write_bytes(_planted().SerializeToString())
+    settings = ProfileSettings(
+        model=file, runs=1, threads=1, sweeps=False, counts=False, fusion=True, env=os.environ
+    )
+    peak = ProbedPeak(peak=PEAK, quiet=False)
+    busy = partial(profile_subject, find_peak=lambda *_: peak)
+    advise_file(settings, most=0, on_event=said.append, profile_of=busy)
+    assert "warning: the machine was busy while its best was measured: " in "\n".join(said)
 
 
 def test_edits_of_a_tuned_model_are_those_of_the_model_inside(tuned_net: Any) -> None:

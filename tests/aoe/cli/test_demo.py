@@ -24,10 +24,13 @@ def _network_of_constants() -> onnx.ModelProto:
         shapes.append(numpy_helper.from_array(np.array(shape, np.int64), f"{name}_shape"))
         value = numpy_helper.from_array(np.array([0.02], np.float32), "value")
         nodes.append(helper.make_node("ConstantOfShape", [f"{name}_shape"], [name], value=value))
+    # AlexNet's Reshape has its shape from a weight, which callers may not override: the extents of
+    # all behind it would be open, and nothing of it tuned.
+    shapes.append(numpy_helper.from_array(np.array([1, -1], np.int64), "rows"))
     nodes += [
         helper.make_node("Conv", ["x", "w0", "b0"], ["c"]),
         helper.make_node("Relu", ["c"], ["r"]),
-        helper.make_node("Flatten", ["r"], ["f"]),
+        helper.make_node("Reshape", ["r", "rows"], ["f"]),
         helper.make_node("Gemm", ["f", "w1", "b1"], ["g"], transB=1),
         helper.make_node("Gemm", ["g", "w2", "b2"], ["h"], transB=1),
         helper.make_node("Softmax", ["h"], ["y"]),

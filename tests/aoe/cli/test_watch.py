@@ -208,6 +208,35 @@ def test_odd_lines_are_passed_over(place: Path, capsys: pytest.CaptureFixture[st
     assert "of another version" in capsys.readouterr().err
 
 
+def test_unchanged_model_has_no_ratio(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = place / "aoe_progress_opat_20260102030405678_pid7.jsonl"
+    start = _LINES[0] | {"started": "2026-01-02T03:04:05+00:00"}
+    figures = {"baseline_ms": 1.5, "tuned_ms": 1.5, "speedup": 1.0}
+    end = {"event": "end", "result": "tuning successful", "at_s": 3, **figures}
+    log.write_text("".join(f"{json.dumps(line)}\n" for line in (start, _LINES[1], end)))
+    assert aoe_exit_code(["watch", str(log)]) == 0
+    out = capsys.readouterr().out
+    assert "whole model: unchanged (1.500 ms)" in out and "1.000x" not in out
+
+
+def test_run_that_compares_nothing_shows_no_gain_of_the_model(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = ScriptedRuns(candidate=lambda schedule: 0.5)
+    runs.tune("net.onnx", output="lost", bank="bank", trials=1)
+    ScriptedRuns().tune("net.onnx", output="won", bank="other", trials=1)
+    ScriptedRuns().tune("net.onnx", output="looked_up", bank="other", lookup_only=True)
+    for folder, said in (
+        ("lost", "whole model: unchanged ("),
+        ("won", "whole model: 1"),
+        ("looked_up", "in the bank"),
+    ):
+        assert aoe_exit_code(["watch", folder]) == 0
+        out = capsys.readouterr().out
+        assert said in out
+        assert ("whole model" in out) == (folder != "looked_up")
+
+
 def test_log_that_cannot_be_written_ends_no_run(place: Path) -> None:
     log, said = ProgressLog(), list[str]()
     log.open(place / "net.onnx" / "log", {}, said.append)

@@ -13,6 +13,7 @@ from aoe.report.tuning import OperatorTuningReport
 from aoe.runs.operators.result import OpatResult
 from aoe.schedule import Schedule
 from aoe.tasks.operators.chosen_kernel import ChosenKernel
+from aoe.tasks.operators.operators import ModelNode
 from aoe.tuner.precision.constraint import DEFAULT, Trade
 from aoe.tuner.precision.settings import PrecisionMode, PrecisionSettings
 from aoe.validation.accuracy import HeldAccuracy
@@ -90,6 +91,22 @@ def test_trade_is_a_table_of_accuracy_against_speed(capsys: pytest.CaptureFixtur
     assert "200.0" in second and "0.99952" in second and "yes" in second
     assert text.index("\nn1 ") < text.index("\nn0 ")
     assert "1 of 2 kernels put back to keep it: cosine was 0.98 with all of them" in text
+
+
+def test_trade_names_operators_as_the_table_above_it_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = _result()
+    held = result.validation.accuracy
+    assert held is not None
+    (exact, lower) = result.operators
+    named = replace(lower.operator, model_nodes=(ModelNode(name="head/mish", op_type="Exp"),))
+    weighed = (replace(held.weighed[0], key=named.key), *held.weighed[1:])
+    validation = replace(result.validation, accuracy=replace(held, weighed=weighed))
+    operators = (exact, replace(lower, operator=named))
+    text = _told(replace(result, operators=operators, validation=validation), capsys)
+    operator, _, trade = text.partition("accuracy against speed")
+    assert "\nhead/mish " in operator and "\nhead/mish " in trade and "\nn1 " in trade
 
 
 def test_what_there_was_no_time_for_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:

@@ -143,6 +143,9 @@ def test_warnings_of_a_run_stand_on_its_page(
     for line in warned:
         assert line.removeprefix("warning: ") in "".join(ReadPage(Path("a.html").read_text()).texts)
         assert line.removeprefix("warning: ")[:40] in Path("a.md").read_text()
+    page = Path("a.html").read_text()
+    assert page.index("</h1>") < page.index('class="problems"')  # first what it is about
+    assert ReadPage(page).tags.count("table") == 1  # settings, aligned by no spaces
 
 
 def test_reports_outside_of_a_program_are_as_they_were(
