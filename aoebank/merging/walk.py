@@ -272,15 +272,15 @@ def walk_at_terminal() -> ConflictWalk:
         return sys.stdin.readline() or _END
 
     def edit(record: str) -> str:
-        with tempfile.NamedTemporaryFile("w+", suffix=".json", encoding="utf-8") as file:
-            file.write(f"{record}\n")
-            file.flush()
-            command = shlex.split(env.get("VISUAL") or env.get("EDITOR") or "vi")
+        # in a folder, for an editor may replace the file, or remove it
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "record.json")
+            file.write_text(f"{record}\n", encoding="utf-8")
             try:
-                subprocess.run([*command, file.name], check=True)
-            except (OSError, subprocess.CalledProcessError) as error:
+                command = shlex.split(env.get("VISUAL") or env.get("EDITOR") or "vi")
+                subprocess.run([*command, str(file)], check=True)
+                return file.read_text(encoding="utf-8")
+            except (OSError, ValueError, subprocess.CalledProcessError) as error:
                 raise UsageError("editor failed", where="EDITOR", got=str(error)) from error
-            with open(file.name, encoding="utf-8") as left:  # noqa: PTH123 - it may be a new file
-                return left.read()
 
     return ConflictWalk(text=text, ask=ask, edit=edit)
