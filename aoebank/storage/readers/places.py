@@ -58,10 +58,15 @@ class Surroundings:
         return _tidy(self.cwd / text) if text else None
 
     def members(self, source: str) -> tuple[Path, ...]:
-        """Return the paths of a list; none for a single path, be there a `:` in it or not."""
-        whole, texts = self.path(source), [*filter(None, self.text(source).split(os.pathsep))]
-        if whole is None or len(texts) < 2 or os.path.lexists(whole):
+        """Return the paths of a list without its empty members; none for a single path.
+
+        A path that exists is a single one, be there a `:` in it or not.
+        """
+        whole, text = self.path(source), self.text(source)
+        if whole is None or os.pathsep not in text or os.path.lexists(whole):
             return ()
+        # `$TUNE_BANK_PATH:bank` has an empty member where the variable was not set
+        texts = filter(None, text.split(os.pathsep))
         return tuple(_tidy(self.cwd / text) for text in texts)
 
     @property

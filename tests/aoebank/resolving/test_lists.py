@@ -86,6 +86,14 @@ def test_path_with_a_colon_that_is_there_is_one_path(world: World) -> None:
     assert aoebank.resolve_bank(env=world.env, cwd=world.base).roots == (root,)
 
 
+@pytest.mark.parametrize("text", [":{}", "{}:", "::{}:"])
+def test_empty_member_is_none(text: str, world: World) -> None:
+    world.env["TUNE_BANK_PATH"] = text.format(world.base / "b")
+    (answer,) = world.resolve(Reader.HOST, query=QUERY).answers
+    assert answer.stop is None and answer.root == world.base / "b"
+    assert aoebank.resolve_bank(env=world.env, cwd=world.base).roots == (world.base / "b",)
+
+
 def test_programs_of_cann_take_the_list_for_one_path(world: World) -> None:
     (answer,) = world.resolve(Reader.UNIFIED).answers
     assert answer.stop is not None
