@@ -272,14 +272,16 @@ def walk_at_terminal() -> ConflictWalk:
         return sys.stdin.readline() or _END
 
     def edit(record: str) -> str:
-        # in a folder, for an editor may replace the file, or remove it
+        # the folder goes at the end, for an editor may replace the file, or remove it
         with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder, "record.json")
-            file.write_text(f"{record}\n", encoding="utf-8")
+            with tempfile.NamedTemporaryFile(
+                "w", suffix=".json", dir=folder, delete=False, encoding="utf-8"
+            ) as file:
+                file.write(f"{record}\n")
             try:
                 command = shlex.split(env.get("VISUAL") or env.get("EDITOR") or "vi")
-                subprocess.run([*command, str(file)], check=True)
-                return file.read_text(encoding="utf-8")
+                subprocess.run([*command, file.name], check=True)
+                return Path(file.name).read_text(encoding="utf-8")
             except (OSError, ValueError, subprocess.CalledProcessError) as error:
                 raise UsageError("editor failed", where="EDITOR", got=str(error)) from error
 
