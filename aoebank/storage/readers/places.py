@@ -147,4 +147,5 @@ class Rules:
     keeps_good_lines: bool = False  # Whether a file with bad records still gives the good ones
     # Whether `TUNE_BANK_PATH` may be a list of banks; CANN's programs take it for one path.
     takes_list: bool = False
+    obeys_quarantine: bool = False  # Whether records in the quarantine of a bank are passed over
     fastest_wins: bool = False  # Whether the fastest record of a tier counts, instead of the first

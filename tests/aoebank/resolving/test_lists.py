@@ -44,6 +44,17 @@ def test_first_answers_and_the_others_are_named(world: World) -> None:
     assert "AR301" in [hazard.code for hazard in found.hazards]  # it hides faster ones
 
 
+def test_record_in_quarantine_leaves_the_answer_to_the_next(world: World) -> None:
+    key = _record(1).key
+    aoebank.quarantine_add(key, root=world.base / "a", reason="bad", keep=True)
+    found = world.resolve(Reader.HOST, workload=workload_from_text(SHAPE, op_type=None))
+    (match,) = found.matches
+    assert match.used is not None
+    assert match.used.record.cost_us == 4.0
+    assert [hit.record.cost_us for hit in match.kept_out] == [9.0]
+    assert "AR304" in [hazard.code for hazard in found.hazards]
+
+
 def test_best_answers_where_the_variable_says_so(world: World) -> None:
     world.env["AOE_BANK_UNION"] = "best"
     found = world.resolve(Reader.HOST, workload=workload_from_text(SHAPE, op_type=None))
