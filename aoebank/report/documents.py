@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
 
-from aoebank.errors import UsageError
+from aoebank.errors import BankPermissionError, UsageError
 from aoebank.report.output import (
     ColorMode,
     Report,
@@ -321,7 +321,11 @@ def _demand_place(file: Path, schema: str) -> None:
 
     Raises:
         UsageError: the file is no document of the program, or nothing that can be replaced.
+        BankPermissionError: this user may not write in its folder.
     """
+    folder = next(one for one in file.absolute().parents if one.exists())
+    if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
+        raise BankPermissionError("cannot write here: permission denied", path=file)
     if not file.exists():
         return
     problem = ""
