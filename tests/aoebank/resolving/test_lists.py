@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support import golden_harness
+from support.faulty_system import FaultySystem
 from support.resolve_world import QUERY, SOC, World
 
 import aoebank
@@ -87,6 +88,14 @@ def test_missing_member_is_named(world: World) -> None:
     assert answer.stop.path == world.base / "gone"
     with pytest.raises(BankNotFoundError, match="gone"):
         aoebank.resolve_bank(env=world.env, cwd=world.base)
+
+
+def test_member_that_cannot_be_read_is_named(world: World, system: FaultySystem) -> None:
+    may, closed = os.access, world.base / "b"
+    system.replace("os.access", lambda path, mode: Path(path) != closed and may(path, mode))
+    with pytest.raises(BankPermissionError, match="directory cannot be used") as caught:
+        aoebank.resolve_bank(env=world.env, cwd=world.base, writes=False)
+    assert caught.value.path == closed
 
 
 def test_path_with_a_colon_that_is_there_is_one_path(world: World) -> None:
