@@ -207,11 +207,12 @@ def merge(
 def _demand_place(decisions: AnyPath | None, output: AnyPath | None) -> None:
     """Raise where saving decisions would replace something else, or the result."""
     from aoebank.merging.document import DECISIONS
-    from aoebank.report.documents import is_document
+    from aoebank.report.documents import demand_folder, is_document
 
     if decisions is None:
         return
     path = Path(decisions)
+    demand_folder(path)
     if output is not None and path.resolve() == Path(output).resolve():
         raise UsageError("result and decisions in one file", where=str(path))
     if path.exists() and not (path.is_file() and is_document(path, DECISIONS)):

@@ -323,9 +323,7 @@ def _demand_place(file: Path, schema: str) -> None:
         UsageError: the file is no document of the program, or nothing that can be replaced.
         BankPermissionError: this user may not write in its folder.
     """
-    folder = next(one for one in file.absolute().parents if one.exists())
-    if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
-        raise BankPermissionError("cannot write here: permission denied", path=file)
+    demand_folder(file)
     if not file.exists():
         return
     problem = ""
@@ -336,6 +334,17 @@ def _demand_place(file: Path, schema: str) -> None:
     if problem:
         hint = "name another file" + (", or remove this one" if file.is_file() else "")
         raise UsageError(problem, where=str(file), hint=hint)
+
+
+def demand_folder(file: Path) -> None:
+    """Raise where this user may not make a file.
+
+    Raises:
+        BankPermissionError: the folder, or the nearest one that exists, is closed.
+    """
+    folder = next(one for one in file.absolute().parents if one.exists())
+    if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
+        raise BankPermissionError("cannot write here: permission denied", path=file)
 
 
 def _mode() -> int:

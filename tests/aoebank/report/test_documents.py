@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer
+from support.faulty_system import FaultySystem
 from support.pages import ReadPage
 
 import aoebank
@@ -153,6 +154,25 @@ def test_place_a_document_cannot_have_is_an_error_before_anything_is_done(
     assert main(words.replace("BANK_FILE", str(file)).split()) == 2
     out, err = capsys.readouterr()
     assert problem in out + err
+    assert _contents() == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "edit bank --op lrn --set tasks=9 --html closed/x.html",
+        "merge bank bank -o new --decisions closed/new/x.json",
+    ],
+)
+def test_closed_folder_is_told_before_anything_is_done(
+    words: str, here: Path, system: FaultySystem, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("closed").mkdir()
+    may = os.access
+    system.replace("os.access", lambda path, mode: path != here / "closed" and may(path, mode))
+    before = _contents()
+    assert main(words.split()) == 3
+    assert "cannot write here: permission denied" in capsys.readouterr().err
     assert _contents() == before
 
 
