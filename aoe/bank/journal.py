@@ -116,8 +116,7 @@ class BankJournal:
         """True if a record of one of several banks is neither stale nor in its quarantine."""
         source = self.source_of(record.op_type or "")
         is_stale = self.drift_of(last_measured(lines), source).is_stale
-        is_own = root == self.bank.root  # whose quarantine is asked about each answer anyway
-        return not is_stale and (is_own or self.quarantine_reason(record, root=root) is None)
+        return not is_stale and self.quarantine_reason(record, root=root) is None
 
     def is_of_this_model(self, entry: Provenance) -> bool:
         """True if a line is about the model of this run, judged as this run judges it."""

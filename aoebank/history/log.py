@@ -256,7 +256,8 @@ def version_document(version: Version) -> dict[str, object]:
 
 def _write(text: Text, logged: LoggedVersion) -> None:
     write_version(text, logged.version)
-    socs = ", ".join(f"{soc} {number}" for soc, number in sorted(logged.socs.items()))
+    # the name of a table of aiter, or of TunableOp, tells no target
+    socs = ", ".join(f"{soc or '-'} {number}" for soc, number in sorted(logged.socs.items()))
     text.line(f"    {moves_summary(logged.moves)}{f' ({socs})' if len(logged.socs) > 1 else ''}")
 
 

@@ -147,12 +147,11 @@ def merge(
         AoebankError: a side cannot be merged, or the result not be written; nothing is changed.
     """
     from aoebank.merging import run
-    from aoebank.merging.document import load_verdicts, serialize_decisions
+    from aoebank.merging.document import load_verdicts
     from aoebank.merging.sides import find_destination
     from aoebank.merging.versions import find_exclusions
     from aoebank.storage.sides.open import is_stored
     from aoebank.storage.writing.journal import put_back_merge
-    from aoebank.storage.writing.staged import update_file
 
     if Policy(untimed) is Policy.KEEP_BEST:
         raise UsageError("without times there is no best", where="--untimed", got=untimed)
@@ -175,6 +174,7 @@ def merge(
         raise UsageError("has no meaning without a conflict file", where="-i", hint=hint)
     texts = [str(side) for side in sides]
     _demand_sides(texts, output, writes=not dry_run)
+    _demand_place(decisions, output)
     if output is not None and not dry_run and not is_stored(str(output)):
         is_a_side = Path(output).resolve() in (Path(text).resolve() for text in texts)
         put_back_merge(Path(output), takes_tree=not is_a_side)
@@ -199,9 +199,36 @@ def merge(
     )
     result = run.merge(request)
     if decisions is not None:
-        document = serialize_decisions(result.steps, base=result.base, ours=result.sides[0])
-        update_file(Path(decisions), lambda _: document)
+        _demand_place(decisions, None)  # the merge may have made a bank file of this name
+        _save_decisions(Path(decisions), result)
     return result
+
+
+def _demand_place(decisions: AnyPath | None, output: AnyPath | None) -> None:
+    """Raise where saving decisions would replace something else, or the result."""
+    from aoebank.merging.document import DECISIONS
+    from aoebank.report.documents import demand_folder, is_document
+
+    if decisions is None:
+        return
+    path = Path(decisions)
+    demand_folder(path)
+    if output is not None and path.resolve() == Path(output).resolve():
+        raise UsageError("result and decisions in one file", where=str(path))
+    if path.exists() and not (path.is_file() and is_document(path, DECISIONS)):
+        raise UsageError(
+            "would be overwritten, and is no list of decisions",
+            where=str(path),
+            hint="name another file for --decisions",
+        )
+
+
+def _save_decisions(path: Path, result: MergeResult) -> None:
+    from aoebank.merging.document import serialize_decisions
+    from aoebank.storage.writing.staged import update_file
+
+    document = serialize_decisions(result.steps, base=result.base, ours=result.sides[0])
+    update_file(path, lambda _: document)
 
 
 def _demand_sides(texts: list[str], output: AnyPath | None, *, writes: bool) -> None:

@@ -25,15 +25,9 @@ from aoebank.merging.decisions import Changed, MergeRules, PersonalVerdict, Sour
 from aoebank.model.quarantine import Quarantine
 from aoebank.model.record import Record
 from aoebank.model.timing import Measurements, are_comparable, is_beyond, noise_band
-from aoebank.storage.quarantine import (
-    FILE,
-    FOLDER,
-    find_entry,
-    find_quarantine_root,
-    load_quarantine,
-    parse_quarantine,
-)
-from aoebank.storage.sides.side import PathSide, Side
+from aoebank.storage.quarantine import find_entry, find_quarantine_root, load_quarantine
+from aoebank.storage.sides.open import quarantine_of
+from aoebank.storage.sides.side import Side
 from aoebank.validation.built_in import BuiltInBank, find_built_in
 
 
@@ -104,7 +98,7 @@ def find_exclusions(
         BankFormatError: a quarantine is broken: what it keeps out is not known.
         BankNotFoundError: there is no such built-in bank.
     """
-    quarantines = [_quarantine(side) for side in sides]
+    quarantines = [quarantine_of(side) for side in sides]
     root = find_quarantine_root(output) if output is not None else None
     if root is not None:
         quarantines.append(load_quarantine(root))
@@ -114,14 +108,6 @@ def find_exclusions(
             "holds no built-in bank file", path=built_in, expected="the directory of a bank"
         )
     return Exclusions(quarantines=tuple(quarantines), today=today, built_in=found)
-
-
-def _quarantine(side: Side) -> Quarantine:
-    if isinstance(side, PathSide):
-        root = find_quarantine_root(side.path)
-        return load_quarantine(root) if root is not None else Quarantine()
-    data = side.read_bytes(f"{FOLDER}/{FILE}")
-    return parse_quarantine(data or b"", Path(side.label, FOLDER, FILE))
 
 
 OTHER_TARGET_HINT = "--allow-other-soc merges them all the same"

@@ -272,15 +272,17 @@ def walk_at_terminal() -> ConflictWalk:
         return sys.stdin.readline() or _END
 
     def edit(record: str) -> str:
-        with tempfile.NamedTemporaryFile("w+", suffix=".json", encoding="utf-8") as file:
-            file.write(f"{record}\n")
-            file.flush()
-            command = shlex.split(env.get("VISUAL") or env.get("EDITOR") or "vi")
+        # the folder goes at the end, for an editor may replace the file, or remove it
+        with tempfile.TemporaryDirectory() as folder:
+            with tempfile.NamedTemporaryFile(
+                "w", suffix=".json", dir=folder, delete=False, encoding="utf-8"
+            ) as file:
+                file.write(f"{record}\n")
             try:
+                command = shlex.split(env.get("VISUAL") or env.get("EDITOR") or "vi")
                 subprocess.run([*command, file.name], check=True)
-            except (OSError, subprocess.CalledProcessError) as error:
+                return Path(file.name).read_text(encoding="utf-8")
+            except (OSError, ValueError, subprocess.CalledProcessError) as error:
                 raise UsageError("editor failed", where="EDITOR", got=str(error)) from error
-            with open(file.name, encoding="utf-8") as left:  # noqa: PTH123 - it may be a new file
-                return left.read()
 
     return ConflictWalk(text=text, ask=ask, edit=edit)

@@ -173,6 +173,7 @@ HAZARDS: dict[str, str] = {
     "AR301": "record hides a faster one",
     "AR302": "record in use is made for another soc_version",
     "AR303": "bank file is broken, so what its reader makes of it is not certain",
+    "AR304": "record is in quarantine, so that it answers nothing",
 }
 
 
@@ -207,3 +208,4 @@ class Match:
     used: Hit | None  # None when no file has one: a miss
     shadowed: tuple[Hit, ...] = ()  # The others, in the order of look-up
     broken: tuple[Path, ...] = ()  # Files that are not what their format says
+    kept_out: tuple[Hit, ...] = ()  # Records in quarantine, which the reader passes over

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from itertools import repeat
 from operator import add
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +31,8 @@ from aoebank.report.output import (
     plural,
     write_closed,
 )
-from aoebank.storage.git.attributes import QUARANTINE
-from aoebank.storage.quarantine import find_entry, parse_quarantine
+from aoebank.storage.quarantine import find_entry
+from aoebank.storage.sides.open import quarantine_of
 from aoebank.storage.sides.side import PathSide, Side
 
 if TYPE_CHECKING:
@@ -194,9 +193,7 @@ def fill(
     for side in sides if reads_files or reads_side_cars else ():
         names, unlisted = side.listing()
         closed += unlisted
-        kept_out = parse_quarantine(
-            side.read_bytes(QUARANTINE) or b"", Path(side.label, QUARANTINE)
-        )
+        kept_out = quarantine_of(side)
         for name in names:
             parsed, entries = None, tuple[Provenance, ...]()
             try:  # a side-car tells the same whether its bank file can be read, or is asked for

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
 
-from aoebank.errors import UsageError
+from aoebank.errors import BankPermissionError, UsageError
 from aoebank.report.output import (
     ColorMode,
     Report,
@@ -49,6 +49,8 @@ SUFFIXES: Mapping[str, tuple[str, ...]] = {
     Form.TEXT: (".txt",),
 }
 _FLAGS: Mapping[str, str] = {f"--{form}": form for form in (Form.HTML, Form.JSON, Form.MARKDOWN)}
+_RESULTS = ("-o", "--output", "--decisions")  # options whose FILE the command itself writes
+_EDITED = "merge-decisions"  # document that a person edits and that no other may replace
 STANDARD_OUTPUT = "-"
 JSON_PRINTED = f"--json={STANDARD_OUTPUT}"
 """What commands find on their command line where standard output takes one JSON document."""
@@ -100,6 +102,7 @@ class _Reading:
     forms_with_file: frozenset[str]
     wanted: list[tuple[str, str, str]] = field(default_factory=list)  # format, option, FILE
     output: str | None = None
+    results: list[str] = field(default_factory=list)  # files that the command itself writes
     rest: list[str] = field(default_factory=list)
 
     def read(self, words: list[str], *, takes_output: bool) -> None:
@@ -125,10 +128,18 @@ class _Reading:
                 self.output = value
             else:
                 self.rest.append(word)
+                self._note_result(name, value if equals else next(iter(words), ""))
                 if name == "--format":  # an older spelling, which the command takes as well
                     form = value if equals else next(iter(words), "")
                     if form not in ("", Form.TEXT):
                         self.wanted.append((form, f"--format {form}", STANDARD_OUTPUT))
+
+    def _note_result(self, name: str, value: str) -> None:
+        """Note the FILE of an option that names a result, in any spelling of a short option."""
+        if name in _RESULTS:
+            self.results.append(value)
+        elif name.startswith("-o"):
+            self.results.append(name[2:])
 
     def _is_file(self, word: str, form: str) -> bool:
         """True if a word behind a format is its FILE, and no operand of the command.
@@ -161,11 +172,19 @@ def read_documents(
         forms_with_file: Formats behind whose option any word is a FILE.
 
     Raises:
-        UsageError: two formats have one place, or a file of the wrong suffix.
+        UsageError: two formats have one place, a file has the wrong suffix, or a document would
+            take the place of what is none.
+        AoebankError: a document cannot be written to its file.
     """
     reading = _Reading(schema=schema, forms_with_file=forms_with_file)
     reading.read(list(arguments), takes_output=takes_output)
     documents = _settled(reading.wanted, reading.output)
+    # before the command does anything: what it did would be done, and its answer lost
+    results = {Path(os.path.realpath(result)) for result in reading.results}
+    for file in documents.files:
+        if Path(os.path.realpath(file)) in results:
+            raise UsageError("result and document in one file", where=str(file))
+        _demand_place(file, schema)
     if documents.printed == Form.JSON:
         return documents, reading.rest
     return documents, [word for word in reading.rest if word != JSON_PRINTED]
@@ -288,18 +307,44 @@ def write_document_file(file: Path, text: str, *, schema: str) -> None:
         system_errors_explained,
     )
 
-    if file.suffix in SUFFIXES[Form.JSON] and file.exists() and not _is_ours(file, schema):
-        raise UsageError(
-            "would be overwritten, and is no document of this program",
-            where=str(file),
-            hint="name another file, or remove this one",
-        )
+    _demand_place(file, schema)
     with system_errors_explained(file):
         make_directories(file.absolute().parent)
         # names of files may be no text
         data = text.encode("utf-8", "backslashreplace")
         with synced_temporary(file, data, mode=_mode()) as temporary:
             temporary.replace(file)
+
+
+def _demand_place(file: Path, schema: str) -> None:
+    """Raise where a document cannot be written, or would replace what it must not.
+
+    Raises:
+        UsageError: the file is no document of the program, or nothing that can be replaced.
+        BankPermissionError: this user may not write in its folder.
+    """
+    demand_folder(file)
+    if not file.exists():
+        return
+    problem = ""
+    if not file.is_file():
+        problem = "is a directory" if file.is_dir() else "is no regular file"
+    elif file.suffix in SUFFIXES[Form.JSON] and not _is_ours(file, schema):
+        problem = "would be overwritten, and is no document of this program"
+    if problem:
+        hint = "name another file" + (", or remove this one" if file.is_file() else "")
+        raise UsageError(problem, where=str(file), hint=hint)
+
+
+def demand_folder(file: Path) -> None:
+    """Raise where this user may not make a file.
+
+    Raises:
+        BankPermissionError: the folder, or the nearest one that exists, is closed.
+    """
+    folder = next(one for one in file.absolute().parents if one.exists())
+    if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
+        raise BankPermissionError("cannot write here: permission denied", path=file)
 
 
 def _mode() -> int:
@@ -310,7 +355,9 @@ def _mode() -> int:
 
 
 def _is_ours(file: Path, schema: str) -> bool:
-    return is_document(file, f"{schema.partition('.')[0]}.")
+    program = schema.partition(".")[0]
+    is_edited = file.stat().st_size > 0 and is_document(file, f"{program}.{_EDITED}")
+    return is_document(file, f"{program}.") and not is_edited
 
 
 def _rendered(report: Report, form: str, indent: int | None, pages: Pages) -> str:

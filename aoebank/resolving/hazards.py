@@ -101,8 +101,9 @@ def _relative_paths(scene: _Scene) -> Iterator[Hazard]:
     for source in _SOURCES:
         text = scene.around.text(source)
         readers = scene.readers(lambda rules, source=source: _has_source(rules, source))  # type: ignore[misc]
-        paths = scene.around.members(source) or [scene.around.path(source)]
-        texts = text.split(os.pathsep) if len(paths) > 1 else [text]
+        members = scene.around.members(source)
+        paths = members or [scene.around.path(source)]
+        texts = text.split(os.pathsep) if members else [text]
         relative = [at for at, one in enumerate(filter(None, texts)) if not Path(one).is_absolute()]
         if relative and readers:
             yield Hazard(

@@ -26,8 +26,10 @@ from aoebank.model.resolution import (
     Tier,
     UnionRule,
 )
+from aoebank.parameters.context import current_day
 from aoebank.resolving.hazards import find_hazards
 from aoebank.storage.bank import load_file
+from aoebank.storage.quarantine import load_quarantine
 from aoebank.storage.readers.environment import find_answer
 from aoebank.storage.readers.places import Surroundings
 from aoebank.storage.readers.rules import RULES
@@ -99,6 +101,7 @@ def find_matches(
             continue
         hits: list[Hit] = []
         broken: list[Path] = []
+        kept_out: list[Hit] = []
         for file in answer.files:
             parsed = _load(file.path)
             is_broken = parsed is None or find_error(parsed) is not None
@@ -108,7 +111,8 @@ def find_matches(
                 continue
             record = _find(parsed, workload)
             if record is not None:
-                hits.append(Hit(file=file, record=record))
+                is_kept_out = rules.obeys_quarantine and _is_kept_out(record, file.path, answer)
+                (kept_out if is_kept_out else hits).append(Hit(file=file, record=record))
         if rules.fastest_wins or answer.union is UnionRule.BEST:
             hits = _fastest_first(hits)
         for number, found in enumerate(_by_target(hits, query) or [[]]):
@@ -117,7 +121,19 @@ def find_matches(
                 used=found[0] if found else None,
                 shadowed=tuple(found[1:]),
                 broken=() if number else tuple(broken),  # told once for all targets
+                kept_out=() if number else tuple(kept_out),
             )
+
+
+def _is_kept_out(record: Record, path: Path, answer: ReaderAnswer) -> bool:
+    """True if the quarantine of the bank of a record, or of the one that is written, names it."""
+    roots = [answer.root, *(root for root in answer.roots if path.is_relative_to(root))]
+    today = current_day()
+    return any(
+        load_quarantine(root).find(record, today=today) is not None
+        for root in dict.fromkeys(roots)
+        if root is not None
+    )
 
 
 def _by_target(hits: Iterable[Hit], query: Query) -> list[list[Hit]]:
@@ -141,6 +157,14 @@ def record_hazards(query: Query, matches: Iterable[Match]) -> Iterator[Hazard]:
             yield from _slower(match.reader, match.used, match.shadowed)
             if match.used.file.soc_version != query.soc_version:
                 yield _foreign(match.reader, match.used.file)
+        for hit in match.kept_out:
+            yield Hazard(
+                code="AR304",
+                path=hit.file.path,
+                readers=(match.reader,),
+                message=f"{hit.record.key} is in quarantine, so {match.reader} passes it over",
+                hint="aoebank quarantine list tells why",
+            )
         for path in match.broken:
             yield Hazard(
                 code="AR303",

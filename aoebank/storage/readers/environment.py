@@ -65,7 +65,7 @@ def resolve_bank(
 
     answer = decide(RULES[reader], Surroundings(env=env, cwd=cwd))
     for trouble in answer.troubles:
-        if trouble.tier is Tier.CUSTOM and (writes or not _may_be_read(answer.root, trouble)):
+        if trouble.tier is Tier.CUSTOM and (writes or not _may_be_read(trouble)):
             raise trouble.error
     if answer.root is None or answer.variable is None:
         raise BankNotFoundError("no variable says where the bank is", where=str(reader))
@@ -81,8 +81,9 @@ def resolve_bank(
     )
 
 
-def _may_be_read(root: Path | None, trouble: Trouble) -> bool:
-    """True if a root is there, and what is wrong is that it may not be written."""
+def _may_be_read(trouble: Trouble) -> bool:
+    """True if a root, or member of a list, is there, and only may not be written."""
+    root = trouble.error.path
     is_denied = isinstance(trouble.error, BankPermissionError)
     return is_denied and root is not None and system_access(root, READ_ENTER)
 

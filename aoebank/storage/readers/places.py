@@ -58,10 +58,15 @@ class Surroundings:
         return _tidy(self.cwd / text) if text else None
 
     def members(self, source: str) -> tuple[Path, ...]:
-        """Return the paths of a list; none for a single path, be there a `:` in it or not."""
-        whole, texts = self.path(source), [*filter(None, self.text(source).split(os.pathsep))]
-        if whole is None or len(texts) < 2 or os.path.lexists(whole):
+        """Return the paths of a list without its empty members; none for a single path.
+
+        A path that exists is a single one, be there a `:` in it or not.
+        """
+        whole, text = self.path(source), self.text(source)
+        if whole is None or os.pathsep not in text or os.path.lexists(whole):
             return ()
+        # `$TUNE_BANK_PATH:bank` has an empty member where the variable was not set
+        texts = filter(None, text.split(os.pathsep))
         return tuple(_tidy(self.cwd / text) for text in texts)
 
     @property
@@ -142,4 +147,5 @@ class Rules:
     keeps_good_lines: bool = False  # Whether a file with bad records still gives the good ones
     # Whether `TUNE_BANK_PATH` may be a list of banks; CANN's programs take it for one path.
     takes_list: bool = False
+    obeys_quarantine: bool = False  # Whether records in the quarantine of a bank are passed over
     fastest_wins: bool = False  # Whether the fastest record of a tier counts, instead of the first

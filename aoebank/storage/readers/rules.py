@@ -44,6 +44,7 @@ _HOST = Rules(
     format="unified",
     is_writer=True,
     takes_list=True,
+    obeys_quarantine=True,
     custom=(
         Place(
             source=TUNE_BANK_PATH,

@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoebank.errors import BankNotFoundError, HistoryError, shell_word
+from aoebank.model.quarantine import Quarantine
 from aoebank.model.snapshot import HistorySource
+from aoebank.storage.quarantine import (
+    FILE,
+    FOLDER,
+    find_quarantine_root,
+    load_quarantine,
+    parse_quarantine,
+)
 from aoebank.storage.sides.side import PathSide, Side, StoredSide
 from aoebank.storage.tree import demand_bank_file
 
@@ -131,3 +139,17 @@ def split_reference(reference: str) -> tuple[HistorySource, str]:
     if colon and kind == "git":
         return HistorySource.GIT, rest
     return HistorySource.SNAPSHOTS, rest if colon and kind == "snapshot" else reference
+
+
+def quarantine_of(side: Side) -> Quarantine:
+    """Return the quarantine of a side: on disk that of the bank its path lies in.
+
+    Raises:
+        BankFormatError: a line is no entry.
+        BankPathError: the file cannot be read.
+    """
+    if isinstance(side, PathSide):
+        root = find_quarantine_root(side.path)
+        return load_quarantine(root) if root is not None else Quarantine()
+    data = side.read_bytes(f"{FOLDER}/{FILE}")
+    return parse_quarantine(data or b"", Path(side.label, FOLDER, FILE))

@@ -154,7 +154,7 @@ class PathSide:
         return sum(size_of(self._place(name)) for name in self.names())
 
     def _place(self, name: str) -> Path:
-        return self.path / name if self.is_tree else self.path.with_name(name)
+        return (self.path if self.is_tree else self.path.parent) / name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import aoebank
 from aoe.bank.journal import BankJournal
 from aoe.bank.operators import OperatorBank, custom_banks
 from aoe.bank.records.operator import workload_of
@@ -49,6 +51,28 @@ def test_record_of_the_first_bank_that_fits_is_the_answer(roots: list[Path]) -> 
     assert alone is not None
     assert found.speedup == alone.speedup
     assert found.schedule == alone.schedule
+
+
+@pytest.mark.parametrize("member", [0, 2])  # the last one is written
+def test_record_in_the_quarantine_of_its_bank_leaves_the_answer_to_the_next(
+    roots: list[Path], member: int
+) -> None:
+    first, *_, other = order = [roots[member], *(root for root in roots if root != roots[member])]
+    (record, *_) = Bank(first).iter_records(first / FILE)
+    workload = workload_of(record)
+    assert workload is not None
+    aoebank.quarantine_add(record.key, root=first, reason="bad", keep=True)
+    for root in order[1:]:  # another strategy, which the entry does not name
+        bank = Bank(root)
+        (_, second, *_) = bank.iter_records(root / FILE)
+        bank.put(root / FILE, [replace(record, strategy=second.strategy)])
+    bank = UnionBank(roots[-1], order)
+    noted = next(iter(bank.iter_provenance(roots[-1] / FILE))).fingerprint
+    journal = BankJournal(bank, SOC, fingerprint=noted, model={}, engine_version="0")
+    found = bank.find(roots[-1] / FILE, record.key)
+    assert found is not None
+    assert found.strategy == Bank(other).find(other / FILE, record.key).strategy
+    assert journal.quarantine_reason(found) is None
 
 
 def test_banks_of_a_run_are_the_members_of_the_list(roots: list[Path]) -> None:

@@ -112,6 +112,12 @@ def test_good_pull_request_passes_and_shows_what_changed(tree: WorkTree) -> None
     assert Path(outputs["difference"]).read_text() == summary
 
 
+def test_pull_request_that_adds_the_folder_of_the_banks_passes(tree: WorkTree) -> None:
+    before = tree.commit("base", {"notes.txt": b"no bank\n"})
+    tree.commit("banks", {f"banks/{NAME}": UNIFIED.data})
+    assert set(_run_steps(tree, before, path="banks").values()) == {0}
+
+
 def test_difference_becomes_one_comment_of_the_pull_request(tree: WorkTree) -> None:
     _pull_request(tree, UNIFIED.data)
     program = tree.home / "bin" / "gh"

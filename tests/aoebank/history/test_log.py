@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
+from support import sample_bank_files
 from support import version_banks as banks
+from support.golden_harness import run
 
 from aoebank import HistoryError
 from aoebank.history.changes import Move
@@ -38,6 +41,13 @@ def bank(tmp_path: Path) -> Path:
 def _messages(root: Path, wanted: RecordFilter, **options: object) -> list[str]:
     found = log(root, wanted=wanted, **options)  # type: ignore[arg-type]
     return [version.version.message for version in found.versions]
+
+
+def test_files_whose_name_tells_no_target_are_counted_too(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(sample_bank_files.VLLM.parent, tmp_path / "gpu"))
+    banks.snap(root, "one")
+    shown = run("aoebank", ["log", str(root)]).stdout
+    assert "24 added (- 12, MI300X 6, NVIDIA_H200 6)" in shown
 
 
 def test_log_is_newest_first_with_what_moved(bank: Path) -> None:

@@ -115,6 +115,14 @@ def test_editor_makes_a_record_of_its_own(merged: Path, tmp_path: Path) -> None:
     assert sorted(_tiles(merged).values()) == [2, 2, 77], again.text
 
 
+@pytest.mark.parametrize("editor", ["rm", "'", "/nowhere/editor", "false"])
+def test_editor_that_fails_costs_no_choice(merged: Path, editor: str) -> None:
+    shown = _walk(merged, "t", "e", "t", "q", EDITOR=editor)
+    assert shown.exit_code == 1, shown.text
+    assert "EDITOR: editor failed" in shown.text
+    assert sorted(_tiles(merged).values()) == [2, 3, 3]
+
+
 def test_nothing_is_asked_without_a_terminal_or_a_conflict_file(merged: Path) -> None:
     with pytest.raises(UsageError, match="needs a terminal"):
         aoebank.settle(_conflicts(merged), interactive=True)

@@ -46,6 +46,16 @@ def test_every_file_and_record_is_a_row(bank: Path) -> None:
     assert (result.columns, result.rows) == (("n",), ((4,),))
 
 
+def test_file_named_by_itself_is_a_bank(bank: Path) -> None:
+    file, key = banks.file_of(bank), make_record(1).key
+    aoebank.quarantine_add(key, root=bank, reason="bad", keep=True)
+    (row,) = aoebank.stats(file).to_records()
+    assert (row["records"], row["in_quarantine"]) == (3, 1)
+    assert [one.records for one in aoebank.overview(file).sizes] == [3]
+    assert aoebank.query("SELECT count(*) FROM records", file).rows == ((3,),)
+    assert run("aoebank", ["stats", str(file)]).exit_code == 0
+
+
 def test_figures_of_a_record_are_those_of_its_last_change(bank: Path) -> None:
     sql = "SELECT speedup, cpu_model FROM records WHERE speedup IS NOT NULL"
     assert aoebank.query(sql, bank).rows == ((2.0, "c"),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer
+from support.faulty_system import FaultySystem
 from support.pages import ReadPage
 
 import aoebank
@@ -120,6 +122,62 @@ def test_file_of_a_bank_behind_json_is_what_is_checked(
     assert main(["validate", "bank", f"--json={file}"]) == 2
     assert "is no document of this program" in capsys.readouterr().err
     assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("pack bank -o p.html --html p.html", "p.html: result and document in one file"),
+        ("convert bank -op.html --html ./p.html", "p.html: result and document in one file"),
+        (
+            "merge bank bank --dry-run --decisions d.json --json d.json",
+            "d.json: result and document in one file",
+        ),
+        ("fmt bank --html folder.html", "folder.html: is a directory"),
+        ("fmt bank --html pipe.html", "pipe.html: is no regular file"),
+        ("fmt bank --json=edited.json", "edited.json: would be overwritten"),
+        ("merge bank bank -o new --json=edited.json", "edited.json: would be overwritten"),
+        ("merge bank bank -o new --decisions BANK_FILE", "lrn.json: would be overwritten"),
+        ("merge BANK_FILE BANK_FILE -o x.json --decisions x.json", "x.json: result and decisions"),
+    ],
+)
+def test_place_a_document_cannot_have_is_an_error_before_anything_is_done(
+    words: str, problem: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("folder.html").mkdir()
+    os.mkfifo("pipe.html")
+    assert main(["merge", "bank", "bank", "--dry-run", "--decisions", "edited.json"]) == 0
+    file = next(Path("bank").rglob("*lrn.json"))
+    file.write_bytes(file.read_bytes().replace(b", ", b",  "))  # what `fmt` would mend
+    capsys.readouterr()
+    before = _contents()
+    assert main(words.replace("BANK_FILE", str(file)).split()) == 2
+    out, err = capsys.readouterr()
+    assert problem in out + err
+    assert _contents() == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "edit bank --op lrn --set tasks=9 --html closed/x.html",
+        "merge bank bank -o new --decisions closed/new/x.json",
+    ],
+)
+def test_closed_folder_is_told_before_anything_is_done(
+    words: str, here: Path, system: FaultySystem, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("closed").mkdir()
+    may = os.access
+    system.replace("os.access", lambda path, mode: path != here / "closed" and may(path, mode))
+    before = _contents()
+    assert main(words.split()) == 3
+    assert "cannot write here: permission denied" in capsys.readouterr().err
+    assert _contents() == before
+
+
+def _contents() -> dict[str, bytes | None]:
+    return {str(path): path.read_bytes() if path.is_file() else None for path in Path().rglob("*")}
 
 
 def test_error_takes_the_place_of_an_older_document(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support import golden_harness
+from support.faulty_system import FaultySystem
 from support.resolve_world import QUERY, SOC, World
 
 import aoebank
@@ -44,6 +45,17 @@ def test_first_answers_and_the_others_are_named(world: World) -> None:
     assert "AR301" in [hazard.code for hazard in found.hazards]  # it hides faster ones
 
 
+def test_record_in_quarantine_leaves_the_answer_to_the_next(world: World) -> None:
+    key = _record(1).key
+    aoebank.quarantine_add(key, root=world.base / "a", reason="bad", keep=True)
+    found = world.resolve(Reader.HOST, workload=workload_from_text(SHAPE, op_type=None))
+    (match,) = found.matches
+    assert match.used is not None
+    assert match.used.record.cost_us == 4.0
+    assert [hit.record.cost_us for hit in match.kept_out] == [9.0]
+    assert "AR304" in [hazard.code for hazard in found.hazards]
+
+
 def test_best_answers_where_the_variable_says_so(world: World) -> None:
     world.env["AOE_BANK_UNION"] = "best"
     found = world.resolve(Reader.HOST, workload=workload_from_text(SHAPE, op_type=None))
@@ -78,12 +90,28 @@ def test_missing_member_is_named(world: World) -> None:
         aoebank.resolve_bank(env=world.env, cwd=world.base)
 
 
+def test_member_that_cannot_be_read_is_named(world: World, system: FaultySystem) -> None:
+    may, closed = os.access, world.base / "b"
+    system.replace("os.access", lambda path, mode: Path(path) != closed and may(path, mode))
+    with pytest.raises(BankPermissionError, match="directory cannot be used") as caught:
+        aoebank.resolve_bank(env=world.env, cwd=world.base, writes=False)
+    assert caught.value.path == closed
+
+
 def test_path_with_a_colon_that_is_there_is_one_path(world: World) -> None:
     root = world.folder(f"a:{SOC}")
     world.env["TUNE_BANK_PATH"] = str(root)
     (answer,) = world.resolve(Reader.HOST, query=QUERY).answers
     assert answer.roots == (root,) and answer.root == root
     assert aoebank.resolve_bank(env=world.env, cwd=world.base).roots == (root,)
+
+
+@pytest.mark.parametrize("text", [":{}", "{}:", "::{}:"])
+def test_empty_member_is_none(text: str, world: World) -> None:
+    world.env["TUNE_BANK_PATH"] = text.format(world.base / "b")
+    (answer,) = world.resolve(Reader.HOST, query=QUERY).answers
+    assert answer.stop is None and answer.root == world.base / "b"
+    assert aoebank.resolve_bank(env=world.env, cwd=world.base).roots == (world.base / "b",)
 
 
 def test_programs_of_cann_take_the_list_for_one_path(world: World) -> None:

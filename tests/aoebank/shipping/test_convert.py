@@ -44,6 +44,14 @@ def test_bank_comes_back_byte_for_byte(bank: Path, tmp_path: Path, suffix: str) 
     assert _contents(tmp_path / "back") == _contents(bank)
 
 
+def test_file_named_by_itself_becomes_rows(bank: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    aoebank.convert(banks.file_of(bank), output=rows)
+    aoebank.convert(rows, output=tmp_path / "again")
+    name = banks.file_of(bank).name
+    assert (tmp_path / "again" / name).read_bytes() == banks.file_of(bank).read_bytes()
+
+
 def test_columns_answer_questions(bank: Path, tmp_path: Path) -> None:
     aoebank.convert(bank, output=tmp_path / "rows.db")
     sql = "SELECT file, workload ->> '$.op_type', cost_us FROM rows WHERE key = ?"

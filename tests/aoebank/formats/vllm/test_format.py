@@ -104,7 +104,9 @@ def test_triton_version_is_no_row_and_stays_where_it_is() -> None:
     assert codes('{"triton_version": 3.5, "1": {}}') == ["AB206"]
 
 
-@pytest.mark.parametrize("name", ["default", "M_LEQ_16", "-1", "1.5", "", "1_0"])
+@pytest.mark.parametrize(
+    "name", ["default", "M_LEQ_16", "-1", "1.5", "", "1_0", "9" * 5000, "0" * 5000]
+)
 def test_row_named_by_no_number_is_an_error(name: str) -> None:
     assert codes(bank(m1=ROW, **{f"m{name}": ROW})) == ["AB313"]
 
@@ -137,6 +139,11 @@ def test_row_that_comes_twice_counts_where_readers_take_it() -> None:
 )
 def test_value_no_kernel_takes_is_told(row: dict[str, Any], code: str) -> None:
     assert codes(bank(m1=ROW, m2={**ROW, **row})) == [code]
+
+
+def test_infinity_no_json_has_is_told() -> None:
+    data = bank(m1=ROW, m2=ROW).replace('"BLOCK_SIZE_M": 16', '"BLOCK_SIZE_M": 1e999', 1)
+    assert codes(data) == ["AB404"]
 
 
 def test_row_without_a_configuration_cannot_be_read() -> None:
