@@ -76,7 +76,7 @@ def test_every_warning_is_documented() -> None:
 def test_every_option_is_documented() -> None:
     text = golden_harness.run("aoebank", ["resolve", "--help"]).stdout
     options = set(re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)) - {"--help"}
-    assert len(options) == 12
+    assert len(options) == 14
     assert all(f"`{option}" in TEXT for option in options)
 
 

@@ -62,7 +62,7 @@ def _losing(scheduler: subprocess.Popen[bytes]) -> EngineParts:
 
     @contextmanager
     def opened(*given: Any, **terms: Any) -> Iterator[RemotePool]:
-        with open_remote_pool(*given, **terms, connect_s=5) as pool:
+        with open_remote_pool(*given, **terms, connect_s=15) as pool:
             plain, doomed = pool.call, iter(["worker", "scheduler"])
 
             def call(slot: Any, task: str, **how: Any) -> Any:

@@ -21,6 +21,7 @@ from aoe.graph.workload_model import random_inputs, special_inputs
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.registry import get_family
 from aoe.operators import MICROSOFT_DOMAIN, OPERATORS, OperatorKind, Signature, op_key
+from aoe.operators.quantised import CONCAT_OF_LEVELS
 from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
 
 IMAGE = plain(2, 5, 3, 17)
@@ -204,7 +205,7 @@ def test_every_operator_of_the_table_is_tested_here() -> None:
 
 def test_every_elementwise_operator_has_a_builder_and_a_row() -> None:
     rows = {key for key, facts in OPERATORS.items() if facts.kind is OperatorKind.ELEMENTWISE}
-    assert rows == set(ELEMENTWISE_OPS)
+    assert rows - {CONCAT_OF_LEVELS} == set(ELEMENTWISE_OPS)  # that one has a family of its own
 
 
 @pytest.mark.parametrize("key", ELEMENTWISE_OPS)

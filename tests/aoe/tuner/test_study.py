@@ -179,11 +179,6 @@ def test_place_that_is_none_is_refused(
     assert not (place / "study").exists()
 
 
-def test_gradients_have_none(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert aoe_exit_code(["--job_type=4", "--study=s.log", "--script", "train.py"]) == 2
-    assert "--study: no option of gradient tuning" in capsys.readouterr().err
-
-
 def test_without_optuna_the_way_out_is_named(place: Path) -> None:
     code = (
         "import sys; sys.modules['optuna'] = None\n"

@@ -65,6 +65,10 @@ def test_sample_of_each_format_is_told_without_json() -> None:
         "vector/000000.json": "2 tensors: 24x1, scalar",
         "graph/l2cache.json": "Conv2D x4: 24x1x7x7x16",
         "graph/fusion.json": "48 gradients, 144.1 MiB",
+        "gpu/MI300X-GEMM-A8W8-N=1024-K=8192.json": "class=medium_M8 N=1024 K=8192",
+        "gpu/gemm.csv": "M=1 N=1024 K=512",
+        "gpu/results0.csv": "params=nt_512_4096_64 M=512 N=4096 K=64",
+        "gpu/shape=[128,128].json": "M=8 E=8 N=1024 dtype=fp8_w8a8 block_shape=[128,128]",
     }
     assert told[GRAPH].strategy == ("4 of 4 nodes fused", "of model synthetic")
     assert told[GRADIENT].strategy[1] == "sizes from 2048 to 9437184 bytes"

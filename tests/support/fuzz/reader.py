@@ -6,6 +6,7 @@ a C struct, it takes the members as they are spelled: two keys of its own can be
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -30,7 +31,7 @@ def read_pairs(format_name: str, data: bytes) -> list[tuple[str, str]]:
     """
     try:
         return _READERS[format_name](data.decode("utf-8").removeprefix(BOM))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         raise NotReadableError(str(error)) from error
 
 
@@ -133,6 +134,32 @@ def _gradient(text: str) -> list[tuple[str, str]]:
     return [(item["modelhash"], canonical(item)) for item in _one(text)]
 
 
+def _rows(text: str) -> list[tuple[str, str]]:
+    return [
+        (str(int(key)), canonical(value))
+        for key, value in _members(text)
+        if key != "triton_version"
+    ]
+
+
+def _table(text: str) -> list[list[str]]:
+    rows = [row for row in csv.reader(text.split("\n"), strict=True) if row]
+    if {len(row) for row in rows} != {len(rows[0])}:
+        raise ValueError("rows of several lengths")
+    return rows
+
+
+def _tuned(text: str) -> list[tuple[str, str]]:
+    head, *rows = _table(text)
+    keys = [place for place, name in enumerate(head) if name in ("cu_num", "M", "N", "K")]
+    return [(canonical([row[place].strip() for place in keys]), canonical(row)) for row in rows]
+
+
+def _solutions(text: str) -> list[tuple[str, str]]:
+    rows = [line for line in text.split("\n") if not line.startswith("Validator,")]
+    return [(canonical(row[:2]), canonical(row[2:])) for row in _table("\n".join(rows))]
+
+
 _READERS: Mapping[str, Callable[[str], list[tuple[str, str]]]] = {
     "unified": _unified,
     "vector": _vector,
@@ -140,4 +167,8 @@ _READERS: Mapping[str, Callable[[str], list[tuple[str, str]]]] = {
     "cube": _cube,
     "graph": _graph,
     "gradient": _gradient,
+    "vllm": _rows,
+    "aiter": _tuned,
+    "aiter_triton": _unified,
+    "tunable_op": _solutions,
 }

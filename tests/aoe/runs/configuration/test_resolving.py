@@ -34,6 +34,7 @@ _TWO_VALUES: Mapping[str, tuple[str, str]] = {
     "repeat_tune": ("True", "False"),
     "accept_busy": ("True", "False"),
     "bank": ("a", "b"),
+    "bank_union": ("first", "best"),
     "built_in_bank": ("off", "b"),
     "c_compiler": ("cc", "gcc"),
     "cache_size": ("1G", "2G"),

@@ -176,7 +176,7 @@ def test_verbs_work_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert merged == bank(m1=ROW, m16={**ROW, "num_warps": 8}, m32=ROW, m64=ROW)
     assert run("ls", "out").startswith("target       cores")
     shown = run("show", f"out/{name}:16")
-    assert '"M": 16, "E": 8, "N": 1024' in shown
+    assert "M=16 E=8 N=1024" in shown
     assert "target:      NVIDIA_H200" in shown
     assert "4 -> 8" in run("diff", "base", "ours", exit_code=1)
     assert "record 16" in run("textconv", f"out/{name}")

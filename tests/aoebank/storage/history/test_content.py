@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import version_banks as banks
+from support.sample_bank_files import AITER, AITER_TRITON, TUNABLE_OP, VLLM
 
 from aoebank import HistoryError
-from aoebank.formats.registry import FORMATS, get_format
+from aoebank.formats.registry import FORMATS, format_of, get_format
 from aoebank.storage.history.content import (
     CHUNK_BYTES,
     Chunk,
@@ -85,7 +86,7 @@ def test_any_bytes_come_back_whatever_was_stored_before(versions: list[bytes]) -
 @pytest.mark.parametrize("name", [known.name for known in FORMATS])
 def test_banks_of_every_format_come_back(name: str, tmp_path: Path) -> None:
     folder = Path(__file__).resolve().parents[4] / "sample_banks"
-    found = [path for path in folder.rglob("*.json*") if path.is_file()]
+    found = [*folder.rglob("*.json*"), *folder.rglob("*.csv")]
     names = {
         "unified": "s_1_AiCore_x.json",
         "runtime_kb": "s_1_AiCore_x_runtime_kb.json",
@@ -94,9 +95,14 @@ def test_banks_of_every_format_come_back(name: str, tmp_path: Path) -> None:
         "graph": "s_l2cache.json",
         "gradient": "s_gradient_fusion.json",
     }
+    names |= {format_of(path).name: path.name for path in (VLLM, AITER, AITER_TRITON, TUNABLE_OP)}
     place = tmp_path / names[name]
     expected = []
-    for data in [get_format(name).empty, b"", *(path.read_bytes() for path in found)]:
+    for data in [
+        get_format(name).empty,
+        b"",
+        *(path.read_bytes() for path in found if path.is_file()),
+    ]:
         place.write_bytes(data)  # of other formats too: then all of it is one broken file
         identity = banks.snap_id(tmp_path)
         expected.append((identity, data))
