@@ -19,7 +19,7 @@ from support.commands import aoe_exit_code
 from support.engine.models import save_model, slow_chain_net
 
 import aoe
-from aoe.execute.workers.local import started_workers
+from aoe.execute.workers.local import connected, started_workers
 from aoe.execute.workers.remote_pool import RemotePool, open_remote_pool
 from aoe.tuner.parts import REAL_ENGINE, EngineParts
 
@@ -62,7 +62,7 @@ def _losing(scheduler: subprocess.Popen[bytes]) -> EngineParts:
 
     @contextmanager
     def opened(*given: Any, **terms: Any) -> Iterator[RemotePool]:
-        with open_remote_pool(*given, **terms, connect_s=15) as pool:
+        with open_remote_pool(*given, **terms, connect_s=5) as pool:
             plain, doomed = pool.call, iter(["worker", "scheduler"])
 
             def call(slot: Any, task: str, **how: Any) -> Any:
@@ -95,6 +95,8 @@ def test_run_ends_well_though_a_worker_and_then_the_scheduler_die(
     words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with _scheduler(tmp_path) as (address, process), started_workers(address, 2):
+        with connected(address) as client:
+            client.wait_for_workers(2, timeout=_LIMIT_S)
         code = aoe_exit_code([*words, f"--workers={address}"], _losing(process))
     out, err = capfd.readouterr()
     assert code == 0, err
