@@ -178,7 +178,7 @@ def test_folder_in_the_way_is_an_error(result: Path, tmp_path: Path) -> None:
     assert "--html: wrong suffix" in outcome.stderr
     (tmp_path / "page.html").mkdir()
     page = f"--html={tmp_path / 'page.html'}"
-    assert golden_harness.run("aoe", ["inspect", str(result), page]).exit_code == 3
+    assert golden_harness.run("aoe", ["inspect", str(result), page]).exit_code == 2
 
 
 def test_plain_output_has_no_escape_codes(result: Path, monkeypatch: pytest.MonkeyPatch) -> None:
