@@ -1,8 +1,11 @@
-"""Makes docs/watch.svg and docs/page.png: a run that is watched, and the page of a sample bank.
+"""Makes docs/watch.svg, docs/study.png and docs/page.png: a run that is watched, a search of it in
+optuna-dashboard, and the page of a sample bank.
 
 python docs/generate_pictures.py --log OUTPUT/aoe_progress_<mode>_<...>.jsonl --at SECONDS
+    --study FILE.log
 
-The log is of a run that has ended; it is drawn as it was at that time. The page needs Chromium.
+The log is of a run that has ended; it is drawn as it was at that time. The study is that of the
+search with the most trials. Pages need Chromium, the study `pip install optuna-dashboard`.
 """
 
 from __future__ import annotations
@@ -13,12 +16,16 @@ import io
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from urllib.request import urlopen
 
 from rich.console import Console, RenderableType
 
@@ -26,9 +33,10 @@ from aoe.report.watched import WatchReport
 from aoe.runs.watching import RunWatch
 
 FOLDER = Path(__file__).resolve().parent
-WATCH, PAGE = FOLDER / "watch.svg", FOLDER / "page.png"
+WATCH, STUDY, PAGE = (FOLDER / name for name in ("watch.svg", "study.png", "page.png"))
 _WIDTH, _HEIGHT = 110, 20
 _FONT_FACE = re.compile(r"@font-face \{.*?\}", re.DOTALL)  # they are loaded from another host
+_START_S = 30
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -57,28 +65,64 @@ def write_svg(screen: RenderableType) -> None:
     WATCH.write_text(_FONT_FACE.sub("", text), encoding="utf-8")
 
 
+def write_study(study: Path) -> None:
+    """Draw the history of the search with the most trials, as optuna-dashboard has it."""
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    storage = JournalStorage(JournalFileBackend(str(study)))
+    numbers = [one._study_id for one in storage.get_all_studies()]
+    longest = max(numbers, key=storage.get_n_trials)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = f"http://127.0.0.1:{port}"
+    with subprocess.Popen(
+        ["optuna-dashboard", str(study), "--port", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as dashboard:
+        try:
+            for _ in range(_START_S):
+                with suppress(OSError), urlopen(f"{place}/api/studies"):
+                    break
+                time.sleep(1)
+            wait = "--virtual-time-budget=15000"  # its charts are drawn by scripts
+            _photograph(STUDY, f"{place}/dashboard/studies/{longest}", "1280,650", wait)
+        finally:
+            dashboard.terminate()
+
+
 def write_page() -> None:
     """Draw the page of a sample bank."""
-    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
-    if browser is None:
-        sys.exit("no Chromium: docs/page.png stays as it is")
     bank = FOLDER.parent / "sample_banks" / "x86-64-icelake"
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
         command = [sys.executable, "-m", "aoebank", "report", bank.name, "--html", str(page)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=bank.parent)
-        options = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
-        target = (f"--screenshot={PAGE}", "--window-size=1000,440", page.as_uri())
-        subprocess.run([browser, *options, *target], check=True, stderr=subprocess.DEVNULL)
+        _photograph(PAGE, page.as_uri(), "1000,440")
+
+
+def _photograph(picture: Path, address: str, size: str, *more: str) -> None:
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if browser is None:
+        sys.exit(f"no Chromium: {picture} stays as it is")
+    options = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *more)
+    target = (f"--screenshot={picture}", f"--window-size={size}", address)
+    subprocess.run([browser, *options, *target], check=True, stderr=subprocess.DEVNULL)
 
 
 def main() -> None:
-    """Make both."""
+    """Make all that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--log", type=Path, required=True, help="Of a run that has ended.")
-    parser.add_argument("--at", type=float, required=True, help="Seconds after its start.")
+    parser.add_argument("--log", type=Path, help="Of a run that has ended.")
+    parser.add_argument("--at", type=float, help="Seconds after its start.")
+    parser.add_argument("--study", type=Path, help="Of such a run, a journal.")
     given = parser.parse_args()
-    write_svg(screen_at(given.log, given.at))
+    if given.log is not None and given.at is not None:
+        write_svg(screen_at(given.log, given.at))
+    if given.study is not None:
+        write_study(given.study)
     write_page()
 
 
