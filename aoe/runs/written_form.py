@@ -57,8 +57,8 @@ _NOT_STRICT: tuple[RewriteRule, ...] = (PARALLEL_RULE, GROUPS_RULE)
 """They make NaN of an infinity, or an infinity of NaN."""
 _NOT_INTEGERS: tuple[RewriteRule, ...] = (PARALLEL_RULE,)
 """The weight of 1 of a tensor that is added would set the range of all others in int8."""
-_EXCLUDED: tuple[tuple[RewriteRule, ...], ...] = ((), _NOT_INTEGERS, _NOT_STRICT)
-"""What runs leave out, each in its precision."""
+_EXCLUDED: tuple[tuple[RewriteRule, ...], ...] = (_NOT_INTEGERS, _NOT_STRICT)
+"""What runs leave out in a precision of their own."""
 _UINT8_ARCHITECTURES = ("x86-64",)
 """Where ONNX Runtime writes int8 activations as uint8. Source: its `QDQS8ToU8Transformer`."""
 
@@ -116,9 +116,16 @@ def other_forms(
     imported: onnx.ModelProto, device: Device, scratch: Path, *, threads: int
 ) -> Iterator[WrittenForm]:
     """Yield the forms of a model that runs of any precision try beside it, each once."""
-    known = set[str]()
-    for without in _EXCLUDED:
-        form = other_form(imported, device, scratch, threads=threads, without=without)
+    whole = other_form(imported, device, scratch, threads=threads)
+    if whole is None:
+        return
+    yield whole
+    known = {whole.what}
+    for rules in _EXCLUDED:
+        # a form takes an optimisation of the model: rules without a place in it need no other
+        if not any(rule.name in whole.rules for rule in rules):
+            continue
+        form = other_form(imported, device, scratch, threads=threads, without=rules)
         if form is not None and form.what not in known:
             known.add(form.what)
             yield form
