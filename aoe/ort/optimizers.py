@@ -94,12 +94,12 @@ class Optimizations:
         return " but ".join(filter(None, ("all optimisations", ", ".join(self.left_out))))
 
     def to_json(self) -> dict[str, Any]:
-        """Return them as the bank has them."""
+        """Return the level and the rewriters left out as the bank has them."""
         return {"level": self.level.name, "left_out": [*self.left_out]}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Optimizations:
-        """Return what `to_json` has written.
+        """Return the optimisations that `to_json` has written.
 
         Raises:
             AttributeError, KeyError, TypeError: it is no such thing.

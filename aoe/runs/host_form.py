@@ -75,7 +75,7 @@ def leave_out_what_is_wrong(tuning: TuneContext) -> None:
 
 
 def _known(stored: StoredChoice | None) -> tuple[Optimizations, str] | None:
-    """Return what an earlier run has found, None where there is nothing that can be read."""
+    """Return the optimisations of an earlier run, None where its record cannot be read."""
     if stored is None or stored.chosen is None:
         return None
     form = stored.forms[stored.chosen]

@@ -88,7 +88,7 @@ def configuration_of(knobs: object) -> Configuration:
 
 
 def workload_words(workload: Workload) -> str:
-    """Return what a workload computes, in the words of its record."""
+    """Return the operators and tensors of a workload, in the words of its record."""
     return words_of(Record(key="-", workload=workload_to_json(workload), strategy={})).computes
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import gcd, prod
+from typing import Any
 
 import halide as hl
 
@@ -26,16 +27,17 @@ from aoe.kernels.quantised_conv.shape import (
     LANES,
     WEIGHTS,
     Buffers,
+    Loops,
     Pair,
     QuantisedPlan,
     QuantisedShape,
     Unit,
+    pipeline_of,
     raw_weights,
     read_buffers,
     requantised,
     results,
     weight_at,
-    weight_sums,
     with_zeros,
 )
 from aoe.kernels.tiled_products import (
@@ -200,35 +202,29 @@ def depthwise_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
     if shape.lanes_out < LANES:
         sums.bound(v.i, 0, LANES)  # a whole vector, of which some lanes are never read
     made = (v.o, v.g, v.w, v.h, v.n)
-    result, in_front = results(plan, buffers, sums[made], factor[v.o, 0, 0], made)
-    extents = shape.extents(shape.result, shape.channels_out)
-    outer = (("g", 0), ("w", 0), ("h", 0), ("n", 0))
-    of_sums = (("i", 0), *outer)
+    found = results(plan, buffers, sums[made], factor[v.o, 0, 0], made)
+    of_sums = (("i", 0), ("g", 0), ("w", 0), ("h", 0), ("n", 0))
     reduced = zip((r.x, r.y, r.z), (unit.size, *reads), strict=True)
-    return Pipeline(
-        output=result,
-        stages={
-            RESULT: result,
-            PATCHES: interleaved,
-            SUMS: sums,
-            SUMMED: sums.update(),
-            **in_front,
-        },
-        arguments=(*buffers.arguments, weight_sum),
-        argument_extents=(*buffers.extents, (shape.lanes, 1, 1)),
-        output_extents=extents,
-        loops={
-            RESULT: tuple((one.name(), extent) for one, extent in zip(made, extents, strict=True)),
-            PATCHES: (("part", unit.size), ("i", 0), ("g", 0), ("x", 0), ("y", 0), ("n", 0)),
-            SUMS: of_sums,
-            **{name: tuple((one.name(), 0) for one in made) for name in in_front},
-            SUMMED: (*of_sums, *((loop.name(), extent) for loop, extent in reduced)),
-        },
-        packings={
-            plan.inputs[WEIGHTS]: _packed_weights(plan, patches, unit),
-            len(buffers.arguments): weight_sums(plan),
-        },
-        padded=frozenset({SUMS, PATCHES}),
+    parts: dict[str, tuple[Any, Loops]] = {
+        PATCHES: (
+            interleaved,
+            (("part", unit.size), ("i", 0), ("g", 0), ("x", 0), ("y", 0), ("n", 0)),
+        ),
+        SUMS: (sums, of_sums),
+        SUMMED: (
+            sums.update(),
+            (*of_sums, *((loop.name(), extent) for loop, extent in reduced)),
+        ),
+    }
+    return pipeline_of(
+        buffers,
+        weight_sum,
+        found,
+        made,
+        parts,
+        weights=_packed_weights(plan, patches, unit),
+        sum_extents=(shape.lanes, 1, 1),
+        padded=(SUMS, PATCHES),
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import prod
+from typing import Any
 
 import halide as hl
 
@@ -23,15 +24,16 @@ from aoe.kernels.quantised_conv.shape import (
     LANES,
     WEIGHTS,
     Buffers,
+    Loops,
     QuantisedPlan,
     QuantisedShape,
     Unit,
+    pipeline_of,
     raw_weights,
     read_buffers,
     requantised,
     results,
     weight_at,
-    weight_sums,
     with_zeros,
 )
 from aoe.kernels.tiled_products import (
@@ -83,33 +85,24 @@ def direct_pipeline(plan: QuantisedPlan, unit: Unit) -> Pipeline:
     block = v.o // LANES
     channel = v.o % LANES, block, v.g
     total = sums[(*channel, v.w, v.h, v.n)]
-    result, in_front = results(plan, buffers, total, factor[channel], place)
-    extents = shape.extents(shape.result, shape.channels_out)
+    made = results(plan, buffers, total, factor[channel], place)
     outer = (("g", 0), ("w", 0), ("h", 0), ("n", 0))
     of_sums = (("lane", LANES), ("block", 0), *outer)
-    stages = {RESULT: result, SUMS: sums, SUMMED: sums.update(), **in_front}
-    loops = {
-        RESULT: tuple((one.name(), extent) for one, extent in zip(place, extents, strict=True)),
-        **{name: tuple((one.name(), 0) for one in place) for name in in_front},
-        SUMS: of_sums,
-        SUMMED: (*of_sums, *reduced),
+    parts: dict[str, tuple[Any, Loops]] = {
+        SUMS: (sums, of_sums),
+        SUMMED: (sums.update(), (*of_sums, *reduced)),
     }
     if padded is not None:
-        stages[PADDED] = padded
-        loops[PADDED] = (("i", 0), *outer)
-    number = len(buffers.arguments)
-    return Pipeline(
-        output=result,
-        stages=stages,
-        arguments=(*buffers.arguments, weight_sum),
-        argument_extents=(*buffers.extents, (LANES, shape.blocks, shape.groups)),
-        output_extents=extents,
-        loops=loops,
-        packings={
-            plan.inputs[WEIGHTS]: packed_weights(plan, unit),
-            number: weight_sums(plan),
-        },
-        padded=frozenset({SUMS, PADDED}),
+        parts[PADDED] = padded, (("i", 0), *outer)
+    return pipeline_of(
+        buffers,
+        weight_sum,
+        made,
+        place,
+        parts,
+        weights=packed_weights(plan, unit),
+        sum_extents=(LANES, shape.blocks, shape.groups),
+        padded=(SUMS, PADDED),
     )
 
 

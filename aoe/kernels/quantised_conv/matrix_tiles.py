@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import halide as hl
 
@@ -27,15 +28,16 @@ from aoe.kernels.quantised_conv.shape import (
     WEIGHTS,
     X_ZERO,
     Buffers,
+    Loops,
     QuantisedPlan,
     QuantisedShape,
     X,
+    pipeline_of,
     raw_weights,
     read_buffers,
     requantised,
     results,
     weight_at,
-    weight_sums,
 )
 from aoe.kernels.tiled_products import (
     BLOCKS,
@@ -114,27 +116,21 @@ def matrix_tiles_pipeline(plan: QuantisedPlan) -> Pipeline:
     block = v.o // LANES
     channel = v.o % LANES, block, v.g
     total = sums[v.o % LANES, block, v.w, v.h, v.n] + offset[channel]
-    result, in_front = results(plan, buffers, total, factor[channel], place)
-    extents = shape.extents(shape.result, shape.channels_out)
-    stages = {RESULT: result, SUMS: sums, **in_front}
-    loops = {
-        RESULT: tuple((one.name(), extent) for one, extent in zip(place, extents, strict=True)),
-        SUMS: (("o", LANES), ("b", 0), ("w", 0), ("h", 0), ("n", 0)),
-        **{name: tuple((one.name(), 0) for one in place) for name in in_front},
+    made = results(plan, buffers, total, factor[channel], place)
+    parts: dict[str, tuple[Any, Loops]] = {
+        SUMS: (sums, (("o", LANES), ("b", 0), ("w", 0), ("h", 0), ("n", 0)))
     }
     if padded is not None:
-        stages[PADDED] = padded
-        loops[PADDED] = (("x", 0), ("h", 0), ("n", 0))
-    number = len(buffers.arguments)
-    return Pipeline(
-        output=result,
-        stages=stages,
-        arguments=(*buffers.arguments, weight_sum),
-        argument_extents=(*buffers.extents, (LANES, shape.blocks, shape.groups)),
-        output_extents=extents,
-        loops=loops,
-        packings={plan.inputs[WEIGHTS]: _packed_weights(plan), number: weight_sums(plan)},
-        padded=frozenset({PADDED}),
+        parts[PADDED] = padded, (("x", 0), ("h", 0), ("n", 0))
+    return pipeline_of(
+        buffers,
+        weight_sum,
+        made,
+        place,
+        parts,
+        weights=_packed_weights(plan),
+        sum_extents=(LANES, shape.blocks, shape.groups),
+        padded=(PADDED,),
     )
 
 

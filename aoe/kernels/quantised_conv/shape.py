@@ -10,15 +10,15 @@ padding holds x_zero, so that the second sum is one constant of a channel, made 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import halide as hl
 
 from aoe import schedule as sch
-from aoe.kernels.family import PackedInput, Support
+from aoe.kernels.family import PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT, build_chain, check_chain, estimate_cycles
 from aoe.kernels.halide.loops import v
 from aoe.kernels.halide.shapes import infer_shapes
@@ -509,6 +509,56 @@ def results(
     level = strict(round_small(limited) + hl.f32(zero))
     result[here] = _chained(plan, buffers, level, place, types)
     return result, {}
+
+
+Loops: TypeAlias = tuple[tuple[str, int], ...]
+"""Names and extents of a stage's loops, innermost first."""
+
+
+def pipeline_of(
+    buffers: Buffers,
+    weight_sum: hl.ImageParam,
+    made: tuple[hl.Func, Mapping[str, hl.Func]],
+    place: Sequence[hl.Var],
+    parts: Mapping[str, tuple[Any, Loops]],
+    *,
+    weights: PackedInput,
+    sum_extents: tuple[int, ...],
+    padded: Iterable[str],
+) -> Pipeline:
+    """Return the algorithm of a convolution.
+
+    Args:
+        buffers: What it is computed from.
+        weight_sum: Sums of the weights, the argument behind the workload's inputs.
+        made: Its results, and the stages in front of them by name; see `results`.
+        place: Index into the result, innermost first.
+        parts: The other stages, each with its loops.
+        weights: What packs the weights when the kernel is created.
+        sum_extents: Of `weight_sum`.
+        padded: Names of stages that hold more than what is read.
+    """
+    plan, (result, in_front) = buffers.plan, made
+    extents = plan.shape.extents(plan.shape.result, plan.shape.channels_out)
+    names = [one.name() for one in place]
+    return Pipeline(
+        output=result,
+        stages={
+            RESULT: result,
+            **{name: stage for name, (stage, _) in parts.items()},
+            **in_front,
+        },
+        arguments=(*buffers.arguments, weight_sum),
+        argument_extents=(*buffers.extents, sum_extents),
+        output_extents=extents,
+        loops={
+            RESULT: tuple(zip(names, extents, strict=True)),
+            **{name: loops for name, (_, loops) in parts.items()},
+            **{name: tuple((one, 0) for one in names) for name in in_front},
+        },
+        packings={plan.inputs[WEIGHTS]: weights, len(buffers.arguments): weight_sums(plan)},
+        padded=frozenset(padded),
+    )
 
 
 def _chained(
