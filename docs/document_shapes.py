@@ -205,6 +205,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
                 "soc_b": "text?",
             }
         ],
+        "headers": [{"file": "text", "a": "text", "b": "text"}],
         "not_compared": [ERROR],
         "fail_on_ratio?": "number",
         "regressions?": "count",
@@ -333,6 +334,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
                 "path": "text",
                 "format": "text",
                 "soc_version": "text?",
+                "targets": ["text"],
                 "core_num": "count?",
                 "core_type": "text?",
                 "op_type": "text?",

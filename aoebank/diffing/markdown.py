@@ -8,14 +8,16 @@ from itertools import islice
 
 from aoebank.diffing.fields import field_value
 from aoebank.diffing.report import (
-    ROLLUP,
     DiffReport,
     changes_by_kind,
+    header_text,
+    rollup_columns,
     summary_lines,
     verdict_text,
 )
 from aoebank.diffing.result import FileMove, RecordChange, RollupRow
 from aoebank.report.answer_page import code
+from aoebank.report.output import Column
 
 MAX_CHARACTERS = 60_000  # GitHub takes 65,536 in a comment
 MAX_ROWS = 100  # per table
@@ -78,17 +80,19 @@ def diff_markdown(report: DiffReport) -> str:
         page.add(line, "")
     for problem in result.problems[:MAX_ROWS]:
         page.add(f"- not compared: {code(problem.headline, 400)}")
+    for header in result.headers[:MAX_ROWS]:
+        page.add(f"- header changed: {code(header.file, 200)}: {code(header_text(header), 400)}")
     page.add("")
     if not report.is_stat:
         slower, *others = changes_by_kind(result)
         _add_table(page, *slower, is_open=True)
-    rows = [row for row in result.rollup if not row.is_quiet]
+    rows, columns = [row for row in result.rollup if not row.is_quiet], rollup_columns(result)
     page.table(
-        "By soc_version and op_type",
+        f"By {result.target_word} and op_type",
         len(rows),
-        [title for title, _, _ in ROLLUP],
-        map(_rollup_cells, rows),
-        right=range(2, len(ROLLUP)),
+        [title for title, _, _ in columns],
+        (_rollup_cells(row, columns) for row in rows),
+        right=range(2, len(columns)),
         is_open=True,
     )
     if not report.is_stat:
@@ -140,9 +144,9 @@ def _about(change: RecordChange) -> str:
     return "<br>".join([*first, *fields])
 
 
-def _rollup_cells(row: RollupRow) -> tuple[str, ...]:
+def _rollup_cells(row: RollupRow, columns: Sequence[Column[RollupRow]]) -> tuple[str, ...]:
     names = (code(name) if name else "-" for name in (row.soc_version, row.op_type))
-    return (*names, *(cell(row) for _, _, cell in ROLLUP[2:]))
+    return (*names, *(cell(row) for _, _, cell in columns[2:]))
 
 
 def _move_cells(move: FileMove) -> tuple[str, ...]:

@@ -9,11 +9,12 @@ from jinja2 import Environment
 
 from aoebank.diffing.fields import field_value
 from aoebank.diffing.report import (
-    ROLLUP,
     WORDS,
     DiffReport,
     changes_by_kind,
+    header_text,
     percent,
+    rollup_columns,
     summary_lines,
 )
 from aoebank.diffing.result import DiffResult, RecordChange, TimeVerdict
@@ -42,6 +43,8 @@ def diff_html(report: DiffReport) -> str:
             summary=summary_lines(result, report.fail_on_ratio),
             times=result.times(),
             mean_mood=_mean_mood(result),
+            columns=rollup_columns(result),
+            header_lines=[f"{one.file}: {header_text(one)}" for one in result.headers],
             by_kind=[*changes_by_kind(result)],
         )
     )
@@ -50,9 +53,7 @@ def diff_html(report: DiffReport) -> str:
 @cache
 def _pages() -> Environment:
     functions = (cut, field_value, known_heads, percent, plural, said_columns)
-    return page_environment(
-        *functions, ROLLUP=ROLLUP, words=WORDS, verdicts=TimeVerdict, most_rows=MAX_ROWS
-    )
+    return page_environment(*functions, words=WORDS, verdicts=TimeVerdict, most_rows=MAX_ROWS)
 
 
 def known_heads(changes: Iterable[RecordChange]) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from aoebank.diffing.result import (
     ChangeKind,
     DiffResult,
     FileMove,
+    HeaderChange,
     RecordChange,
     RollupRow,
     TimeSummary,
@@ -19,7 +21,7 @@ from aoebank.diffing.result import (
 from aoebank.errors import AoebankError, UsageError
 from aoebank.model.digest import canonical_text
 from aoebank.parameters.context import make_ratio
-from aoebank.report.output import Column, Report, Text, error_document, members, plural
+from aoebank.report.output import Column, Report, Text, cut, error_document, members, plural
 
 _Edit = tuple[str | None, tuple[tuple[str, str | None, str | None], ...]]
 
@@ -132,7 +134,8 @@ class DiffReport(Report):
             return self.error.exit_code
         if self.fail_on_ratio is not None:
             return 1 if self.result.regressions(self.fail_on_ratio) else 0
-        return 1 if self.result.changes or self.result.moves else 0
+        result = self.result
+        return 1 if result.changes or result.moves or result.headers else 0
 
     def document(self) -> Mapping[str, object]:
         result = self.result
@@ -144,6 +147,7 @@ class DiffReport(Report):
             "times": _times_document(result.times()),
             "rollup": [_row_document(row) for row in result.rollup],
             "moves": [members(move, _MOVE) for move in result.moves],
+            "headers": [members(header, "file a b") for header in result.headers],
             "not_compared": [error_document(problem) for problem in result.problems],
         }
         if self.fail_on_ratio is not None:
@@ -156,7 +160,10 @@ class DiffReport(Report):
 
     def write(self, text: Text) -> None:
         if not self.is_stat:
-            _write_moves(text, self.result.moves)
+            _write_moves(text, self.result.moves, self.result.target_word)
+            for header in self.result.headers:
+                text.line(("header changed  ", "cyan"), header.file)
+                text.line(f"      {header_text(header)}")
             changes = self.result.changes
             edits = () if self.has_all else group_edits(changes)
             shapes = () if self.has_all else group_shapes(changes)
@@ -164,7 +171,7 @@ class DiffReport(Report):
             others = (change for change in changes if id(change) not in told)
             _write_changes(text, others, edits, shapes)
         else:
-            _write_rollup(text, self.result.rollup)
+            _write_rollup(text, self.result)
         for problem in self.result.problems:
             text.line(("not compared: ", "bold red"), problem.headline)
         for line in summary_lines(self.result, self.fail_on_ratio):
@@ -176,6 +183,9 @@ def summary_lines(result: DiffResult, fail_on_ratio: float | None = None) -> lis
     counts = [f"{result.count(kind)} {WORDS[kind][0]}" for kind in ChangeKind if result.count(kind)]
     if result.moves:
         counts.append(f"{result.moved} moved in {plural(len(result.moves), 'file')}")
+    if result.headers:
+        changed = plural(len(result.headers), "file")
+        counts.append(f"header changed in {changed}")
     if result.problems:
         counts.append(f"{plural(len(result.problems), 'file')} not compared")
     summary = ", ".join(counts) or "no difference"
@@ -239,10 +249,22 @@ def percent(ratio: float) -> str:
     return f"{100 * ratio:.3g} %"
 
 
-def _write_moves(text: Text, moves: Iterable[FileMove]) -> None:
+def header_text(header: HeaderChange) -> str:
+    """Return what changed of a header, for people.
+
+    >>> header_text(HeaderChange(file="x.csv", a="cu_num,M,err", b="cu_num,M,errRatio"))
+    'err -> errRatio'
+    """
+    a, b = (re.split(r",(?! )| (?=\w+=)", text) for text in (header.a, header.b))
+    old, new = ([part for part in one if part not in other] for one, other in ((a, b), (b, a)))
+    parts = (" ".join(old) or "-", " ".join(new) or "-") if old or new else (header.a, header.b)
+    return " -> ".join(cut(part, _HEADER_WIDTH) for part in parts)
+
+
+def _write_moves(text: Text, moves: Iterable[FileMove], target_word: str) -> None:
     renamed = {(move.soc_a, move.soc_b): None for move in moves if move.soc_a and move.soc_b}
     for soc_a, soc_b in renamed:
-        text.line(("soc_version renamed: ", "bold"), f"{soc_a} -> {soc_b}")
+        text.line((f"{target_word} renamed: ", "bold"), f"{soc_a} -> {soc_b}")
     for move in moves:
         share = f"({move.equal} of {plural(move.records_a, 'record')} equal)"
         text.line(("moved  ", "blue"), f"{move.a} -> {move.b}  {share}")
@@ -328,18 +350,23 @@ def _write_fields(text: Text, fields: Iterable[FieldChange]) -> None:
         text.line(f"      {field.pointer or '/'}: {old} -> {new}", (unread, "dim"))
 
 
-def _write_rollup(text: Text, rollup: Iterable[RollupRow]) -> None:
-    rows = [row for row in rollup if not row.is_quiet]
+def _write_rollup(text: Text, result: DiffResult) -> None:
+    rows = [row for row in result.rollup if not row.is_quiet]
     if rows:
-        text.columns(rows, *ROLLUP)
+        text.columns(rows, *rollup_columns(result))
 
 
 def _number(number: int) -> str:
     return str(number) if number else "-"
 
 
-ROLLUP: tuple[Column[RollupRow], ...] = (
-    ("soc_version", "l", lambda row: row.soc_version or "-"),
+def rollup_columns(result: DiffResult) -> tuple[Column[RollupRow], ...]:
+    """Return the columns of the roll-up for a terminal, a page and a comment, names first."""
+    return ((result.target_word, "l", lambda row: row.soc_version or "-"), *_ROLLUP)
+
+
+_HEADER_WIDTH = 200  # of the part of a header that changed, in a line
+_ROLLUP: tuple[Column[RollupRow], ...] = (
     ("op_type", "l", lambda row: row.op_type or "-"),
     ("slower", "r", lambda row: _number(row.slower)),
     ("faster", "r", lambda row: _number(row.faster)),
@@ -352,7 +379,6 @@ ROLLUP: tuple[Column[RollupRow], ...] = (
     ("mean", "r", lambda row: "-" if row.times is None else f"{row.times.mean_ratio:.3f}x"),
     ("worst", "r", lambda row: "-" if row.times is None else f"{row.times.worst_ratio:.3f}x"),
 )
-"""The columns of the roll-up for a terminal, a page and a comment; the names come first."""
 
 
 def _times_line(result: DiffResult, times: TimeSummary) -> str:

@@ -115,6 +115,15 @@ class FileMove:
         return self.equal / max(self.records_a, self.records_b)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderChange:
+    """The text before the records of a file, which counts for all of them, is another in B."""
+
+    file: str  # Name in B
+    a: str  # Version line, names of columns, or properties of the file
+    b: str
+
+
 def ratio_of(a_us: float, b_us: float) -> float:
     """Return b / a, kept finite and above zero."""
     return min(max(float(b_us) / float(a_us), SMALLEST_RATIO), 1 / SMALLEST_RATIO)
@@ -158,9 +167,11 @@ class DiffResult(RichDisplay):
         a, b: The sides as they were written.
         changes: Regressions first, the worst of them first; then by kind.
         moves: Files that have another name in B.
+        headers: Files with another version line, other columns or properties in B.
         rollup: A row per soc_version and op_type, sorted.
         problems: Files that could not be compared, and why.
         noise_ratio: The band asked for.
+        target_word: What the formats compared call a target.
     """
 
     shown_by = "aoebank.diffing.report:DiffReport"
@@ -170,9 +181,11 @@ class DiffResult(RichDisplay):
     b: str
     changes: tuple[RecordChange, ...]
     moves: tuple[FileMove, ...]
+    headers: tuple[HeaderChange, ...]
     rollup: tuple[RollupRow, ...]
     problems: tuple[AoebankError, ...]
     noise_ratio: float
+    target_word: str
 
     @property
     def unchanged(self) -> int:

@@ -14,6 +14,7 @@ from aoebank.diffing.pair_files import FilePair, pair_files
 from aoebank.diffing.result import (
     ChangeKind,
     DiffResult,
+    HeaderChange,
     RecordChange,
     RollupRow,
     RollupTally,
@@ -30,6 +31,7 @@ from aoebank.errors import (
 from aoebank.formats.names import BankName
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.provenance import ProvenanceLog
+from aoebank.formats.registry import target_word
 from aoebank.formats.text import json_text
 from aoebank.formats.words import workload_line
 from aoebank.model.digest import canonical_text
@@ -367,6 +369,8 @@ class _Compared:
     row: _RowKey  # Target and operator type, as the file names tell
     changes: tuple[RecordChange, ...]
     equal: int  # How many records are the same
+    header: HeaderChange | None
+    format: str | None  # Its name; None where the sides hold an empty file only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,10 +388,14 @@ class _Tally:
     rows: dict[_RowKey, RollupTally] = field(default_factory=dict)
     compared: list[FilePair] = field(default_factory=list)
     problems: list[AoebankError] = field(default_factory=list)
+    headers: list[HeaderChange] = field(default_factory=list)
+    formats: set[str] = field(default_factory=set)
 
     def add(self, compared: _Compared, *, is_moved: bool) -> None:
         """Add the records of two files."""
         self.changes += compared.changes
+        self.headers += () if compared.header is None else (compared.header,)
+        self.formats.update(() if compared.format is None else (compared.format,))
         for change in compared.changes:
             self.rows.setdefault(_row_of(change), RollupTally())
         row = self.rows.setdefault(compared.row, RollupTally())
@@ -455,9 +463,11 @@ def diff(
         b=b.label,
         changes=tuple(sorted(tally.changes, key=_order)),
         moves=tuple(pair.move for pair in tally.compared if pair.move),
+        headers=tuple(tally.headers),
         rollup=tally.rollup(),
         problems=tuple(tally.problems),
         noise_ratio=options.noise_ratio,
+        target_word=target_word(tally.formats),
     )
 
 
@@ -521,7 +531,23 @@ def _compare_files(a: Side, b: Side, pair: FilePair, options: DiffOptions) -> _C
     found = [*comparison.iter_changes()]
     changes = tuple(change for change in found if change is not None)
     row = (comparison.soc_version, comparison.op_type)
-    return _Compared(row=row, changes=changes, equal=len(found) - len(changes))
+    there = [parsed for parsed in (new, old) if parsed is not None]
+    return _Compared(
+        row=row,
+        changes=changes,
+        equal=len(found) - len(changes),
+        header=_header_change(pair, old, new),
+        format=there[0].format.name if there else None,
+    )
+
+
+def _header_change(
+    pair: FilePair, old: ParsedFile | None, new: ParsedFile | None
+) -> HeaderChange | None:
+    if old is None or new is None or old.data == new.data or not (len(old) and len(new)):
+        return None
+    a, b = old.format.header(old), new.format.header(new)
+    return HeaderChange(file=pair.name, a=a, b=b) if a != b else None
 
 
 def _demand_comparable(comparison: FileComparison) -> None:

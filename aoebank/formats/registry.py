@@ -67,6 +67,12 @@ def get_format(name: str) -> Format:
     raise ValueError(f"format must be one of {names}, not {name!r}")
 
 
+def target_word(names: Iterable[str]) -> str:
+    """Return what the formats of these names call a target; that of CANN if they differ."""
+    words = {get_format(name).target_word for name in names}
+    return words.pop() if len(words) == 1 else Format.target_word
+
+
 def parse_name(path: Path) -> tuple[Format, BankName] | None:
     """Return the format that the name of a file says, and the target; None if it says none."""
     return _parse_name(FORMATS, path.name)

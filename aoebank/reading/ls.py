@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoebank.errors import BankPathError, shell_word
-from aoebank.formats.protocol import Format, ParsedFile, find_error
-from aoebank.formats.registry import get_format
+from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.registry import target_word
 from aoebank.formats.words import words_of
 from aoebank.model.display import RichDisplay
 from aoebank.model.provenance import Event, Provenance
@@ -41,7 +41,8 @@ class FileSummary:
     path: Path
     name: str  # Path below the root; the file name where the root is the file
     format: str
-    soc_version: str | None
+    soc_version: str | None  # As the file name tells
+    targets: tuple[str, ...]  # Of its records: that of the name, or those its rows name, sorted
     core_num: int | None
     core_type: str | None
     op_type: str | None
@@ -92,6 +93,7 @@ def _summary(side: Side, file_name: str, parsed: ParsedFile) -> FileSummary:
         name=file_name,
         format=parsed.format.name,
         soc_version=name.soc_version if name else None,
+        targets=_targets_of(parsed),
         core_num=name.core_num if name else None,
         core_type=name.core_type if name else None,
         op_type=name.op_type if name else None,
@@ -102,6 +104,13 @@ def _summary(side: Side, file_name: str, parsed: ParsedFile) -> FileSummary:
         keys=_short_keys(parsed, _FIRST_KEYS if side.is_tree else len(parsed)),
         words=() if side.is_tree or len(parsed) > _MOST_IN_WORDS else _words(parsed),
     )
+
+
+def _targets_of(parsed: ParsedFile) -> tuple[str, ...]:
+    if parsed.format.has_target_in_rows:
+        return tuple(sorted({one for one in parsed.format.iter_targets(parsed) if one}))
+    target = parsed.name.soc_version if parsed.name else None
+    return (target,) if target else ()
 
 
 def _words(parsed: ParsedFile) -> tuple[str, ...]:
@@ -154,6 +163,7 @@ def _speedups(parsed: ParsedFile, entries: Iterable[Provenance]) -> list[float]:
 
 
 _FEW_KEYS = 2
+_FEW_TARGETS = 3
 _LONGEST_KEY = 24  # a feature list is a key too, and no column
 
 
@@ -192,7 +202,7 @@ class ListReport(ReadingReport[ListResult]):
         if self.result.files:
             text.columns(
                 self.result.files,
-                (_target_word(self.result.files), "-", lambda one: one.soc_version or "-"),
+                (target_word(file.format for file in self.result.files), "-", _targets),
                 ("cores", "r", lambda one: "-" if one.core_num is None else str(one.core_num)),
                 ("core type", "-", lambda one: one.core_type or "-"),
                 ("op_type", "-", lambda one: one.op_type or "-"),
@@ -213,10 +223,10 @@ class ListReport(ReadingReport[ListResult]):
         text.line(f"{plural(len(self.result.files), 'file')}, {plural(records, 'record')}")
 
 
-def _target_word(files: Iterable[FileSummary]) -> str:
-    """Return what the formats call a target; that of CANN if they differ."""
-    words = {get_format(file.format).target_word for file in files}
-    return words.pop() if len(words) == 1 else Format.target_word
+def _targets(file: FileSummary) -> str:
+    shown = ", ".join(file.targets[:_FEW_TARGETS])
+    more = len(file.targets) - _FEW_TARGETS
+    return f"{shown} and {more} more" if more > 0 else shown or "-"
 
 
 def _listed(file: FileSummary) -> Iterator[tuple[str, str]]:
@@ -240,5 +250,6 @@ def _keys(file: FileSummary) -> str:
 
 
 def _document(file: FileSummary) -> dict[str, object]:
-    names = "path format soc_version core_num core_type op_type records best_speedup median_speedup"
-    return {**members(file, f"{names} keys"), "problem": file.problem or None}
+    target = "soc_version targets core_num core_type op_type"
+    names = f"path format {target} records best_speedup median_speedup keys"
+    return {**members(file, names), "problem": file.problem or None}

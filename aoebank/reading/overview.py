@@ -17,6 +17,7 @@ from typing import Any
 
 from aoebank.errors import BankPathError, RecordError
 from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.registry import target_word
 from aoebank.formats.words import words_of
 from aoebank.model.display import RichDisplay
 from aoebank.reading.query import EVERYTHING, fill, make_tables
@@ -410,13 +411,15 @@ class Table:
 
 def tables(result: OverviewResult) -> Iterator[Table]:
     """Yield the parts there is anything to tell of."""
+    word = target_word(part.format for part in result.coverage)
+    coverage = ((word if name == "soc_version" else name, *more) for name, *more in _COVERAGE)
     noted = [
         part for part in result.staleness if part.fresh + part.to_check + part.stale + part.unknown
     ]
     opinions = [row for found in result.disagreements for row in _opinions(found)]
     parts = (
         ("Size", result.sizes, _SIZE),
-        ("Coverage and gains", result.coverage, _COVERAGE),
+        ("Coverage and gains", result.coverage, tuple(coverage)),
         ("Age", result.ages, _AGE),
         ("Staleness", noted, _STALENESS),
         ("Outliers", result.outliers, _OUTLIERS),

@@ -10,6 +10,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
+from support.engine.built_kernels import linked
 from support.engine.cpu import CPU, open_session
 from support.engine.graphs import BLOCK, meaning
 from support.engine.models import (
@@ -22,7 +23,6 @@ from support.engine.models import (
 )
 from support.engine.offline import first_guess, regions_of, view_of
 
-from aoe.device.compiler import build_library, compile_kernel
 from aoe.device.toolchain import Toolchain
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.regions import Region, partition
@@ -60,13 +60,8 @@ def _with_kernels(
         source = first_guess(region, target)
         sources[source.name] = source
         replacements.append(Replacement(region=region, kernel=source.name))
-    objects = [compile_kernel(source, target, folder) for source in sources.values()]
-    library = build_library(
-        list(sources.values()),
-        objects,
-        target=target,
-        toolchain=toolchain,
-        file=folder / "kernels.so",
+    library = linked(
+        list(sources.values()), target=target, toolchain=toolchain, file=folder / "kernels.so"
     )
     return rewrite(graph, replacements), library
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 
-from aoe.device.compiler import KernelSource, build_library, compile_kernel
+from aoe.device.compiler import KernelSource
 from aoe.device.toolchain import Toolchain
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region, partition
@@ -22,6 +22,7 @@ from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, KernelUse, Manifest, 
 from aoe.ort.static_shapes import infer_tensors
 from aoe.schedule import Configuration
 from aoe.target import Target
+from support.engine.built_kernels import linked
 from support.engine.cpu import CPU, open_session
 from support.engine.models import conv_net
 
@@ -44,11 +45,6 @@ def view_of(model: onnx.ModelProto, scratch: Path, target: Target) -> ModelGraph
     """Return a model as ONNX Runtime optimises it on this machine."""
     proto = CPU.optimize(model, scratch / "optimized.onnx", threads=target.core_num)
     return ModelGraph(proto, infer_tensors(proto, open_session), block=CPU.channel_block())
-
-
-def _compiled(source: KernelSource, target: Target, folder: Path) -> Path:
-    file = folder / f"{source.name}.o"
-    return file if file.exists() else compile_kernel(source, target, folder)
 
 
 def write_parts(
@@ -75,14 +71,8 @@ def write_parts(
     sources = {source.name: source for source in (first_guess(r, target) for r in regions)}
     kernels = list(sources.values())
     if kernels:
-        built_in = kept_in or directory  # the glue is compiled once in a folder
-        library = build_library(
-            kernels,
-            [_compiled(source, target, kept_in or scratch) for source in kernels],
-            target=target,
-            toolchain=toolchain,
-            file=built_in / LIBRARY,
-        )
+        built_in = kept_in or scratch
+        library = linked(kernels, target=target, toolchain=toolchain, file=built_in / LIBRARY)
         library.rename(directory / LIBRARY)
     replacements = [
         Replacement(region=region, kernel=first_guess(region, target).name) for region in regions

@@ -21,11 +21,12 @@ from support.contracts.kernels import (
     plain,
     run_baseline,
 )
+from support.engine.built_kernels import linked
 from support.engine.cpu import open_session
 from support.engine.fakes import make_target
 from support.engine.quantised import blockwise
 
-from aoe.device.compiler import KernelSource, build_library, compile_kernel
+from aoe.device.compiler import KernelSource
 from aoe.device.toolchain import Toolchain
 from aoe.graph.workload_model import candidate_model, random_inputs, workload_model
 from aoe.kernels.family import KernelTarget
@@ -417,13 +418,7 @@ def test_library_packs_integers_scales_and_zero_points(
 ) -> None:
     schedule = guessed_schedules(workload)[0]
     source = KernelSource.of(workload, schedule)
-    library = build_library(
-        [source],
-        [compile_kernel(source, target, tmp_path)],
-        target=target,
-        toolchain=toolchain,
-        file=tmp_path / "kernels.so",
-    )
+    library = linked([source], target=target, toolchain=toolchain, file=tmp_path / "kernels.so")
     model = candidate_model(workload_model(workload, seed=SEED), source.name, workload)
     feed: dict[str, Any] = dict(random_inputs(workload, SEED))
     options = session_options(threads=2, optimize=False, library=library)

@@ -24,10 +24,11 @@ from support.contracts.kernels import (
     plain,
     run_baseline,
 )
+from support.engine.built_kernels import linked
 from support.engine.cpu import open_session
 from support.engine.fakes import make_target
 
-from aoe.device.compiler import KernelSource, build_library, compile_kernel
+from aoe.device.compiler import KernelSource
 from aoe.device.registry import default_device
 from aoe.device.toolchain import Toolchain
 from aoe.graph.workload_model import candidate_model, random_inputs, workload_model
@@ -434,13 +435,7 @@ def test_library_packs_levels_and_what_makes_numbers_of_them(
         pytest.skip("this CPU has no int8")
     schedule = guessed_schedules(workload)[0]
     source = KernelSource.of(workload, schedule)
-    library = build_library(
-        [source],
-        [compile_kernel(source, target, tmp_path)],
-        target=target,
-        toolchain=toolchain,
-        file=tmp_path / "kernels.so",
-    )
+    library = linked([source], target=target, toolchain=toolchain, file=tmp_path / "kernels.so")
     model = candidate_model(workload_model(workload, seed=SEED), source.name, workload)
     run = run_baseline(workload, random_inputs(workload, SEED))
     feed = dict(random_inputs(workload, SEED))

@@ -16,12 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import numpy_helper
+from support.engine.built_kernels import linked
 from support.engine.cpu import open_session
 from support.engine.offline import first_guess
 from support.engine.open_rows import attention_of, opened, parsed
 from support.tiers import few_every_day
 
-from aoe.device.compiler import KernelSource, RowBlock, build_library, compile_kernel, extent_kernel
+from aoe.device.compiler import KernelSource, RowBlock, extent_kernel
 from aoe.device.toolchain import Toolchain
 from aoe.graph.open_extents import OpenRegion, find_open_region
 from aoe.graph.rewrite import Replacement, rewrite
@@ -170,10 +171,7 @@ class _Net:
             layouts=found.layouts,
             rows_dimension=found.layouts[-1][found.rows_dimension].source,
         )
-        objects = [compile_kernel(part, target, folder) for part in kernel.parts]
-        library = build_library(
-            [kernel], objects, target=target, toolchain=toolchain, file=folder / "extents.so"
-        )
+        library = linked([kernel], target=target, toolchain=toolchain, file=folder / "extents.so")
         replaced = Replacement(region=found.region, kernel=kernel.name, shape=found.stored[-1])
         tuned = rewrite(graph, [replaced])
         assert [node.domain for node in tuned.graph.node] == ["aoe"]

@@ -13,15 +13,14 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 from onnx.numpy_helper import to_array
+from support.engine.built_kernels import linked
 from support.engine.cpu import CPU, open_session
 from support.engine.open_rows import parsed
 
 from aoe.bank.operators import key_of
 from aoe.device.compiler import (
     KernelSource,
-    build_library,
     check_kernel,
-    compile_kernel,
     image_kernel,
 )
 from aoe.device.toolchain import Toolchain
@@ -361,10 +360,7 @@ class _Net:
         source = _source(self.workload, algorithm, target)
         if "+" in algorithm:
             source = _of_several(region, shapes, algorithm, target)
-        built = [compile_kernel(part, target, folder) for part in source.parts]
-        library = build_library(
-            [source], built, target=target, toolchain=toolchain, file=folder / "images.so"
-        )
+        library = linked([source], target=target, toolchain=toolchain, file=folder / "images.so")
         replaced = Replacement(region=region, kernel=source.name, shape=shapes[region.output])
         tuned = rewrite(graph, [replaced])
         self.tuned = _session(tuned, library)

@@ -7,9 +7,10 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
+from support.engine.built_kernels import linked
 from support.engine.cpu import open_session
 
-from aoe.device.compiler import KernelSource, build_library, compile_kernel, image_kernel
+from aoe.device.compiler import KernelSource, image_kernel
 from aoe.device.toolchain import Toolchain
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
@@ -59,10 +60,7 @@ def session(
         },
         [_source("Ceil", target, _FIXED, is_open=False)],
     )
-    objects = [compile_kernel(part, target, folder) for part in kernel.parts]
-    library = build_library(
-        [kernel], objects, target=target, toolchain=toolchain, file=folder / "parts.so"
-    )
+    library = linked([kernel], target=target, toolchain=toolchain, file=folder / "parts.so")
     options = session_options(threads=2, optimize=False, library=library)
     return open_session(_model(kernel.name).SerializeToString(), options)
 

@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.engine.built_kernels import linked
 from support.engine.cpu import open_session
 from support.engine.models import Array
 from support.engine.offline import first_guess
@@ -18,8 +19,6 @@ from support.engine.open_rows import opened, parsed
 from aoe.device.compiler import (
     RowBlock,
     RowKernel,
-    build_library,
-    compile_kernel,
     kernel_table,
     row_kernel,
 )
@@ -83,10 +82,7 @@ class _Net:
         rows = find_open_rows(graph, region, shapes)
         assert isinstance(rows, OpenRows)
         self.kernel = _kernel_of(rows, target)
-        objects = [compile_kernel(part, target, folder) for part in self.kernel.parts]
-        library = build_library(
-            [self.kernel], objects, target=target, toolchain=toolchain, file=folder / "rows.so"
-        )
+        library = linked([self.kernel], target=target, toolchain=toolchain, file=folder / "rows.so")
         replaced = Replacement(region=region, kernel=self.kernel.name, shape=shapes[region.output])
         tuned = rewrite(graph, [replaced])
         self.tuned = _session(tuned.SerializeToString(), library)

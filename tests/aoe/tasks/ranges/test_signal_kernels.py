@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
+from support.engine.built_kernels import linked
 from support.engine.cpu import CPU, open_session
 from support.engine.open_rows import parsed
 from support.tiers import few_every_day
 
-from aoe.device.compiler import KernelSource, build_library, compile_kernel
+from aoe.device.compiler import KernelSource
 from aoe.device.toolchain import Toolchain
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.open_images import OpenImages, find_open_images
@@ -79,13 +80,7 @@ class _Net:
         guesses = opening(family.space(found.workload, facts), ())
         guess = next(one for one in guesses if dict(one).get(KNOB, "") == form.algorithm)
         source = KernelSource.of(found.workload, family.schedule(found.workload, guess, facts))
-        library = build_library(
-            [source],
-            [compile_kernel(source, target, folder)],
-            target=target,
-            toolchain=toolchain,
-            file=folder / "signals.so",
-        )
+        library = linked([source], target=target, toolchain=toolchain, file=folder / "signals.so")
         replaced = Replacement(region=region, kernel=source.name, shape=shapes[region.output])
         options = session_options(threads=2, optimize=False, library=library)
         self.is_last, self.shape = form.inputs.endswith("64] x"), shapes["y"]
