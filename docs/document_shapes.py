@@ -205,6 +205,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
                 "soc_b": "text?",
             }
         ],
+        "headers?": [{"file": "text", "a": "text", "b": "text"}],
         "not_compared": [ERROR],
         "fail_on_ratio?": "number",
         "regressions?": "count",
