@@ -205,7 +205,6 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
                 "soc_b": "text?",
             }
         ],
-        "headers?": [{"file": "text", "a": "text", "b": "text"}],
         "not_compared": [ERROR],
         "fail_on_ratio?": "number",
         "regressions?": "count",

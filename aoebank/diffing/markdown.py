@@ -76,8 +76,6 @@ def diff_markdown(report: DiffReport) -> str:
     page.add(f"### Bank diff: {code(result.a)} → {code(result.b)}", "")
     for line in summary_lines(result, report.fail_on_ratio):
         page.add(line, "")
-    for header in result.headers[:MAX_ROWS]:
-        page.add(f"- header of {code(header.file)}: {code(header.a)} → {code(header.b)}")
     for problem in result.problems[:MAX_ROWS]:
         page.add(f"- not compared: {code(problem.headline, 400)}")
     page.add("")

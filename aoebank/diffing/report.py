@@ -132,8 +132,7 @@ class DiffReport(Report):
             return self.error.exit_code
         if self.fail_on_ratio is not None:
             return 1 if self.result.regressions(self.fail_on_ratio) else 0
-        result = self.result
-        return 1 if result.changes or result.moves or result.headers else 0
+        return 1 if self.result.changes or self.result.moves else 0
 
     def document(self) -> Mapping[str, object]:
         result = self.result
@@ -147,8 +146,6 @@ class DiffReport(Report):
             "moves": [members(move, _MOVE) for move in result.moves],
             "not_compared": [error_document(problem) for problem in result.problems],
         }
-        if result.headers:
-            found["headers"] = [members(header, "file a b") for header in result.headers]
         if self.fail_on_ratio is not None:
             found["fail_on_ratio"] = self.fail_on_ratio
             found["regressions"] = len(result.regressions(self.fail_on_ratio))
@@ -168,8 +165,6 @@ class DiffReport(Report):
             _write_changes(text, others, edits, shapes)
         else:
             _write_rollup(text, self.result.rollup)
-        for header in self.result.headers:
-            text.line(("header changed  ", "magenta"), f"{header.file}  {header.a} -> {header.b}")
         for problem in self.result.problems:
             text.line(("not compared: ", "bold red"), problem.headline)
         for line in summary_lines(self.result, self.fail_on_ratio):
@@ -181,8 +176,6 @@ def summary_lines(result: DiffResult, fail_on_ratio: float | None = None) -> lis
     counts = [f"{result.count(kind)} {WORDS[kind][0]}" for kind in ChangeKind if result.count(kind)]
     if result.moves:
         counts.append(f"{result.moved} moved in {plural(len(result.moves), 'file')}")
-    if result.headers:
-        counts.append(f"{plural(len(result.headers), 'file header')} changed")
     if result.problems:
         counts.append(f"{plural(len(result.problems), 'file')} not compared")
     summary = ", ".join(counts) or "no difference"

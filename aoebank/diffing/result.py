@@ -115,18 +115,6 @@ class FileMove:
         return self.equal / max(self.records_a, self.records_b)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeaderChange:
-    """What a file says about all of its records, and says otherwise in B.
-
-    The version of Triton, the validators of TunableOp, the columns of a table, a version line.
-    """
-
-    file: str  # Name in B
-    a: str
-    b: str
-
-
 def ratio_of(a_us: float, b_us: float) -> float:
     """Return b / a, kept finite and above zero."""
     return min(max(float(b_us) / float(a_us), SMALLEST_RATIO), 1 / SMALLEST_RATIO)
@@ -170,7 +158,6 @@ class DiffResult(RichDisplay):
         a, b: The sides as they were written.
         changes: Regressions first, the worst of them first; then by kind.
         moves: Files that have another name in B.
-        headers: Files whose text before the records changed, sorted by name.
         rollup: A row per soc_version and op_type, sorted.
         problems: Files that could not be compared, and why.
         noise_ratio: The band asked for.
@@ -186,7 +173,6 @@ class DiffResult(RichDisplay):
     rollup: tuple[RollupRow, ...]
     problems: tuple[AoebankError, ...]
     noise_ratio: float
-    headers: tuple[HeaderChange, ...] = ()
 
     @property
     def unchanged(self) -> int:

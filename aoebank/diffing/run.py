@@ -14,7 +14,6 @@ from aoebank.diffing.pair_files import FilePair, pair_files
 from aoebank.diffing.result import (
     ChangeKind,
     DiffResult,
-    HeaderChange,
     RecordChange,
     RollupRow,
     RollupTally,
@@ -204,14 +203,6 @@ class FileComparison:
         is_target = self._has_target_in_rows or only.holds_soc(*socs)
         return is_target and (self.op_type is None or only.holds_op(self.op_type))
 
-    def header_change(self) -> HeaderChange | None:
-        """Return the change of what the file says about all records; None where it is the same."""
-        old, new = self.old, self.new
-        if not old or not new or self.options.only.key:  # none of one key, or of a file that went
-            return None
-        a, b = old.format.header(old), new.format.header(new)
-        return HeaderChange(file=self.name, a=a, b=b) if a != b else None
-
     def iter_changes(self) -> Iterator[RecordChange | None]:
         """Yield the change of each wanted record; None where it is the same."""
         only = self.options.only
@@ -376,7 +367,6 @@ class _Compared:
     row: _RowKey  # Target and operator type, as the file names tell
     changes: tuple[RecordChange, ...]
     equal: int  # How many records are the same
-    header: HeaderChange | None  # None where the files say the same about all records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,12 +384,10 @@ class _Tally:
     rows: dict[_RowKey, RollupTally] = field(default_factory=dict)
     compared: list[FilePair] = field(default_factory=list)
     problems: list[AoebankError] = field(default_factory=list)
-    headers: list[HeaderChange] = field(default_factory=list)
 
     def add(self, compared: _Compared, *, is_moved: bool) -> None:
         """Add the records of two files."""
         self.changes += compared.changes
-        self.headers += [compared.header] if compared.header is not None else []
         for change in compared.changes:
             self.rows.setdefault(_row_of(change), RollupTally())
         row = self.rows.setdefault(compared.row, RollupTally())
@@ -469,7 +457,6 @@ def diff(
         moves=tuple(pair.move for pair in tally.compared if pair.move),
         rollup=tally.rollup(),
         problems=tuple(tally.problems),
-        headers=tuple(tally.headers),
         noise_ratio=options.noise_ratio,
     )
 
@@ -534,12 +521,7 @@ def _compare_files(a: Side, b: Side, pair: FilePair, options: DiffOptions) -> _C
     found = [*comparison.iter_changes()]
     changes = tuple(change for change in found if change is not None)
     row = (comparison.soc_version, comparison.op_type)
-    return _Compared(
-        row=row,
-        changes=changes,
-        equal=len(found) - len(changes),
-        header=comparison.header_change(),
-    )
+    return _Compared(row=row, changes=changes, equal=len(found) - len(changes))
 
 
 def _demand_comparable(comparison: FileComparison) -> None:

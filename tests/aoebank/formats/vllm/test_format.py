@@ -207,23 +207,3 @@ def test_files_of_two_triton_versions_are_never_one(tmp_path: Path) -> None:
     assert outcome.exit_code == 3
     assert '"triton_version": "3.5.0"' in outcome.stderr
     assert find_error(parse(sides[0].read_bytes())) is None
-
-
-def test_diff_tells_that_triton_was_another_version(tmp_path: Path) -> None:
-    for side, version in (("a", "3.4.0"), ("b", "3.5.0")):
-        (tmp_path / side).mkdir()
-        (tmp_path / side / NAME).write_text(json.dumps({"triton_version": version, "1": ROW}))
-    sides = (str(tmp_path / "a"), str(tmp_path / "b"))
-    for words in ((), ("--stat",), ("--markdown",), ("--html",)):
-        outcome = golden_harness.run("aoebank", ["diff", *sides, *words])
-        assert outcome.exit_code == 1
-        assert "1 file header changed (1 record unchanged)" in outcome.stdout
-        assert all(f"{version}" in outcome.stdout for version in ("3.4.0", "3.5.0"))
-    (header,) = json.loads(run("diff", *sides, "--json", exit_code=1))["headers"]
-    assert header == {
-        "file": NAME,
-        "a": '"triton_version": "3.4.0"',
-        "b": '"triton_version": "3.5.0"',
-    }
-    run("diff", *sides, "--key", "1")
-    run("diff", *sides, "--fail-on-regression", "5%")
