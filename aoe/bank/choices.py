@@ -92,7 +92,9 @@ class ChoiceBank(TaskBank[Choice]):
     def _found(self, bank: Bank, task: Choice) -> StoredChoice | None:
         file, key = self._file_in(bank, task), self._key(task)
         record, last = self._record_at(file, key, bank), self._journal.last_change(file, key)
-        if record is None or last is None or self._journal.quarantine_reason(record) is not None:
+        if record is None or last is None:
+            return None
+        if self._journal.stored_quarantine_reason(file, record) is not None:
             return None
         is_from_here = all(last.fingerprint.get(name) == one for name, one in self._here.items())
         return self._choice_of(record) if is_from_here else None

@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from aoe.bank.journal import BankJournal, Note
+from aoe.bank.journal import CHANGES, BankJournal, Note
 from aoe.bank.records.gradient import (
     GradientConditions,
     GradientVerdict,
@@ -21,7 +22,18 @@ from aoe.bank.records.gradient import (
     usable_lists,
 )
 from aoe.gradients.trace import GradientTrace
-from aoebank import Drift, Event, Provenance, Reader, Record, RecordError, resolve_bank
+from aoebank import (
+    Bank,
+    Drift,
+    Event,
+    Provenance,
+    Reader,
+    Record,
+    RecordError,
+    Resolution,
+    UnionBank,
+    resolve_bank,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +48,18 @@ class GradientBank:
     """The gradient bank of one target.
 
     Args:
-        journal: Below the folder of the file, see `gradient_bank_folder`.
+        journal: Below the folder of the file, see `gradient_banks`.
+        cluster: Of several banks, the first one with a record that was measured so answers;
+            None for any cluster.
     """
 
-    def __init__(self, journal: BankJournal) -> None:
+    def __init__(self, journal: BankJournal, *, cluster: Mapping[str, Any] | None = None) -> None:
         self.file = journal.bank.root / f"{journal.soc_version}_gradient_fusion.json"
         self._bank = journal.bank
         self._journal = journal
+        self._cluster = cluster
+        if isinstance(self._bank, UnionBank):
+            self._bank.fits = self._fits
 
     def find(
         self, modelhash: int, sizes_bytes: Sequence[int] | None = None
@@ -67,7 +84,7 @@ class GradientBank:
             return GradientLookup(miss=Miss.BROKEN)
         if record is None:
             return GradientLookup(miss=Miss.ABSENT)
-        if self._journal.quarantine_reason(record) is not None:
+        if self._journal.stored_quarantine_reason(self.file, record) is not None:
             return GradientLookup(miss=Miss.QUARANTINED)
         if self._count(key) > 1:
             return GradientLookup(miss=Miss.TWICE)
@@ -126,7 +143,20 @@ class GradientBank:
 
     def _count(self, key: str) -> int:
         """Return the number of records with a key; broken ones of other models do not matter."""
-        return sum(record.key == key for record in self._bank.iter_records(self.file))
+        return _count(self._journal.root_of(self.file, key) / self.file.name, key)
+
+    def _fits(self, record: Record, lines: Sequence[Provenance], root: Path) -> bool:
+        """True if a record of one of several banks can be used, and was measured in this cluster.
+
+        A record of another cluster is of use where no bank has one of this: its lists are the
+        model's, and a grouping is computed from them.
+        """
+        if not self._journal.fits(record, lines, root) or isinstance(usable_lists(record), Miss):
+            return False
+        changes = [line for line in lines if line.event in CHANGES]
+        measured = changes[-1].fingerprint if changes else {}
+        is_here = all(measured.get(name) == value for name, value in (self._cluster or {}).items())
+        return is_here and _count(root / self.file.name, record.key) == 1
 
     def _line_of(self, record: Record) -> Provenance | None:
         """Return the side-car line that wrote the record, None if this engine did not write it."""
@@ -149,19 +179,33 @@ def _note(
     )
 
 
-def gradient_bank_folder(env: Mapping[str, str], cwd: Path, soc_version: str) -> Path:
-    """Return the folder CANN's own tuner would write the bank of a target to.
+def _count(file: Path, key: str) -> int:
+    return sum(record.key == key for record in Bank(file.parent).iter_records(file))
+
+
+def gradient_banks(
+    env: Mapping[str, str], cwd: Path, soc_version: str, *, writes: bool = True
+) -> Resolution:
+    """Return the folder CANN's own tuner would write the bank of a target to, as `root`.
 
     That is `TUNE_BANK_PATH` itself, without a folder per target, or one per target below the
-    default in the home directory.
+    default in the home directory. Of a list, which CANN's tuner does not know, all members are
+    looked up.
+
+    Args:
+        env: Environment variables.
+        cwd: Directory relative paths are taken from.
+        soc_version: Target.
+        writes: False for what only looks records up: no member of a list has to be writable.
 
     Raises:
         BankNotFoundError: `TUNE_BANK_PATH` names no directory, or there is no home.
         BankPermissionError: it may not be used.
     """
     named = env.get("TUNE_BANK_PATH", "")
-    if os.pathsep in named and not (cwd / named).exists():  # CANN's tuner knows no list
-        env = {**env, "TUNE_BANK_PATH": str(resolve_bank(env=env, cwd=cwd).root)}
+    if os.pathsep in named and not (cwd / named).exists():
+        return resolve_bank(env=env, cwd=cwd, writes=writes)
     resolution = resolve_bank(env=env, cwd=cwd, reader=Reader.GRADIENT_WRITER)
-    is_default = resolution.variable == "HOME"
-    return resolution.root / soc_version if is_default else resolution.root
+    if resolution.variable != "HOME":
+        return resolution
+    return replace(resolution, root=resolution.root / soc_version, roots=())

@@ -105,14 +105,14 @@ class BankJournal:
         # Digest of what kernels of a family are made by; a bank of operators says it.
         self.source_of: Callable[[str], str | None] = lambda op_type: None
         if isinstance(self.bank, UnionBank):
-            self.bank.fits = self._fits
+            self.bank.fits = self.fits
         self.soc_version = soc_version
         self.fingerprint = dict(fingerprint)
         self.model = dict(model)
         self.engine = f"{ENGINE} {engine_version}"
         self.clock = clock
 
-    def _fits(self, record: Record, lines: Sequence[Provenance], root: Path) -> bool:
+    def fits(self, record: Record, lines: Sequence[Provenance], root: Path) -> bool:
         """True if a record of one of several banks is neither stale nor in its quarantine."""
         source = self.source_of(record.op_type or "")
         is_stale = self.drift_of(last_measured(lines), source).is_stale
@@ -161,6 +161,17 @@ class BankJournal:
         if entry is None:
             return None
         return f"in quarantine: {entry.reason}" + (f" ({entry.ticket})" if entry.ticket else "")
+
+    def stored_quarantine_reason(self, file: Path, record: Record) -> str | None:
+        """Return why nobody should use a stored record, None if everybody may.
+
+        Of several banks the quarantine of the one that answers counts: see `quarantine_reason`.
+        """
+        return self.quarantine_reason(record, root=self.root_of(file, record.key))
+
+    def root_of(self, file: Path, key: str) -> Path:
+        """Return the root of the bank whose record answers, the one of this run where none does."""
+        return self.bank.root_of(file, key) if isinstance(self.bank, UnionBank) else self.bank.root
 
     def entries(
         self, file: Path, key: str, *, where: Mapping[str, Any] | None = None

@@ -113,7 +113,7 @@ class OperatorBank(TaskBank[Workload]):
             found = self._find_under_old_name(workload) or self._find_in_base(workload)
             has_flaw = self.invalid_reason(workload) is not None  # it is tuned again, and replaced
             return found if found is not None or has_flaw else self._find_built_in(workload)
-        if self._journal.quarantine_reason(record) is not None:
+        if self._journal.stored_quarantine_reason(file, record) is not None:
             return None
         if self._drift(record, file).is_stale:
             return self._find_in_base(workload)
@@ -225,8 +225,9 @@ class OperatorBank(TaskBank[Workload]):
 
     def quarantine_reason(self, workload: Workload) -> str | None:
         """Return why the record of a workload is passed over, None if it is not."""
-        record = self._record_at(self.file(workload.op_type), key_of(workload))
-        return None if record is None else self._journal.quarantine_reason(record)
+        file = self.file(workload.op_type)
+        record = self._record_at(file, key_of(workload))
+        return None if record is None else self._journal.stored_quarantine_reason(file, record)
 
     def invalid_reason(self, workload: Workload) -> str | None:
         """Return why the record of a workload cannot be used, None if it can or there is none."""
@@ -272,7 +273,8 @@ class OperatorBank(TaskBank[Workload]):
         ranked.sort(key=lambda item: item[:2])
         nearest: dict[Configuration, StoredAnswer] = {}
         for _, _, answer, record in ranked:
-            if len(nearest) < limit and self._journal.quarantine_reason(record) is None:
+            reason = self._journal.stored_quarantine_reason(answer.file, record)
+            if len(nearest) < limit and reason is None:
                 nearest.setdefault(answer.configuration, answer)
         return tuple(
             one if self._was_measured_alike(one, workload.op_type) else replace(one, speedup=None)

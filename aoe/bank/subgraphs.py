@@ -141,7 +141,7 @@ class SubgraphBank(TaskBank[str]):
             return unusable(str(error))
         if record is None:
             return None
-        if (reason := self._journal.quarantine_reason(record)) is not None:
+        if (reason := self._journal.stored_quarantine_reason(file, record)) is not None:
             return unusable(reason)
         try:
             strategy = strategy_of(record)

@@ -50,6 +50,11 @@ class SignReport(Report):
     parts: int  # How many parts the signature is about
     schema: str = "aoe.sign/1"
 
+    @property
+    def about(self) -> str:
+        """The signed model."""
+        return str(self.om)
+
     def document(self) -> Mapping[str, object]:
         return {"om": str(self.om), "parts": self.parts}
 
@@ -67,6 +72,11 @@ class RunReport(Report):
     fallback_reason: str  # Why the untuned model ran; empty if the tuned one did
     precision: Precision = Precision.FLOAT32  # What the tuned model computes in
     schema: str = "aoe.run/1"
+
+    @property
+    def about(self) -> str:
+        """The tuned model."""
+        return str(self.om)
 
     def document(self) -> Mapping[str, object]:
         """Return the outputs, and which model computed them; null for what JSON cannot hold."""
@@ -109,6 +119,11 @@ class BenchmarkReport(Report):
     baseline_precision: Precision = Precision.FLOAT32  # What the other one computes in
     streams: int = 1  # Callers at the same time; of several, runs in a second are compared
     schema: str = "aoe.benchmark/1"
+
+    @property
+    def about(self) -> str:
+        """The model."""
+        return str(self.model)
 
     def document(self) -> Mapping[str, object]:
         from aoe.measurement import estimate_speedup

@@ -51,6 +51,11 @@ class FolderReport(ManyModelsReport):
     schema: str = "aoe.folder/1"
 
     @property
+    def about(self) -> str:
+        """The folder of models."""
+        return str(self.folder)
+
+    @property
     def errors(self) -> Sequence[AoebankError | None]:
         """The error of each model that could not be tuned."""
         return [model.error for model in self.models]

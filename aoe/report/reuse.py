@@ -26,6 +26,11 @@ class PlanReport(Report):
     plan: TuningPlan
     schema: str = "aoe.plan/1"
 
+    @property
+    def about(self) -> str:
+        """File of the model."""
+        return str(self.plan.model)
+
     def document(self) -> Mapping[str, object]:
         plan = self.plan
         return {

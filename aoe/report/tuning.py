@@ -180,6 +180,11 @@ class GradientTuningReport(ResultReport):
     schema: str = "aoe.gdat/1"
 
     @property
+    def about(self) -> str:
+        """Name of the run, which begins with that of the model."""
+        return self.result.tuning_name
+
+    @property
     def exit_code(self) -> int:
         """That of the training script, or of the bank's failure."""
         return self.result.exit_code or (self.error.exit_code if self.error else 0)
@@ -239,6 +244,11 @@ class ModeReport(ResultReport):
     result: ModeResult
     schema: str = "aoe.mode/1"
 
+    @property
+    def about(self) -> str:
+        """Name of the run, which begins with that of the model."""
+        return self.result.tuning_name
+
     def document(self) -> Mapping[str, object]:
         result = self.result
         return {
@@ -269,6 +279,11 @@ class TuningReport(Report):
         return self.modes[-1].schema
 
     @property
+    def about(self) -> str:
+        """That of the last mode."""
+        return self.modes[-1].about
+
+    @property
     def error(self) -> AoebankError | None:
         """The first one."""
         return next(filter(None, (mode.error for mode in self.modes)), None)
@@ -294,6 +309,11 @@ class CasesReport(ResultReport):
 
     result: TuneResult
     schema: str = "aoe.tune_cases/1"
+
+    @property
+    def about(self) -> str:
+        """That of the last shape."""
+        return report_of(self.result.modes[-1]).about
 
     def document(self) -> Mapping[str, object]:
         return {

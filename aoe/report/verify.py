@@ -27,6 +27,11 @@ class VerifiedBankReport(Report):
     schema: str = "aoe.verify/1"
 
     @property
+    def about(self) -> str:
+        """Root of the bank."""
+        return str(self.result.root)
+
+    @property
     def exit_code(self) -> int:
         """That of the first model's error; else 1 if a gain is weaker or lost."""
         errors = (one.error for one in self.result.models if one.error is not None)

@@ -192,6 +192,11 @@ class ModelTuningReport(ResultReport):
     result: ModelTuning[Any]
     schema: str = "aoe.tasks/1"
 
+    @property
+    def about(self) -> str:
+        """Name of the model."""
+        return self.result.model.get("name", "")
+
     def document(self) -> Mapping[str, object]:
         """Return the paths of all files, null for reports that did not stay, and the summary."""
         result, stay = self.result, self.result.places.reports_stay

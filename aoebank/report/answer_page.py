@@ -97,12 +97,13 @@ class _Blocks(Text):
 
 
 def _title(report: Report) -> str:
-    """Return a report's command by its schema.
+    """Return a report's command by its schema, and the model or file the answer is about.
 
     A title is no name of a command where a report is made in several ways.
     """
     program, _, command = report.schema.partition("/")[0].partition(".")
-    return f"{program} {re.sub('[-_]', ' ', command)}".strip()
+    words = f"{program} {re.sub('[-_]', ' ', command)}".strip()
+    return f"{words}: {cut(printable(report.about), _LONG)}" if report.about else words
 
 
 def html_answer(report: Report) -> str:

@@ -183,6 +183,11 @@ class Report(Protocol):
         return self.error.exit_code if self.error is not None else 0
 
     @property
+    def about(self) -> str:
+        """Return the model or file of the answer, for titles; empty where the command says all."""
+        return ""
+
+    @property
     def writes_documents(self) -> bool:
         """False in a dry run that says which files it would write."""
         return True

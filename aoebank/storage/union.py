@@ -91,6 +91,13 @@ class UnionBank(Bank):
                 own = [] if any(line.event in _CHANGES for line in own) else own
             yield from own
 
+    def root_of(self, file: Path, key: str) -> Path:
+        """Return the root of the member that answers; that of this bank where none does."""
+        if len(self._members) < 2:
+            return self.root
+        found = self._last[file, key] if (file, key) in self._last else self._answer(file, key)
+        return self.root if found is None or found[0] is None else found[0].root
+
     def put(self, file: Path, records: Iterable[Record], lines: Iterable[Provenance] = ()) -> None:
         """Store records in the bank that is written; they answer from now on."""
         records = tuple(records)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from aoe.bank.damage import without_damaged
-from aoe.bank.gradients import GradientBank, gradient_bank_folder
+from aoe.bank.gradients import GradientBank, gradient_banks
 from aoe.bank.journal import BankJournal
 from aoe.device.registry import default_device
 from aoe.errors import AoeError, LeftAloneError, OptionError
@@ -29,7 +29,7 @@ from aoe.tuner.mode import JobType
 from aoe.tuner.policies import step_final_policy, step_race_policy
 from aoe.tuner.progress import Progress, SilentProgress
 from aoe.tuner.study import StudyWriter
-from aoebank import AoebankError, Bank, BankWithSpare, SpareBank
+from aoebank import AoebankError, Bank, BankWithSpare, Resolution, SpareBank, UnionBank
 
 DEFAULT_LOOPS = 8
 GRID_MIB = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0)
@@ -107,7 +107,7 @@ class TrainingPlaces:
     """Files of a run on a training, as its first process sees them."""
 
     tuning_name: str  # Name of the run, `<model>_<timestamp>`
-    bank_folder: Path  # Folder of the gradient bank
+    banks: Resolution  # Folders of gradient banks
     result_file: Path  # AOE's result file
 
 
@@ -123,28 +123,28 @@ def find_places(
     stamp = timestamp_of(now)
     return TrainingPlaces(
         tuning_name=f"{training.model_name}_{stamp}",
-        bank_folder=gradient_bank_folder(env, cwd, training.soc_version),
+        banks=gradient_banks(env, cwd, training.soc_version),
         result_file=work_path(env, cwd, output) / result_name(JobType.GDAT, stamp, os.getpid()),
     )
 
 
 def open_bank(
     training: Training,
-    folder: Path | Bank,
+    bank: Path | Bank,
     on_event: Callable[[str], None],
     *,
     may_write: bool = False,
 ) -> GradientBank:
-    """Return the gradient bank in a folder, in the name of a training.
+    """Return a gradient bank in the name of a training.
 
     Args:
         training: Its first process alone looks for damaged files, and does without them.
-        folder: Where the bank is, or the bank.
+        bank: Folder of its file, or several of them.
         on_event: Is told of each.
         may_write: True to set them aside, False to pass over them.
     """
     journal = BankJournal(
-        folder,
+        bank,
         training.soc_version,
         fingerprint=training.machine,
         model={"name": training.model_name},
@@ -153,7 +153,13 @@ def open_bank(
     if training.is_first:
         for one in without_damaged(journal.bank, training.soc_version, may_write=may_write):
             on_event(str(one))
-    return GradientBank(journal)
+    cluster = {"world_size": training.world_size, "backend": training.backend}
+    return GradientBank(journal, cluster=cluster)
+
+
+def union_of(banks: Resolution) -> UnionBank:
+    """Return the banks of a look-up as one."""
+    return UnionBank(banks.root, banks.roots, banks.union)
 
 
 def open_bench(
@@ -170,7 +176,8 @@ def open_bench(
         on_first(training, lambda: write_json(places.result_file, gdat_report_to_json(report)))
 
     spare, place = SpareBank(), places.result_file.parent / BANK_FOLDER
-    bank = BankWithSpare(places.bank_folder, spare, place, progress.warn)
+    banks = places.banks
+    bank = BankWithSpare(banks.root, spare, place, progress.warn, banks.roots, banks.union)
     return TrainingBench(
         training=training,
         bank=open_bank(training, bank, progress.warn, may_write=True),
@@ -195,12 +202,12 @@ def open_reading_bench(
     Raises:
         AoebankError: the bank cannot be used; every process raises.
     """
-    folder = on_first(training, lambda: gradient_bank_folder(env, cwd, training.soc_version))
+    banks = on_first(training, lambda: gradient_banks(env, cwd, training.soc_version, writes=False))
     stopwatch = start_stopwatch(time.monotonic, None)
     report = LiveReport(_empty_report(training, training.model_name), lambda _: None, stopwatch)
     return TrainingBench(
         training=training,
-        bank=open_bank(training, folder, progress.warn),
+        bank=open_bank(training, union_of(banks), progress.warn),
         settings=settings,
         report=report,
         progress=progress if training.is_first else SilentProgress(),

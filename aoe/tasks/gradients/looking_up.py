@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aoe.bank.damage import without_damaged
-from aoe.bank.gradients import GradientBank, gradient_bank_folder
+from aoe.bank.gradients import GradientBank, gradient_banks
 from aoe.bank.journal import BankJournal
 from aoe.bank.records.gradient import GradientConditions, StoredGradients
 from aoe.device.registry import default_device
@@ -21,7 +21,7 @@ from aoe.gradients.cost import CostModel, choose_cost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.training import Training
 from aoe.results.files import DEFAULT_WAS_BEST
-from aoe.tasks.gradients.bench import TrainingBench, on_first
+from aoe.tasks.gradients.bench import TrainingBench, on_first, union_of
 
 FITS_WITHIN = 1.5
 """Factor by which times may differ from the record's, either way. A busy machine stays within it,
@@ -129,8 +129,8 @@ def recorded_group(
     """
     soc_version = default_device().describe().soc_version
     named = {} if bank is None else {"TUNE_BANK_PATH": str(cwd / bank)}
-    folder = gradient_bank_folder({**env, **named}, cwd, soc_version)
-    journal = BankJournal(folder, soc_version, fingerprint={}, model={}, engine_version="")
+    banks = union_of(gradient_banks({**env, **named}, cwd, soc_version, writes=False))
+    journal = BankJournal(banks, soc_version, fingerprint={}, model={}, engine_version="")
     without_damaged(journal.bank, soc_version, may_write=False)  # the run itself tells of them
     known = GradientBank(journal)
     lines = [journal.last_figure(known.file, key) for key in known.modelhashes()]

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-from aoe.bank.gradients import gradient_bank_folder
+from aoe.bank.gradients import gradient_banks
 from aoe.bank.records.gradient import GradientConditions, StoredGradients
 from aoe.errors import OptionError
 from aoe.gradients.compression import Compression, parse_compression
@@ -24,7 +24,7 @@ from aoe.gradients.training import Training
 from aoe.runs.gradients.result import TunedGradients
 from aoe.runs.gradients.run import tune_training
 from aoe.settings import accept_busy, environment, repeat_tune, with_bank
-from aoe.tasks.gradients.bench import GdatSettings, on_first, open_bank
+from aoe.tasks.gradients.bench import GdatSettings, on_first, open_bank, union_of
 from aoe.tasks.gradients.looking_up import FitCheck
 from aoe.torch.ddp.compressed import CompressedDdpTraining
 from aoe.torch.ddp.ranks import Ranks
@@ -183,8 +183,8 @@ def _apply_known(training: DdpTraining, env: Mapping[str, str]) -> None:
     warn = _warner(training)
 
     def look_up() -> tuple[StoredGradients | None, GradientConditions | None, str]:
-        folder = gradient_bank_folder(env, Path.cwd(), training.soc_version)
-        bank = open_bank(training, folder, warn)
+        banks = gradient_banks(env, Path.cwd(), training.soc_version, writes=False)
+        bank = open_bank(training, union_of(banks), warn)
         found = bank.look_up(training.model_hash, training.sizes_bytes)
         failure = bank.last_failure(
             training.model_hash, world_size=training.world_size, backend=training.backend
@@ -222,8 +222,8 @@ def _apply_compressed(
     compressed, warn = training.compressed(compression, None), _warner(training)
 
     def look_up() -> StoredGradients | None:
-        folder = gradient_bank_folder(env, Path.cwd(), compressed.soc_version)
-        bank = open_bank(compressed, folder, warn)
+        banks = gradient_banks(env, Path.cwd(), compressed.soc_version, writes=False)
+        bank = open_bank(compressed, union_of(banks), warn)
         return bank.find(compressed.model_hash, compressed.sizes_bytes)
 
     stored = on_first(training, look_up)

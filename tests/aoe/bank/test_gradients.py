@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from support.engine.gradients import hash_of, make_gradient_trace
 from support.version_banks import keep_out
 
-from aoe.bank.gradients import GradientBank, gradient_bank_folder
+from aoe.bank.gradients import GradientBank, gradient_banks
 from aoe.bank.journal import BankJournal
 from aoe.bank.records.gradient import GradientVerdict, Miss, StoredGradients
 from aoe.gradients.choose import Origin
@@ -22,7 +23,7 @@ from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation, optimal
 from aoe.gradients.trace import GradientTrace
 from aoe.measurement import SpeedupEstimate
-from aoebank import Bank, BankNotFoundError, Event
+from aoebank import Bank, BankNotFoundError, Event, UnionBank
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 
@@ -33,7 +34,7 @@ KEY = hash_of(TRACE)
 ESTIMATE = SpeedupEstimate(median=1.1, low=1.05, high=1.15, pairs=20, coverage=0.95)
 
 
-def make_bank(folder: Path) -> GradientBank:
+def make_bank(folder: Path | Bank, cluster: Mapping[str, Any] | None = None) -> GradientBank:
     journal = BankJournal(
         folder,
         "x86-64-test",
@@ -42,7 +43,7 @@ def make_bank(folder: Path) -> GradientBank:
         engine_version="0.1.0",
         clock=lambda: NOW,
     )
-    return GradientBank(journal)
+    return GradientBank(journal, cluster=cluster)
 
 
 def make_verdict(**changes: Any) -> GradientVerdict:
@@ -309,15 +310,15 @@ def test_folder_is_where_the_tuner_of_cann_writes(tmp_path: Path) -> None:
     named = tmp_path / "bank"
     named.mkdir()
     env = {"TUNE_BANK_PATH": str(named), "HOME": str(tmp_path)}
-    assert gradient_bank_folder(env, tmp_path, "soc") == named
-    default = gradient_bank_folder({"HOME": str(tmp_path)}, tmp_path, "soc")
+    assert gradient_banks(env, tmp_path, "soc").root == named
+    default = gradient_banks({"HOME": str(tmp_path)}, tmp_path, "soc").root
     assert default == tmp_path / "Ascend/latest/data/aoe/custom/graph/soc"
     with pytest.raises(BankNotFoundError):
-        gradient_bank_folder({"TUNE_BANK_PATH": str(tmp_path / "no")}, tmp_path, "soc")
+        gradient_banks({"TUNE_BANK_PATH": str(tmp_path / "no")}, tmp_path, "soc")
 
 
 def test_default_folder_is_made_on_the_first_record(tmp_path: Path) -> None:
-    bank = make_bank(gradient_bank_folder({"HOME": str(tmp_path)}, tmp_path, "x86-64-test"))
+    bank = make_bank(gradient_banks({"HOME": str(tmp_path)}, tmp_path, "x86-64-test").root)
     bank.save(KEY, TRACE, make_verdict())
     assert bank.find(KEY) is not None
 
@@ -366,3 +367,92 @@ def test_model_in_quarantine_as_a_whole_gets_no_record_back(bank: GradientBank) 
     bank.save(KEY, replace(TRACE, ready_us=(1.0, 2.0, 3.0, 4.0)), make_verdict())
     assert bank.file.read_bytes() == before
     assert bank.look_up(KEY).miss is Miss.QUARANTINED
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    """Return three folders of gradient banks; nobody has written one yet."""
+    found = [tmp_path / name for name in ("team", "other", "own")]
+    for folder in found:
+        folder.mkdir()
+    return found
+
+
+def _of_list(folders: list[Path], world_size: int = 4) -> GradientBank:
+    """Return the look-up over folders, of which the last is written."""
+    cluster = {"world_size": world_size, "backend": "gloo"}
+    return make_bank(UnionBank(folders[-1], folders), cluster)
+
+
+def test_record_of_any_member_of_a_list_answers(folders: list[Path]) -> None:
+    make_bank(folders[1]).save(KEY, TRACE, make_verdict())
+    bank = _of_list(folders)
+    found = bank.find(KEY, TRACE.sizes_bytes)
+    assert found is not None and found.segmentation == Segmentation(ends=(2, 4))
+    assert bank.modelhashes() == (str(KEY),)
+    line = bank.last_figure(KEY)
+    assert line is not None and line.speedup == ESTIMATE.median
+    assert not bank.file.exists()
+
+
+@pytest.mark.parametrize(("world_size", "ends"), [(2, (4,)), (4, (2, 4)), (8, (4,))])
+def test_record_of_a_cluster_like_this_one_goes_first(
+    folders: list[Path], world_size: int, ends: tuple[int, ...]
+) -> None:
+    """Where there is none, the first record answers, and a grouping is computed from it."""
+    one = make_verdict(world_size=2, segmentation=Segmentation(ends=(4,)))
+    make_bank(folders[0]).save(KEY, TRACE, one)
+    make_bank(folders[1]).save(KEY, TRACE, make_verdict())
+    found = _of_list(folders, world_size).find(KEY)
+    assert found is not None and found.segmentation == Segmentation(ends=ends)
+
+
+def test_record_nobody_should_use_leaves_the_answer_to_the_next_member(
+    folders: list[Path],
+) -> None:
+    for folder in folders[1:]:
+        make_bank(folder).save(KEY, TRACE, make_verdict())
+    unused = make_bank(folders[0]).file
+    for lists in (item([0] * 5, [0] * 5), item([1, 2], [1.0])):
+        unused.write_text(json.dumps([lists]))
+        assert _of_list(folders).find(KEY) is not None
+    (good,) = items(make_bank(folders[1]))
+    unused.write_text(json.dumps([good, good]))
+    assert _of_list(folders).find(KEY) is not None
+    assert _of_list([folders[0], folders[0].parent]).look_up(KEY).miss is Miss.TWICE
+    unused.unlink()
+
+
+@pytest.mark.parametrize("written", [0, 2])
+def test_record_in_the_quarantine_of_its_member_answers_nothing(
+    folders: list[Path], written: int
+) -> None:
+    """Whichever member is written: the next one answers, or nobody."""
+    for folder in folders[:2]:
+        make_bank(folder).save(KEY, TRACE, make_verdict())
+    quarantine(make_bank(folders[0]), any_strategy=True)
+    bank = make_bank(UnionBank(folders[written], folders))
+    assert bank.find(KEY) is not None
+    make_bank(folders[1]).file.unlink()
+    assert bank.look_up(KEY).miss is Miss.QUARANTINED
+
+
+def test_result_of_a_run_answers_in_that_run_and_goes_to_the_written_member(
+    folders: list[Path],
+) -> None:
+    make_bank(folders[0]).save(KEY, TRACE, make_verdict())
+    bank = _of_list(folders)
+    bank.save(KEY, TRACE, make_verdict(segmentation=Segmentation(ends=(1, 4))))
+    found = bank.find(KEY)
+    assert found is not None and found.segmentation == Segmentation(ends=(1, 4))
+    assert make_bank(folders[0]).find(KEY) != found and bank.file.parent == folders[-1]
+
+
+def test_members_of_a_list_need_not_be_writable_to_be_looked_up(folders: list[Path]) -> None:
+    env = {"TUNE_BANK_PATH": ":".join(map(str, folders)), "AOE_BANK_UNION": "best"}
+    banks = gradient_banks(env, folders[0], "soc", writes=False)
+    assert banks.roots == tuple(folders) and banks.union == "best"
+    assert gradient_banks({"TUNE_BANK_PATH": str(folders[0])}, folders[0], "soc").roots in (
+        (),
+        (folders[0],),
+    )

@@ -80,3 +80,21 @@ def test_banks_of_a_run_are_the_members_of_the_list(roots: list[Path]) -> None:
     banks = custom_banks(env, roots[0])
     assert banks.roots == tuple(roots)
     assert (banks.root, banks.union) == (roots[0], "best")
+
+
+@pytest.mark.parametrize("written", [0, 1, 2])
+def test_record_in_quarantine_answers_nothing_where_it_is_the_only_one(
+    roots: list[Path], written: int
+) -> None:
+    (record, *_) = Bank(roots[0]).iter_records(roots[0] / FILE)
+    workload = workload_of(record)
+    assert workload is not None
+    aoebank.quarantine_add(record.key, root=roots[0], reason="bad", keep=True)
+    for root in roots[1:]:
+        Bank(root).remove(root / FILE, [record.key])
+    bank = UnionBank(roots[written], roots)
+    noted = next(iter(Bank(roots[0]).iter_provenance(roots[0] / FILE))).fingerprint
+    journal = BankJournal(bank, SOC, fingerprint=noted, model={}, engine_version="0")
+    operators = OperatorBank(journal, core_num=2)
+    assert operators.find(workload) is None
+    assert operators.quarantine_reason(workload) is not None

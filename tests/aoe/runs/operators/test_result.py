@@ -154,6 +154,15 @@ def test_profile_has_the_figures_of_aoe_profile(tmp_path: Path) -> None:
     assert rows["b"]["op_names"] == ""
 
 
+def test_profile_has_no_percentage_above_all_of_the_peak(tmp_path: Path) -> None:
+    """A kernel by Winograd's method does less than the definition of its operator says."""
+    figures = (make_operator_profile("a", median_us=3.0, roofline_us=6.0),)
+    _written(tmp_path, replace(make_opat_result(), figures=(figures, ())))
+    with (tmp_path / "profiling" / "before_tuning" / "op_summary.csv").open() as file:
+        rows = {row["node"]: row for row in csv.DictReader(file)}
+    assert (rows["a"]["peak_percent"], rows["a"]["lost_us"]) == ("100.0", "0.0")
+
+
 def test_model_without_operators_is_reported_too(tmp_path: Path) -> None:
     _written(tmp_path, make_opat_result())
     assert _strict(tmp_path / "summary.json")["operators"] == []
