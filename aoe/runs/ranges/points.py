@@ -37,7 +37,6 @@ def validate_points(
     kernels: Sequence[ChosenKernel],
     points: Sequence[ShapePoint],
     costs: ModelCosts,
-    *,
     proven: ValidationResult[ChosenKernel] | None = None,
     is_only: bool = True,
 ) -> tuple[ValidationResult[ChosenKernel], tuple[PointGain, ...]]:
