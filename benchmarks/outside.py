@@ -14,18 +14,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 from comparison.experiment import Experiment, Option, run_experiment
+from comparison.prepared import INPUTS
 from comparison.steps import CommandError, Steps, where_measured
 from comparison.tables import table_row
 
@@ -33,13 +35,31 @@ _ONE = "--one"
 _WARM = 3
 _TURN_S = 1.0
 _FEWEST = 5
+_WON = ("add", "update")
 
 
-def call_ms(file: Path) -> float:
-    """Return the median CPU time of a call of a model in this process, after a few warm ones."""
+def call_ms(file: Path, runtime: str = "") -> float:
+    """Return the median CPU time of a call of a model in this process, after a few warm ones.
+
+    Args:
+        file: An ONNX model, or a tuned one; what `inputs.npz` beside it has is its input.
+        runtime: `openvino` for OpenVINO in float32; empty for what the file is for.
+    """
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
+    call = _openvino_call(file) if runtime else _onnx_call(file)
+    for _ in range(_WARM):
+        call()
+    taken, end_s = list[float](), time.monotonic() + _TURN_S
+    while len(taken) < _FEWEST or time.monotonic() < end_s:
+        start_s = time.process_time()
+        call()
+        taken.append(1e3 * (time.process_time() - start_s))
+    return median(taken)
+
+
+def _onnx_call(file: Path) -> Callable[[], object]:
     import onnxruntime as ort
 
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
     if file.suffix == ".om":
         import aoe
 
@@ -48,22 +68,41 @@ def call_ms(file: Path) -> float:
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
         session = ort.InferenceSession(str(file), options)
-    rng, feed = np.random.default_rng(0), {}
-    for value in session.get_inputs():
-        is_float = value.type == "tensor(float)"
-        feed[value.name] = (
-            rng.standard_normal(value.shape).astype(np.float32)
-            if is_float
-            else np.zeros(value.shape, np.int64)
-        )
-    for _ in range(_WARM):
-        session.run(None, feed)
-    taken, end_s = list[float](), time.monotonic() + _TURN_S
-    while len(taken) < _FEWEST or time.monotonic() < end_s:
-        start_s = time.process_time()
-        session.run(None, feed)
-        taken.append(1e3 * (time.process_time() - start_s))
-    return median(taken)
+    inputs = {one.name: (tuple(one.shape), one.type) for one in session.get_inputs()}
+    feed = _feed(file, {name: (shape, "float" in kind) for name, (shape, kind) in inputs.items()})
+    return lambda: session.run(None, feed)
+
+
+def _openvino_call(file: Path) -> Callable[[], object]:
+    from openvino import Core
+
+    config = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": "1"}
+    compiled = Core().compile_model(str(file), "CPU", config)
+    inputs = {one.any_name: one for one in compiled.inputs}
+    feed = _feed(
+        file,
+        {name: (tuple(one.shape), "f32" in str(one.element_type)) for name, one in inputs.items()},
+    )
+    request = compiled.create_infer_request()
+    return lambda: request.infer(feed, share_inputs=True, share_outputs=True)
+
+
+def _feed(file: Path, inputs: Mapping[str, tuple[tuple[int, ...], bool]]) -> dict[str, Any]:
+    """Return the inputs beside a model, or made-up ones: normal numbers, and zeros of integers.
+
+    Args:
+        file: The model.
+        inputs: Shape of each, and whether it is of floats.
+    """
+    given = file.parent / INPUTS
+    if given.exists():
+        with np.load(given) as arrays:
+            return {name: arrays[name] for name in inputs}
+    rng = np.random.default_rng(0)
+    return {
+        name: rng.standard_normal(shape).astype(np.float32) if is_float else np.zeros(shape, int)
+        for name, (shape, is_float) in inputs.items()
+    }
 
 
 def printed(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,29 +157,72 @@ def measure(model: str, steps: Steps, given: Namespace) -> None:
     """Tune a model and read it from outside."""
     file = Path(model)
     name = file.parent.name if file.stem == "model" else file.stem
-    steps.once(name, lambda: _tuned_and_read(file, given.limit, given.rounds))
+    steps.once(name, lambda: tuned_and_read(file, given.limit, given.rounds))
 
 
-def _tuned_and_read(file: Path, limit_s: float, rounds: int) -> dict[str, Any]:
+def tuned_and_read(
+    file: Path,
+    limit_s: float,
+    rounds: int,
+    *,
+    python: str = sys.executable,
+    runtimes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Tune a model into an empty bank, and read it and others in fresh processes in turns.
+
+    Args:
+        file: The model.
+        limit_s: Seconds for the run.
+        rounds: Processes of each.
+        python: Interpreter with the build of the engine that tunes and runs the tuned model.
+        runtimes: Others that read the model, see `call_ms`.
+
+    Returns:
+        Of `row_of`, the kernels that won alone and those that are used, the seconds of the run, and
+        the speed-up of other runtimes over ONNX Runtime, None where one cannot read the model.
+
+    Raises:
+        CommandError: the run failed, or one of the two models cannot be read.
+    """
     with tempfile.TemporaryDirectory() as folder:
         bank, output = Path(folder) / "bank", Path(folder) / "out"
         bank.mkdir()
-        command = [sys.executable, "-m", "aoe", f"--model={file}", "--job_type=2", "--aicore_num=1"]
+        command = [python, "-m", "aoe", f"--model={file}", "--job_type=2", "--aicore_num=1"]
         command += [f"--tuning_time_limit={limit_s:g}", f"--output={output}", "--quiet"]
         environment = {**os.environ, "TUNE_BANK_PATH": str(bank), "OMP_NUM_THREADS": "1"}
-        _done(command, environment)
+        _done(command, {**environment, "XDG_CACHE_HOME": folder})
         summary = json.loads((output / "summary.json").read_text())
         tuned = output / str(summary["om"])
-        found = []
+        if (file.parent / INPUTS).exists():
+            shutil.copyfile(file.parent / INPUTS, output / INPUTS)
+        sides = {"": (sys.executable, file, ""), "tuned": (python, tuned, "")}
+        sides |= {runtime: (sys.executable, file, runtime) for runtime in runtimes}
+        found: dict[str, list[float]] = {side: [] for side in sides}
         for number in range(rounds):
-            # every other round the tuned model comes first
-            sides = (file, tuned)[:: -1 if number % 2 else 1]
-            one = {
-                side: float(_done([sys.executable, __file__, _ONE, str(side)], environment))
-                for side in sides
-            }
-            found.append((one[file], one[tuned]))
-    return row_of(summary, found)
+            # every other round the last one comes first
+            for side in [*found][:: -1 if number % 2 else 1]:
+                own, model, runtime = sides[side]
+                words = [own, __file__, _ONE, str(model), *filter(None, [runtime])]
+                try:
+                    found[side].append(float(_done(words, environment)))
+                except CommandError:
+                    if not runtime:
+                        raise
+                    del found[runtime]
+    before = found[""]
+    operators = summary["operators"]
+    return {
+        **row_of(summary, list(zip(before, found["tuned"], strict=True))),
+        "seconds": summary["seconds"],
+        "won": sum(one["outcome"] in _WON for one in operators),
+        "used": sum(one["in_model"] for one in operators),
+        "others": {
+            one: round(median(a / b for a, b in zip(before, found[one], strict=True)), 4)
+            if one in found
+            else None
+            for one in runtimes
+        },
+    }
 
 
 def _done(command: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -175,6 +257,6 @@ EXPERIMENT = Experiment(
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [_ONE]:
-        sys.stdout.write(f"{call_ms(Path(sys.argv[2]))}\n")
+        sys.stdout.write(f"{call_ms(Path(sys.argv[2]), *sys.argv[3:])}\n")
         sys.exit(0)
     sys.exit(run_experiment(EXPERIMENT))

@@ -154,7 +154,7 @@ def validate_kernels(
         without="without kernels" if tuning.subject.is_rewritten else "untuned",
     )
     if (better := better_of(validation, proven)) is not validation:
-        validation, news = better, _of_proven(tuning, assembly, better, news)
+        validation, news = better, of_proven(tuning, assembly, better, news)
     noted = [
         (one.source.workload, validation.verdict(one, one.op_names, assembly.surroundings(one)))
         for one in news
@@ -190,7 +190,7 @@ def _prior(
     )
 
 
-def _of_proven(
+def of_proven(
     tuning: TuneContext,
     assembly: Assembly,
     proven: ValidationResult[ChosenKernel],
@@ -212,22 +212,22 @@ def _of_proven(
 
 
 def prove_early(
-    tuning: TuneContext,
     bank: OperatorBank,
     assembly: Assembly,
-    tuned: Sequence[TunedOperator],
     costs: ModelCosts,
+    tuning: TuneContext,
+    tuned: Sequence[TunedOperator],
 ) -> ValidationResult[ChosenKernel] | str:
     """Return the model with the kernels found so far if it is proven faster, else why it is not.
 
     Nothing is settled by that: the search goes on, and `validate_kernels` has the last word.
 
     Args:
-        tuning: The model, with the time there is for the proof.
         bank: Knows what earlier runs settled.
         assembly: Puts the model together.
-        tuned: Operators tuned so far.
         costs: What things take with this model.
+        tuning: The model, with the time there is for the proof.
+        tuned: Operators tuned so far.
     """
     tuning.time.phases.begin(Phase.VALIDATE)
     candidates = [

@@ -7,7 +7,7 @@ best one, and what the last comparison leaves undecided costs no more than was f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from aoe.bank.operators import OperatorBank
@@ -19,7 +19,7 @@ from aoe.tasks.operators.operator import TunedOperator
 from aoe.tuner.live_report import LiveReport, Phase, Stopwatch
 from aoe.tuner.tune_context import TuneContext
 from aoe.validation.kernel_assembly import Assembly
-from aoe.validation.kernels import model_comparer, prove_early
+from aoe.validation.kernels import model_comparer
 from aoe.validation.model_validator import ValidationResult
 from aoe.validation.time_reserve import HURRIED_PROCESSES, LEAST_PROCESSES, ModelCosts
 from aoebank import plural
@@ -43,6 +43,9 @@ _SURE_IN_ONE = 1.26
 _MOST_KEPT = 0.5
 """Most of the time left that is kept for the last comparison by what an early one took."""
 
+Proof = Callable[[TuneContext, Sequence[TunedOperator]], ValidationResult[ChosenKernel] | str]
+"""Tries the model with what is tuned so far in the time of a run; returns it, or why it fails."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Checkpoints:
@@ -53,6 +56,7 @@ class Checkpoints:
     assembly: Assembly  # Puts the model together
     costs: ModelCosts  # What things take with this model
     report: LiveReport[OpatReport]  # Says what is proven
+    prove: Proof  # Tries the whole model
     best: ValidationResult[ChosenKernel] | None = None  # The best model proven so far
     tries: int = 0  # How often a proof was tried
     # Time to search, without what is kept for the last comparison.
@@ -110,7 +114,7 @@ class Checkpoints:
         most_s = min(most_s, self.searching.left_s())
         limited = replace(stopwatch, limit_s=began_s + most_s)
         within = replace(self.tuning, time=replace(self.tuning.time, stopwatch=limited))
-        found = prove_early(within, self.bank, self.assembly, tuned, self.costs)
+        found = self.prove(within, tuned)
         took_s = stopwatch.elapsed_s() - began_s
         if isinstance(found, str):
             self.tuning.progress.step(f"not proven faster yet: {found}")

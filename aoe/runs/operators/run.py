@@ -74,7 +74,7 @@ from aoe.tuner.tune_context import TuneContext, model_path
 from aoe.validation.calibrated import calibrate
 from aoe.validation.graphs import FINAL_COMPARISONS, TunedGraph, is_open, validate_graphs
 from aoe.validation.kernel_assembly import Assembly
-from aoe.validation.kernels import check_accuracy
+from aoe.validation.kernels import check_accuracy, prove_early
 from aoe.validation.model_validator import ValidationResult
 from aoe.validation.time_reserve import ModelCosts, searching_time
 from aoe.workload import Precision
@@ -335,6 +335,7 @@ def tuned_graphs(
             assembly=made[number],
             costs=costs[number],
             report=shared.report,
+            prove=partial(prove_early, shared.bank, made[number], costs[number]),
         )
         tuned = _tuned(start, shared, own, known, checkpoints)
         known |= {one.operator.key: one for one in tuned.operators}

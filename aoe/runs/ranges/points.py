@@ -20,13 +20,14 @@ from aoe.validation.kernels import (
     kernels_within_memory,
     model_comparer,
     model_validator,
+    of_proven,
     with_figures,
 )
-from aoe.validation.model_validator import ValidationResult, decide_candidates
+from aoe.validation.model_validator import ValidationResult, better_of, decide_candidates
 from aoe.validation.prior_result import PriorResult
 from aoe.validation.time_reserve import ModelCosts
 from aoe.workload import Workload
-from aoebank import Event
+from aoebank import Event, plural
 
 
 def validate_points(
@@ -36,6 +37,8 @@ def validate_points(
     kernels: Sequence[ChosenKernel],
     points: Sequence[ShapePoint],
     costs: ModelCosts,
+    proven: ValidationResult[ChosenKernel] | None = None,
+    is_only: bool = True,
 ) -> tuple[ValidationResult[ChosenKernel], tuple[PointGain, ...]]:
     """Return the kernels that stay, and their gains; a library of the staying kernels is built.
 
@@ -50,9 +53,11 @@ def validate_points(
         kernels: For any number of rows.
         points: The smallest first, with their counts.
         costs: What things take with this model, at these points.
+        proven: The model of an early proof, which stays unless this one is better.
+        is_only: False where there was an early comparison.
     """
     tuning.time.phases.begin(Phase.VALIDATE)
-    comparer = _comparer(tuning, assembly, costs, points)
+    comparer = _comparer(tuning, assembly, costs, points, is_only=is_only)
     earlier = {one.name: _earlier(tuning, bank, one) for one in kernels}
     candidates = [one for one in kernels if earlier[one.name] is not Event.DROPPED]
     candidates = kernels_within_memory(tuning, candidates)
@@ -66,6 +71,11 @@ def validate_points(
         lookup_only=tuning.settings.lookup_only,
         progress=tuning.progress,
     )
+    better = better_of(validation, proven)
+    if better is not validation:
+        validation = better
+        of_proven(tuning, assembly, better, ())
+        in_library = [*in_library, *(one for one in better.kept if one not in in_library)]
     validation = replace(validation, drops={**validation.drops, **lost})
     if tuning.settings.lookup_only:
         return with_figures(tuning, assembly, validation, costs), ()
@@ -77,6 +87,38 @@ def validate_points(
     bank.note([note for one in news for note in _notes(assembly, validation, one, gains)])
     validation = with_figures(tuning, assembly, validation, costs, comparer)
     return validation, _gains(validation, points)
+
+
+def prove_points_early(
+    bank: OperatorBank,
+    assembly: Assembly,
+    points: Sequence[ShapePoint],
+    costs: ModelCosts,
+    tuning: TuneContext,
+    kernels: Sequence[ChosenKernel],
+) -> ValidationResult[ChosenKernel] | str:
+    """Return the model with some kernels if it is proven faster over the points, else why not.
+
+    Nothing is settled by that: the search goes on, and `validate_points` has the last word.
+
+    Args:
+        bank: Knows what earlier runs settled.
+        assembly: Puts the model together.
+        points: The smallest first, with their counts.
+        costs: What things take with this model, at these points.
+        tuning: The run, with the time there is for the proof.
+        kernels: For any number of rows, found so far.
+    """
+    candidates = kernels_within_memory(
+        tuning, [one for one in kernels if _earlier(tuning, bank, one) is not Event.DROPPED]
+    )
+    if not candidates:
+        return "no operator has a kernel for all of the range"
+    tuning.time.phases.begin(Phase.VALIDATE)
+    comparer = _comparer(tuning, assembly, costs, points)
+    in_library, _ = compiled(tuning, assembly, candidates, comparer)
+    tuning.progress.step(f"trying the whole model with {plural(len(in_library), 'kernel')}")
+    return model_validator(tuning, comparer).prove(in_library)
 
 
 def _gains(
@@ -116,7 +158,12 @@ def _notes(
 
 
 def _comparer(
-    tuning: TuneContext, assembly: Assembly, costs: ModelCosts, points: Sequence[ShapePoint]
+    tuning: TuneContext,
+    assembly: Assembly,
+    costs: ModelCosts,
+    points: Sequence[ShapePoint],
+    *,
+    is_only: bool = True,
 ) -> ModelComparer[ChosenKernel]:
     """Return the comparer of models at all points at once.
 
@@ -135,7 +182,12 @@ def _comparer(
             for one in others
         ]
         return model_comparer(
-            at_point(tuning, largest), assembly, costs, elsewhere=elsewhere, weight=largest.count
+            at_point(tuning, largest),
+            assembly,
+            costs,
+            elsewhere=elsewhere,
+            weight=largest.count,
+            is_only=is_only,
         )
 
     everywhere = comparer(points)

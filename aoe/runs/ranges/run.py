@@ -3,6 +3,7 @@
 import with open dimensions -> optimise offline -> profile in the middle of the range
 -> operators whose rows are open -> blocks of some numbers of rows, each tuned like any operator
 -> a kernel for any number of rows of each
+   (meanwhile, under a time limit: those whose blocks are all tuned are tried in the whole model)
 -> operators whose images have any size -> each searched in the middle, measured at all points
 -> a kernel for any size of each -> judge the whole model at three or five points of the range
 -> write it and the reports
@@ -60,21 +61,24 @@ from aoe.runs.opening import (
     profile_tuned,
 )
 from aoe.runs.operators import run as opat_run
+from aoe.runs.operators.checkpoints import Checkpoints
 from aoe.runs.operators.planning import looked_up_operator, plan_operators
-from aoe.runs.operators.result import OpatResult, write_details
+from aoe.runs.operators.result import OpatResult, PointGain, write_details
 from aoe.runs.operators.run import finished_report, operator_teller
 from aoe.runs.planning import KindPlan
-from aoe.runs.ranges.points import at_point, validate_points
+from aoe.runs.ranges.points import at_point, prove_points_early, validate_points
 from aoe.runs.tuned_model import write_model
 from aoe.runs.written_form import with_faster_form
 from aoe.schedule import Schedule
+from aoe.tasks.operators.chosen_kernel import ChosenKernel
 from aoe.tasks.operators.lookup import ACCEPT_SPEEDUP
 from aoe.tasks.operators.operator import (
     OperatorContext,
     TunedOperator,
     invalid_reason_of,
 )
-from aoe.tasks.operators.operator_tasks import TunedOperators, tune_found
+from aoe.tasks.operators.operator_budget import OperatorBudget
+from aoe.tasks.operators.operator_tasks import OperatorPool, TunedOperators, tune_found
 from aoe.tasks.operators.operators import FoundOperators, Operator, find_operators
 from aoe.tasks.ranges.block_notes import find_noted_rows
 from aoe.tasks.ranges.extent_blocks import SAMPLE_S, times_to_measure
@@ -97,6 +101,7 @@ from aoe.tuner.progress import continued
 from aoe.tuner.tune_context import TuneContext
 from aoe.validation.kernel_assembly import Assembly
 from aoe.validation.kernels import earlier_verdict
+from aoe.validation.model_validator import ValidationResult
 from aoe.validation.time_reserve import ModelCosts, searching_time
 from aoe.workload import Workload
 from aoebank import Event, plural
@@ -190,6 +195,21 @@ class RangeOperators:
         """Operators of frequent image sizes, to tune where the open ones have won."""
         return tuple(fixed for one in self.images for fixed in one.fixed_operators())
 
+    def whole(self, tuned: Sequence[TunedOperator]) -> list[TunedOperator]:
+        """Return what is tuned of images, and of operators whose blocks of rows are all tuned.
+
+        Open extents are left out: where each of their blocks serves is measured once, at the end.
+        """
+        images = {one.operator.key for one in self.images}
+        known = {one.operator.key for one in tuned}
+        blocks = [
+            {one.key for one in operator.operators()}
+            for operator in self.operators
+            if not isinstance(operator.rows, OpenRegion)
+        ]
+        keys = images.union(*(keys for keys in blocks if keys <= known))
+        return [one for one in tuned if one.operator.key in keys]
+
     def blocks_s(self, points: Sequence[ShapePoint]) -> float:
         """Return the seconds to measure blocks as they go into their kernels, at most.
 
@@ -256,23 +276,29 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         costs = ModelCosts.of(opened.profile, write_s=assembly.write_s)
         points, judging = _judging(tuning, there, costs)
         threads = tuning.machine.runner.target.core_num
-        deciding = searching_time(tuning.time.stopwatch, judging, threads)
+        context = operator_context(tuning, bank, opened.graph, tuning.time.stopwatch, compilers)
+        prove = partial(prove_points_early, bank, assembly, points, judging)
+        checkpoints = Checkpoints(
+            tuning=tuning,
+            bank=bank,
+            assembly=assembly,
+            costs=judging,
+            report=report,
+            prove=partial(_proven_early, context, there, prove),
+        )
+        deciding = checkpoints.begin(searching_time(tuning.time.stopwatch, judging, threads))
         measuring = deciding.keeping(min(there.blocks_s(points), _BLOCKS_SHARE * deciding.left_s()))
         searching = measuring.keeping(min(there.points_s, _POINTS_SHARE * measuring.left_s()))
-        context = operator_context(tuning, bank, opened.graph, searching, compilers)
-        on_event = operator_teller(tuning, report)
-
-        def tune(blocks: Sequence[Operator]) -> TunedOperators:
-            return tune_found(
-                FoundOperators(fused=(), operators=tuple(blocks), refusals=there.refusals),
-                unfuse=lambda found, lost: found,
-                budget=make_budget(tuning, opened.profile, searching, measure_pool, rates),
-                context=context,
-                on_event=on_event,
-                measure_pool=measure_pool,
-            )
-
-        tuned = tune(there.searched)
+        context = replace(context, left_s=searching.left_s)
+        tune = partial(
+            _tune_blocks,
+            context,
+            there.refusals,
+            partial(make_budget, tuning, opened.profile, searching, measure_pool, rates),
+            operator_teller(tuning, report),
+            measure_pool,
+        )
+        tuned = tune(there.searched, lambda done: checkpoints.look(there.whole(done)))
         if not tuning.settings.lookup_only:
             chosen = [one for one in there.images if context.is_chosen(one.operator)]
             tuned = measure_images(_point_context(tuning, context, measuring.left_s), chosen, tuned)
@@ -283,10 +309,61 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         invalid_reason = partial(invalid_reason_of, tuning.machine.runner)
         kernels = image_kernels(there.images, _by_key(tuned), bank, invalid_reason)
         kernels += row_kernels(tuning, context, operators, points, tuned, deciding.left_s)
-        validation, gains = validate_points(tuning, bank, assembly, kernels, points, judging)
+        early = checkpoints.best, not checkpoints.tries
+        validation, gains = validate_points(
+            tuning, bank, assembly, kernels, points, judging, *early
+        )
         tuned_profile = profile_tuned(tuning, assembly, validation, opened.profile, costs)
     write_model(tuning, bank, assembly, validation)
-    result = OpatResult(
+    profiles = opened.profile, tuned_profile
+    done = finished_report(report, validation)
+    result = _result(tuning, bank, tuned, profiles, validation, gains, done)
+    write_details(result)
+    return result
+
+
+def _tune_blocks(
+    context: OperatorContext,
+    refusals: tuple[Refusal, ...],
+    budget: Callable[[], OperatorBudget],
+    on_event: Callable[[TunedOperator], None],
+    measure_pool: OperatorPool,
+    blocks: Sequence[Operator],
+    checkpoint: Callable[[Sequence[TunedOperator]], None] = lambda done: None,
+) -> TunedOperators:
+    """Tune blocks of rows and operators of images, none of which is taken apart."""
+    return tune_found(
+        FoundOperators(fused=(), operators=tuple(blocks), refusals=refusals),
+        unfuse=lambda found, lost: found,
+        budget=budget(),
+        context=context,
+        on_event=on_event,
+        measure_pool=measure_pool,
+        checkpoint=checkpoint,
+    )
+
+
+def _result(
+    tuning: TuneContext,
+    bank: OperatorBank,
+    tuned: TunedOperators,
+    profiles: tuple[ModelProfile, ModelProfile],
+    validation: ValidationResult[ChosenKernel],
+    gains: tuple[PointGain, ...],
+    report: OpatReport,
+) -> OpatResult:
+    """Return the result of a run.
+
+    Args:
+        tuning: The run.
+        bank: What it has learnt.
+        tuned: Its operators.
+        profiles: Of the untuned model and of the tuned one.
+        validation: Of the model.
+        gains: At the points.
+        report: Of the run that is over.
+    """
+    return OpatResult(
         **run_facts(tuning),
         operators=tuned.operators,
         remembered={
@@ -294,15 +371,13 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         },
         refusals=tuned.refusals,
         validation=validation,
-        profile=opened.profile,
-        tuned_profile=tuned_profile,
-        report=finished_report(report, validation),
+        profile=profiles[0],
+        tuned_profile=profiles[1],
+        report=report,
         allowed=tuning.settings.precision,
         shape_range=tuning.settings.shape_range or "",
         points=gains,
     )
-    write_details(result)
-    return result
 
 
 def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
@@ -426,6 +501,36 @@ def _assembly(tuning: TuneContext, opened: OpenGraph, compilers: KernelCompilers
 
 
 # ---- kernels ----
+
+
+def _proven_early(
+    context: OperatorContext,
+    there: RangeOperators,
+    prove: Callable[[TuneContext, Sequence[ChosenKernel]], ValidationResult[ChosenKernel] | str],
+    tuning: TuneContext,
+    whole: Sequence[TunedOperator],
+) -> ValidationResult[ChosenKernel] | str:
+    """Return the model with the kernels of operators that are whole, or why it is not proven.
+
+    Args:
+        context: What measures blocks.
+        there: The operators.
+        prove: Tries kernels in the whole model.
+        tuning: The run, with the time there is for the proof.
+        whole: What became of those whose answers are all there.
+    """
+    context = replace(context, left_s=tuning.time.stopwatch.left_s)
+    keys = {one.operator.key for one in whole}
+    tuned = TunedOperators(operators=tuple(whole), refusals=())
+    images = [one for one in there.images if one.operator.key in keys]
+    tuned = measure_images(_point_context(tuning, context, context.left_s), images, tuned)
+    rows = [one for one in there.operators if keys.issuperset(b.key for b in one.operators())]
+    invalid_reason = partial(invalid_reason_of, tuning.machine.runner)
+    kernels = image_kernels(images, _by_key(tuned), context.bank, invalid_reason)
+    kernels += row_kernels(
+        tuning, context, rows, there.points, tuned, context.left_s, is_last=False
+    )
+    return prove(tuning, kernels)
 
 
 def _by_key(tuned: TunedOperators) -> dict[str, TunedOperator]:

@@ -95,6 +95,8 @@ def row_kernels(
     points: Sequence[ShapePoint],
     tuned: TunedOperators,
     left_s: Callable[[], float],
+    *,
+    is_last: bool = True,
 ) -> list[ChosenKernel]:
     """Return the kernels that promise something over the points of the range.
 
@@ -108,6 +110,7 @@ def row_kernels(
         points: Of the range.
         tuned: What became of the blocks.
         left_s: Seconds until measuring has to end.
+        is_last: False where the search goes on: no times of blocks are noted.
     """
     known = {one.operator.key: one for one in tuned.operators}
     found: list[ChosenKernel | None] = []
@@ -121,7 +124,9 @@ def row_kernels(
             found.append(_extent_kernel(tuning, context, one, one.rows, points, known, left_s))
         else:
             with suppress(TurnTimeoutError):  # others had the cores until the time was over
-                found.append(_row_kernel(tuning, context, one, points, known, left_s))
+                found.append(
+                    _row_kernel(tuning, context, one, points, known, left_s, is_last=is_last)
+                )
     return [kernel for kernel in found if kernel is not None]
 
 
@@ -145,6 +150,8 @@ def _row_kernel(
     points: Sequence[ShapePoint],
     known: Mapping[str, TunedOperator],
     left_s: Callable[[], float],
+    *,
+    is_last: bool,
 ) -> ChosenKernel | None:
     """Return the kernel of an operator for any number of rows, None where it promises nothing.
 
@@ -175,7 +182,9 @@ def _row_kernel(
         if geometric_mean(ratios) < LEAST_GAIN or min(ratios) < _MOST_LOST:
             return None
         saved_us = before[-1] - after[-1]
-    if are_new:  # one that promises nothing now is measured again, since noise may say so
+    if (
+        are_new and is_last
+    ):  # one that promises nothing now is measured again, since noise may say so
         note_times(bank, operator.blocks, timed, operator.op_names, cut_rows=operator.cut_rows)
     return _chosen(operator, _source(operator, blocks), saved_us)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -18,6 +19,7 @@ from support.engine.scripted_runs import ScriptedRuns, evenly_profiled
 
 from aoe.errors import RunTimeoutError
 from aoe.execute.tasks import WHOLE_MODELS
+from aoe.om.file import MODEL, read_manifest, unpack
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.profile import ModelProfile
 
@@ -143,6 +145,35 @@ def _summary(
     )
     summary: dict[str, Any] = json.loads((folder / "out" / "summary.json").read_text())
     return summary
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_proven_model_is_there_from_the_first_third_of_the_limit(
+    model: Path, tmp_path: Path, is_ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the run is ended before its last comparison, as by Ctrl-C."""
+    monkeypatch.setattr("time.monotonic", count(step=10.0).__next__)
+    told, clock, limit_s = RecordingProgress(), ScriptedClock(), 60.0
+    moments: list[tuple[float, str]] = []
+    tell = told.step
+
+    def step(text: str) -> None:
+        moments.append((clock.now_s, text))
+        tell(text)
+        if is_ended and text.startswith("judging"):
+            raise KeyboardInterrupt
+
+    told.step = step
+    with pytest.raises(KeyboardInterrupt) if is_ended else nullcontext():
+        _summary(model, tmp_path, _MINILM, limit_s, 1.3, told, clock)
+    written = [at_s for at_s, text in moments if text.startswith("writing")]
+    assert written and written[0] <= limit_s / 3 + 4.0, moments
+    assert any(text.startswith("proven so far: 1.3") for _, text in moments)
+    (om_file,) = (tmp_path / "out").glob("*.om")
+    unpack(om_file, tmp_path / "unpacked")
+    nodes = onnx.load(str(tmp_path / "unpacked" / MODEL), load_external_data=False).graph.node
+    assert any(node.domain == "aoe" for node in nodes)
+    assert read_manifest(om_file).shape_range == _RANGE
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,158 @@
+"""What a limit of time brings: a tuning a network and limit, read by fresh processes beside others.
+
+    python benchmarks/in_time.py --smoke
+    python benchmarks/in_time.py resnet18 espcn                    # these; the others another day
+    python benchmarks/in_time.py PATH/model.onnx --limits 20 60
+    python benchmarks/in_time.py --builds VENV/bin/python          # another build beside this one
+
+Each network is tuned with each limit into an empty bank with an empty cache of kernels, on one
+thread, in a process of its own. Then ONNX Runtime, the tuned model and OpenVINO in float32 (where
+it is installed) run in turns, each time in a fresh process, as in `outside.py`. Every tuning is
+kept as soon as it is read: what is named again goes on where it was ended. A network is one of the
+suite (needs torch and onnxscript), or a file. The lines behind the table are over all there is.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+from comparison.experiment import Experiment, Option, run_experiment
+from comparison.prepared import PreparationError, PreparedNetwork
+from comparison.steps import CommandError, Steps, where_measured
+from comparison.tables import table_row
+from networks.registry import NETWORKS
+from outside import holds, tuned_and_read
+
+USUAL = (
+    *("resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "ghostnet"),
+    *("regnety_008", "convnext_tiny", "vit_small", "swin_tiny", "mobilevit_s", "bert6", "minilm6"),
+    *("yolo_silu", "unet2d", "unet3d", "espcn", "srvgg", "hifigan", "whisper_tiny_encoder"),
+    *("llama", "llama_cached", "dlrm", "mobileone_s1", "convmixer_1024", "mixer_small"),
+    *("pvt_v2_b1", "poolformer_s12"),
+)
+_OWN = "this"
+_OPENVINO = "openvino"
+_NEARLY = 0.95
+"""Of the gain with the longest limit."""
+_SEVERAL = 2
+
+
+def measure(name: str, steps: Steps, given: Namespace) -> None:
+    """Tune a network with every limit by every build, and read what comes of it."""
+    file = _file(name, given.work)
+    runtimes = [one for one in (_OPENVINO,) if importlib.util.find_spec(one) is not None]
+    for limit_s in given.limits:
+        for build, python in _builds(given.builds).items():
+            step = f"{_label(name)} {limit_s:g} {build}"
+            tuned = partial(tuned_and_read, file, limit_s, given.rounds, python=python)
+            steps.once(step, partial(tuned, runtimes=runtimes))
+
+
+def _file(name: str, work: Path) -> Path:
+    if name not in NETWORKS:
+        return Path(name)
+    try:
+        return PreparedNetwork.make(name, work / name).model
+    except PreparationError as error:
+        raise CommandError(f"{name} cannot be written: {error}") from error
+
+
+def _label(name: str) -> str:
+    file = Path(name)
+    return file.parent.name if file.stem == "model" else file.stem
+
+
+def _builds(others: Sequence[str]) -> dict[str, str]:
+    """Return the interpreters by the name of their build: of others, that of their environment."""
+    return {_OWN: sys.executable} | {Path(one).parent.parent.name: one for one in others}
+
+
+def table(document: Mapping[str, Any]) -> str:
+    """Return every tuning as Markdown, and what all of them come to."""
+    steps = document["steps"]
+    lines = [
+        f"`in_time.py`, one thread. {where_measured(document)}",
+        "",
+        "| network | limit s | build | took s | printed | outside | holds | OpenVINO | won, used |",
+        f"|{'---|' * 9}",
+    ]
+    for key, row in steps.items():
+        name, limit, build = key.rsplit(maxsplit=2)
+        told = "{speedup:.2f} ({speedup_low:.2f} to {speedup_high:.2f})".format(**row)
+        read = "{outside:.2f} ({outside_low:.2f} to {outside_high:.2f})".format(**row)
+        peer = row["others"].get(_OPENVINO)
+        cells = [name, limit, build, f"{row['seconds']:.0f}"]
+        cells += ["unchanged" if row["unchanged"] else told, read]
+        cells += ["yes" if holds(row) else "**no**", f"{peer:.2f}" if peer else "-"]
+        lines.append(table_row([*cells, f"{row['won']}, {row['used']}"]))
+    return "\n".join([*lines, "", *_summary(steps)]) + "\n"
+
+
+def _summary(steps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line for each build and limit, and one on the time to most of the gain."""
+    groups: dict[tuple[str, float], dict[str, Mapping[str, Any]]] = {}
+    for key, row in steps.items():
+        name, limit, build = key.rsplit(maxsplit=2)
+        groups.setdefault((build, float(limit)), {})[name] = row
+    for (build, limit_s), rows in sorted(groups.items()):
+        found = rows.values()
+        peers = [(one["outside"], one["others"].get(_OPENVINO)) for one in found]
+        below = [f"{sum(own < peer for own, peer in peers if peer)} below OpenVINO"]
+        empty = sum(one["unchanged"] and one["won"] >= _SEVERAL for one in found)
+        yield (
+            f"- {build}, {limit_s:g} s, {len(rows)} networks: "
+            f"{geometric_mean(one['outside'] for one in found):.3f}x outside, "
+            f"{sum(map(holds, found))} inside of what was printed, {empty} unchanged though "
+            f"{_SEVERAL} kernels or more won alone, "
+            f"{', '.join(below) if any(peer for _, peer in peers) else 'OpenVINO not measured'}"
+        )
+    for build in dict.fromkeys(build for build, _ in sorted(groups)):
+        limits = sorted(limit for one, limit in groups if one == build)
+        shares = list(_shares({limit: groups[build, limit] for limit in limits}))
+        if shares:
+            yield (
+                f"- {build}: {_NEARLY:.0%} of the gain of {limits[-1]:g} s after "
+                f"{geometric_mean(shares):.2f} of that time ({len(shares)} networks)"
+            )
+
+
+def _shares(rows: Mapping[float, Mapping[str, Mapping[str, Any]]]) -> Iterator[float]:
+    """Yield, for each network with all limits that gains, the least that has nearly all of it.
+
+    As a share of the longest limit.
+    """
+    longest = max(rows)
+    for name in rows[longest] if len(rows) > 1 else ():
+        if all(name in each for each in rows.values()):
+            gains = {limit: each[name]["outside"] - 1 for limit, each in rows.items()}
+            if gains[longest] > 0:
+                enough = _NEARLY * gains[longest]
+                yield min(limit for limit, gain in gains.items() if gain >= enough) / longest
+
+
+EXPERIMENT = Experiment(
+    name="in_time",
+    about=__doc__,
+    measure=measure,
+    cases=None,
+    usual=USUAL,
+    options={
+        "limits": Option(default=(20.0, 60.0, 300.0), type=float, help="seconds a run may take"),
+        "rounds": Option(default=6, help="fresh processes of each side"),
+        "builds": Option(default=(), type=str, help="interpreters of other builds of the engine"),
+    },
+    settings=lambda given: {"rounds": given.rounds},
+    short=lambda document, _: table(document),
+    smoke=(("espcn",), {"limits": (20.0,), "rounds": 2}),
+)
+
+
+if __name__ == "__main__":
+    sys.exit(run_experiment(EXPERIMENT))

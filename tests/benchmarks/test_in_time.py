@@ -1,0 +1,51 @@
+"""What the benchmark of short limits tells of its tunings; nothing is tuned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import in_time
+from comparison.steps import Steps
+
+
+def _row(outside: float, **changed: Any) -> dict[str, Any]:
+    """Return what a tuning has printed, and what was read of it."""
+    found = {"speedup": 1.3, "speedup_low": 1.2, "speedup_high": 1.4, "unchanged": False}
+    found |= {"outside": outside, "outside_low": 0.99 * outside, "outside_high": 1.01 * outside}
+    return {**found, "seconds": 20.0, "won": 3, "used": 2, "others": {"openvino": 1.1}, **changed}
+
+
+def test_lines_behind_the_table_are_over_networks_limits_and_builds(tmp_path: Path) -> None:
+    steps = Steps(tmp_path / "steps.json", {"rounds": 1})
+    rows = {
+        "espcn 20 this": _row(1.2),
+        "espcn 60 this": _row(1.39),
+        "espcn 300 this": _row(1.4),
+        "dlrm 20 this": _row(1.0, unchanged=True),
+        "dlrm 60 this": _row(1.0, unchanged=True, others={"openvino": None}),
+        "espcn 20 old": _row(1.05, others={}),
+    }
+    for name, row in rows.items():
+        steps.once(name, lambda row=row: row)
+    told = in_time.table(steps.document).splitlines()
+    assert "| dlrm | 60 | this | 20 | unchanged | 1.00 (0.99 to 1.01) | yes | - | 3, 2 |" in told
+    assert _facts(told) == {
+        "old, 20 s": "1 networks: 1.050x outside, 0 inside; 0 unchanged; OpenVINO not measured",
+        "this, 20 s": "2 networks: 1.095x outside, 2 inside; 1 unchanged; 1 below OpenVINO",
+        "this, 60 s": "2 networks: 1.179x outside, 2 inside; 1 unchanged; 0 below OpenVINO",
+        "this, 300 s": "1 networks: 1.400x outside, 1 inside; 0 unchanged; 0 below OpenVINO",
+    }
+    assert told[-1] == "- this: 95% of the gain of 300 s after 0.20 of that time (1 networks)"
+
+
+def _facts(told: list[str]) -> dict[str, str]:
+    """Return the lines of builds and limits, without the words that are the same in all."""
+    words = {" of what was printed, ": "; ", " though 2 kernels or more won alone, ": "; "}
+    found = {}
+    for line in told[-5:-1]:
+        build, limit, facts = line.removeprefix("- ").split(", ", 2)
+        for old, new in words.items():
+            facts = facts.replace(old, new)
+        found[f"{build}, {limit}"] = facts
+    return found
