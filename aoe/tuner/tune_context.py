@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import onnx
 
 from aoe.bank.built_in import built_in_bank
-from aoe.bank.choices import ChoiceBank, ChoiceKind
+from aoe.bank.choices import Choice, ChoiceBank, ChoiceKind, SaveChoice, StoredChoice
 from aoe.bank.damage import DamagedFile, without_damaged
 from aoe.bank.journal import BankJournal, machine_fingerprint
 from aoe.bank.operators import custom_banks
@@ -49,6 +50,8 @@ from aoe.tuner.study import StudyWriter
 from aoe.workload import Precision
 from aoebank import Bank, BankWithSpare, SpareBank, plural, present_facts
 
+C = TypeVar("C")
+"""A choice between forms of the whole model, as those who make it have it."""
 _OTHER_FILES = (
     *(".bin", ".csv", ".gz", ".html", ".json", ".log", ".md", ".npy", ".npz", ".onnx", ".pb"),
     *(".pt", ".py", ".so", ".tar", ".txt", ".yaml", ".yml", ".zip"),
@@ -139,11 +142,6 @@ class RunBanks:
     damaged: tuple[DamagedFile, ...] = ()  # Bank files the run does without
     spare: SpareBank = field(default_factory=SpareBank)  # Takes what the custom bank cannot
 
-    def choices(self, kind: ChoiceKind, core_num: int) -> ChoiceBank:
-        """Return the choices of a kind between forms of a whole model, on so many cores."""
-        base = self.base.bank if self.base is not None else None
-        return ChoiceBank(kind, self.journal, core_num=core_num, base=base)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTime:
@@ -183,6 +181,39 @@ class TuneContext:
         """
         subject = replace(self.subject, chosen=chosen)
         return replace(self, subject=subject, scratch=scratch or self.scratch)
+
+    def choice(
+        self,
+        kind: ChoiceKind,
+        key: Choice,
+        *,
+        recalled: Callable[[StoredChoice], C | None],
+        made: Callable[[SaveChoice], C | None],
+    ) -> C | None:
+        """Return a choice between forms of the whole model, of an earlier run or made now.
+
+        Args:
+            kind: What is chosen.
+            key: All that it depends on, but for the machine.
+            recalled: Makes a stored choice again; None where it does not hold any more.
+            made: Chooses; is given what saves the choice for later runs.
+        """
+        base, core_num = self.banks.base, self.machine.runner.target.core_num
+        bank = ChoiceBank(
+            kind,
+            self.banks.journal,
+            core_num=core_num,
+            base=base.bank if base is not None else None,
+        )
+        stored = None if self.settings.repeat_tune else bank.find(key)
+        found = recalled(stored) if stored is not None else None
+        if found is not None:
+            bank.adopt(key)
+        else:
+            found = made(partial(bank.save, key))
+        if self.places.bank is not None:
+            bank.copy_to(self.places.bank, [key])
+        return found
 
 
 def model_path(context: ModeContext, job: JobType) -> Path:
