@@ -6,7 +6,7 @@ alone, so its strategy bears another name, and readers of operators pass it over
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +17,8 @@ from aoe.bank.stored import Stored
 from aoe.bank.task_bank import TaskBank
 from aoebank import Bank, Event, Record, make_unified_record, workload_key
 
+SaveChoice = Callable[[Sequence[Mapping[str, Any]], int | None], None]
+"""Writes the record of a choice: the forms that were measured, and which of them is taken."""
 Choice = Mapping[str, Any]
 """What a choice depends on, but for the machine: model, arrays, bound, lists, versions."""
 _COMPARED = ("cpu_model", "onnxruntime", "core_num")

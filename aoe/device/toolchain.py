@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from itertools import pairwise
@@ -21,6 +21,7 @@ from aoe.child_python import module_command
 from aoe.device.kept_objects import KeptObjects
 from aoe.errors import BuildError, BuildTimeoutError, CompilerNotFoundError
 from aoe.settings import environment
+from aoe.target import Target
 
 _CANDIDATES = ("cc", "gcc", "clang")
 _STDERR_LINES = 12
@@ -207,6 +208,28 @@ def _words(command: str) -> list[str]:
         raise CompilerNotFoundError(
             "CC", f"not a command line: {str(error).lower()}", got=command, hint=INSTALL_HINT
         ) from error
+
+
+_TILES_FLAGS = ("-mamx-tile", "-mamx-int8", "-mamx-bf16")
+
+
+def for_compiler(target: Target, toolchain: Toolchain, warn: Callable[[str], None]) -> Target:
+    """Return the target as far as a compiler knows it: GCC before 11 has no word for AMX.
+
+    Halide compiles kernels, but their sums in matrix tiles are C. Without tiles, vectors do.
+    """
+    if target.bf16_tiles is None and target.int8_tiles is None:
+        return target
+    try:
+        asked = (*_TILES_FLAGS, "-fsyntax-only", "-x", "c", os.devnull)
+        toolchain.run(asked, what="asking for AMX")
+    except BuildError:
+        warn(
+            f"{' '.join(toolchain.command)} knows no AMX, GCC 11 and later do: nothing is computed "
+            "in matrix tiles"
+        )
+        return replace(target, bf16_tiles=None, int8_tiles=None)
+    return target
 
 
 INSTALL_HINT = (

@@ -33,8 +33,19 @@ _PARAMETERS: Mapping[str, tuple[tuple[int, int, int], ...]] = {
     "QLinearMul": ((0, 1, 2), (3, 4, 5), (-1, 6, 7)),
     "DynamicQuantizeMatMul": ((1, 2, 3),),
     "MatMulIntegerToFloat": ((0, 2, 4), (1, 3, 5)),
+    # zero points are packed as the weights are
+    "MatMulNBits": ((-1, 2, -1),),
+    **dict.fromkeys(
+        (
+            *("QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearLeakyRelu"),
+            *("QLinearSigmoid", "QLinearSoftmax"),
+        ),
+        ((0, 1, 2), (-1, 3, 4)),
+    ),
 }
-"""Inputs with integers, their scale and their zero point; -1 for integers that are the result."""
+"""Inputs with integers, their scale and their zero point; -1 for the result, or no input."""
+_MAY_BE_ZERO = frozenset({"MatMulNBits"})
+"""Operators with a scale for each block of weights: a block of zeros has 0."""
 _AXIS = 1
 """Axis of DequantizeLinear and QuantizeLinear where none is given."""
 _MOST_READ = 1 << 20
@@ -94,7 +105,7 @@ def _faults(graph: onnx.GraphProto) -> Iterator[ParameterFault]:
             integers, scale, zero = (_constant(node, at, constants) for at in operand)
             name = f"{node.op_type} {node.name or node.output[0]}"
             yield from _of_types(node, name, integers, zero)
-            yield from _of_scale(name, scale)
+            yield from _of_scale(name, scale, may_be_zero=node.op_type in _MAY_BE_ZERO)
             yield from _of_extents(node, name, integers, scale, zero)
 
 
@@ -133,11 +144,13 @@ def _of_types(
         )
 
 
-def _of_scale(name: str, scale: onnx.TensorProto | None) -> Iterator[ParameterFault]:
+def _of_scale(
+    name: str, scale: onnx.TensorProto | None, *, may_be_zero: bool
+) -> Iterator[ParameterFault]:
     if scale is None or uses_external_data(scale) or prod(scale.dims) > _MOST_READ:
         return
     values = np.atleast_1d(numpy_helper.to_array(scale)).astype(np.float64).ravel()
-    wrong = ~np.isfinite(values) | (values == 0)
+    wrong = ~np.isfinite(values) | ((values == 0) & (not may_be_zero))
     if wrong.any():
         first = float(values[wrong][0])
         of = f" in {int(wrong.sum())} of {values.size} values" if values.size > 1 else ""
@@ -145,7 +158,7 @@ def _of_scale(name: str, scale: onnx.TensorProto | None) -> Iterator[ParameterFa
             where=name,
             problem="a scale stands for no distance of numbers",
             got=f"{first:g}{of}",
-            expected="finite numbers other than 0",
+            expected=f"finite numbers{'' if may_be_zero else ' other than 0'}",
             way_out="computed as ONNX Runtime does; quantise again with inputs that reach it, or "
             "leave this operator in float32",
         )

@@ -121,30 +121,40 @@ def grow_resized(graph: ModelGraph, sink: int, *, free: Collection[int]) -> tupl
     made_by = graph.producer.get(node.input[0]) if op_key(node) == REORDER_OUTPUT else None
     if made_by is None or made_by not in free or is_result(graph, graph.nodes[made_by]):
         return ()
-    resize = graph.nodes[made_by]
-    if not interpolates(op_key(resize), attributes_of(resize)):
-        return ()
-    return (made_by, sink) if readers_of(graph, made_by) == {sink} else ()
+    is_read_once = readers_of(graph, made_by) == {sink}
+    return (made_by, sink) if _interpolates(graph, made_by) and is_read_once else ()
 
 
 def grow_turned(
     graph: ModelGraph, nodes: Collection[int], *, free: Collection[int]
 ) -> tuple[int, ...]:
-    """Return a region with what puts the channels last that it normalises; () if nothing does.
+    """Return a region with what is read once in front of its anchor; () if nothing is.
+
+    What puts the channels last that it normalises, or dequantises the levels it interpolates.
 
     Args:
         nodes: Indices of the nodes of the region.
     """
-    found = [at for at in nodes if op_key(graph.nodes[at]) in _NORMALISATIONS]
+    found = [at for at in nodes if _normalises(graph, at) or _interpolates(graph, at)]
     front = graph.producer.get(graph.nodes[found[0]].input[0]) if found else None
     if front is None or front in nodes or front not in free or len(found) > 1:
         return ()
     node = graph.nodes[front]
-    is_reorder_to_rows = op_key(node) == REORDER_OUTPUT and attributes_of(node).get("channels_last")
-    if op_key(node) != _TRANSPOSE and not is_reorder_to_rows:
-        return ()
+    if _normalises(graph, found[0]):
+        to_rows = op_key(node) == REORDER_OUTPUT and attributes_of(node).get("channels_last")
+        is_meant = op_key(node) == _TRANSPOSE or to_rows
+    else:
+        is_meant = op_key(node) == ("", "DequantizeLinear") and has_kernel_types(graph, node)
     is_read_once = readers_of(graph, front) == {found[0]} and not is_result(graph, node)
-    return tuple(sorted({front, *nodes})) if is_read_once else ()
+    return tuple(sorted({front, *nodes})) if is_meant and is_read_once else ()
+
+
+def _normalises(graph: ModelGraph, at: int) -> bool:
+    return op_key(graph.nodes[at]) in _NORMALISATIONS
+
+
+def _interpolates(graph: ModelGraph, at: int) -> bool:
+    return interpolates(op_key(graph.nodes[at]), attributes_of(graph.nodes[at]))
 
 
 def grow_turned_back(graph: ModelGraph, sink: int, *, free: Collection[int]) -> tuple[int, ...]:

@@ -9,6 +9,10 @@ The stages, for a result between r rows and s elements of a row:
 
 Where every element makes the same whole number of results, first elements and weights repeat: they
 are constants of as many vectors that are woven into one another, and no tables are needed.
+
+Levels of 8 bits are dequantised where they are read, and each result is the sum of its neighbours
+times the products of their weights, in the order in which ONNX Runtime adds them: a result often
+lies between two levels, where the last bit decides. So `rows` are dequantised, not blended.
 """
 
 from __future__ import annotations
@@ -232,6 +236,11 @@ class Resizing:
         return self.nest.axes
 
     @property
+    def is_of_levels(self) -> bool:
+        """True if it reads levels of 8 bits, and all neighbours of a result at once."""
+        return self.split.dequantised is not None
+
+    @property
     def cuts(self) -> bool:
         """True if a schedule makes the loop over the results that have an element in common."""
         return bool(self.last.rest) and self.last.rest not in {axis.name for axis in self.axes}
@@ -263,6 +272,7 @@ def _planned(split: SplitAround) -> Resizing | Support:
     loops = result_loops(output)
     is_innermost = last == len(output.shape) - 1 and not output.block
     is_woven = is_innermost and 2 <= resized[last].factor <= _WOVEN_MAX
+    is_woven &= split.dequantised is None
     if is_woven and last not in output.open:
         loops = loops.cut(CutLoop(loops.dimensions[-1][-1], resized[last].factor))
     nest = read_neighbours(split, frozenset(resized), loops)
@@ -328,13 +338,22 @@ class ResizingFamily(PlannedFamily[Resizing]):
         checked = check_interpolation(found[0])
         if not checked:
             return checked
-        split = split_around(workload, found[0])
-        return split if isinstance(split, Support) else _planned(split)
+        split = split_around(workload, found[0], dequantises=not workload.is_open)
+        if isinstance(split, Support):
+            return split
+        if split.dequantised is not None and found[0].attributes.get("mode") != "linear":
+            return Support("levels that are not interpolated linearly")
+        return _planned(split)
 
     def pipeline_of(self, plan: Resizing, algorithm: str) -> Pipeline:
         """Return blended rows, where the last dimension is read and how it is weighed, and y."""
         variables = tuple(hl.Var(axis.name) for axis in reversed(plan.axes))
         arguments = read_arguments(plan.split.workload, len(plan.axes))
+        if plan.is_of_levels:
+            rows = _numbers(plan, arguments, variables)
+            stages = {ROWS: rows, **_tables(plan.last, _extent(plan, arguments, plan.last))}
+            summed = _summed_at_once(plan, rows, stages, variables)
+            return window_pipeline(plan.split, plan.nest, arguments, summed, stages)
         rows = _rows(plan, arguments, variables)
         stages = {ROWS: rows}
         if plan.last.rest:
@@ -350,10 +369,10 @@ class ResizingFamily(PlannedFamily[Resizing]):
     def space_of(self, plan: Resizing, target: KernelTarget) -> Space:
         """Return vector widths and tasks."""
         size = plan.split.workload.output.size
-        taps = sum(item.taps.count for item in plan.dimensions)
-        gathers = (
-            0 if plan.last.rest or _is_blocked(plan) else _GATHER_CYCLES * plan.last.taps.count
-        )
+        counts = [item.taps.count for item in plan.dimensions]
+        # of levels all neighbours are read in each result, else those of a blended row
+        taps, read = (prod(counts),) * 2 if plan.is_of_levels else (sum(counts), counts[-1])
+        gathers = 0 if plan.last.rest or _is_blocked(plan) else _GATHER_CYCLES * read
         cycles = _TAP_CYCLES * taps + gathers + estimate_cycles(plan.split.chain)
         work = estimate_us(size, cycles, 8 * size, target)
         parts = prod(axis.extent for axis in _around(plan))
@@ -414,9 +433,62 @@ def _blended(
     return total
 
 
+def _numbers(
+    plan: Resizing, arguments: tuple[hl.ImageParam, ...], variables: tuple[hl.Var, ...]
+) -> hl.Func:
+    """Return the rows a result lies between, dequantised: each level is read many times.
+
+    Rows are numbered by a dimension of their own, the outermost, if there is more than one.
+    """
+    at, row, last = hl.Var(_ELEMENT), hl.Var(_TAP), plan.last
+    others = plan.dimensions[:-1]
+    place = tuple(at if v.name() == last.loop else v for v in variables)
+    known = {v.name(): hl.Expr(v) for v in place}
+    known[last.tap] = _kept(at, last, _extent(plan, arguments, last))
+    for bit, item in enumerate(others):
+        result, extent = known[item.loop], _extent(plan, arguments, item)
+        step = (row >> bit) & 1
+        known[item.tap] = _kept(item.taps.first(result, extent) + step, item, extent)
+    numbers = hl.Func(ROWS)
+    numbers[(*place, *([row] if others else []))] = neighbour(
+        plan.split, plan.nest, arguments, known
+    )
+    if others:
+        numbers.bound(row, 0, 1 << len(others))
+    return numbers
+
+
+def _summed_at_once(
+    plan: Resizing, rows: hl.Func, tables: Mapping[str, hl.Func], variables: tuple[hl.Var, ...]
+) -> hl.Expr:
+    """Return a result of levels: its neighbours times the products of their weights.
+
+    Neighbours in a row are added first, then rows. Source: ONNX Runtime, UpsampleBilinear.
+    """
+    last, others, split = plan.last, plan.dimensions[:-1], plan.split
+    at = {v.name(): v for v in variables}
+    total = hl.Expr()
+    for row in range(1 << len(others)):
+        share = constant(1.0)
+        for bit, item in enumerate(others):
+            extent = split.given[_dimension(plan, item)]
+            share = share * item.taps.weights(at[item.loop], extent)[row >> bit & 1]
+        for step in range(last.taps.count):
+            extent = split.given[_dimension(plan, last)]
+            there = hl.clamp(tables[FIRST][at[last.loop]] + step, 0, extent - 1)
+            place = [there if v.name() == last.loop else v for v in variables]
+            weight = strict(share * tables[WEIGHTS][at[last.loop], step])
+            term = strict(rows[(*place, *([row] if others else []))] * weight)
+            total = strict(total + term) if total.defined() else term
+    return total
+
+
+def _dimension(plan: Resizing, item: Dimension) -> int:
+    return next(at for at, names in plan.nest.dimensions.items() if names[0] == item.loop)
+
+
 def _extent(plan: Resizing, arguments: Sequence[hl.ImageParam], item: Dimension) -> Extent:
-    at = next(at for at, names in plan.nest.dimensions.items() if names[0] == item.loop)
-    return image_extent(plan.split, plan.nest, arguments, at)
+    return image_extent(plan.split, plan.nest, arguments, _dimension(plan, item))
 
 
 def _kept(at: hl.Expr, item: Dimension, extent: Extent) -> hl.Expr:
@@ -501,7 +573,7 @@ def _steps(plan: Resizing, vector: int, unroll: int, tasks: int) -> Iterator[Ste
     if plan.last.rest:
         yield sch.Unroll(RESULT, plan.last.rest, plan.last.taps.factor)
     yield from parallel_steps(RESULT, around, tasks)
-    if len(plan.dimensions) > 1 and not plan.last.taps.is_nearest:
+    if plan.is_of_levels or (len(plan.dimensions) > 1 and not plan.last.taps.is_nearest):
         yield sch.ComputeAt(ROWS, RESULT, around[-1].name)
         is_open = plan.split.workload.is_open  # then its length is not known
         yield sch.StoreIn(ROWS, sch.Memory.HEAP if is_open else row_memory(_row_bytes(plan)))
@@ -523,7 +595,8 @@ def _around(plan: Resizing) -> tuple[Axis, ...]:
 def _row_bytes(plan: Resizing) -> int:
     at = next(i for i, axis in enumerate(plan.axes) if axis.name == plan.last.loop)
     inside = [axis.extent for axis in plan.axes[at + 1 :] if axis.name != plan.last.rest]
-    return 4 * prod(inside) * (plan.last.taps.extent + 4)
+    rows = 1 << len(plan.dimensions) - 1 if plan.is_of_levels else 1
+    return 4 * rows * prod(inside) * (plan.last.taps.extent + 4)
 
 
 def _is_blocked(plan: Resizing) -> bool:

@@ -30,6 +30,10 @@ GROUP, IMAGE = "group", "image"
 """Scope of the copied image: one group of rows of tiles, or the whole image."""
 
 
+_ROWS_OF_TASKS, _BLOCKS_OF_TASKS = (1, 2, 4, 7, 8, 14, 16, 28, 56), (2, 4, 8, 16, 32)
+"""Rows and blocks of channels of a task whose sums are made in matrix tiles."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiledAlgorithm(ABC, Generic[Plan]):
     """One way to compute a product and its chain: what a register tile is, its cost, its steps."""
@@ -95,6 +99,16 @@ class TiledAlgorithm(ABC, Generic[Plan]):
         )
 
 
+def parts_in_matrix_tiles(blocks: int) -> list[Tile]:
+    """Return the blocks of channels, of so many, whose sums a task may make in matrix tiles."""
+    return [(number, 1, 1) for number in sorted({min(one, blocks) for one in _BLOCKS_OF_TASKS})]
+
+
+def rows_in_matrix_tiles(rows: int) -> tuple[int, ...]:
+    """Return the rows, of so many, that may be a task in matrix tiles; they need not divide."""
+    return tuple(sorted({number for number in (*_ROWS_OF_TASKS, rows) if number <= rows}))
+
+
 def groups_fit(values: Values, rows: int) -> bool:
     """True if groups are inside an image of so many rows of tiles, and an image is not cut."""
     return int(values[TILE_ROWS]) <= (1 if values[SCOPE] == IMAGE else rows)
@@ -125,10 +139,15 @@ def copy_steps(values: Values, stage: str, channels: str) -> Iterator[Step]:
         yield sch.Parallel(stage, channels)
 
 
-def task_steps(values: Values) -> Iterator[Step]:
-    """Yield steps that share out images, and in each groups of rows or blocks of channels."""
+def task_steps(values: Values, blocks: str = "b") -> Iterator[Step]:
+    """Yield steps that share out images, and in each groups of rows or blocks of channels.
+
+    Args:
+        values: The configuration.
+        blocks: Loop over the blocks.
+    """
     yield sch.Parallel(RESULT, "n")
-    yield sch.Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
+    yield sch.Parallel(RESULT, "group" if values[SCOPE] == GROUP else blocks)
 
 
 def tile_of(values: Values) -> Tile:

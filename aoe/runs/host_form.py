@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 
 import onnx
 
-from aoe.bank.choices import ChoiceKind, StoredChoice
+from aoe.bank.choices import ChoiceKind, SaveChoice, StoredChoice
 from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.accuracy import MODEL_TOLERANCE
 from aoe.execute.messages import ModelPart
@@ -52,31 +52,29 @@ def leave_out_what_is_wrong(tuning: TuneContext) -> None:
     rounds = bool(integers - {Quantisation.WEIGHTS})
     of_weights = MODEL_TOLERANCE if tuning.settings.precision.strict else _LEVELS_TOLERANCE
     tolerance = _STEPS_TOLERANCE if rounds else of_weights
-    bank = tuning.banks.choices(ChoiceKind.OPTIMIZATIONS, tuning.machine.runner.target.core_num)
     key = {
         "model": subject.model.sha256,
         "inputs": subject.inputs.digest(),
         "tolerance": tolerance,
         "onnxruntime": tuning.machine.versions.get("onnxruntime", ""),
     }
-    known = None if tuning.settings.repeat_tune else _known(bank.find(key))
-    if known is not None:
-        bank.adopt(key)
-    # a look-up alone takes no longer than the look-up
-    elif not (rounds and tuning.settings.lookup_only):
-        known = _found(tuning, tolerance)
-        if known is not None:
-            optimizations, how_far = known
-            bank.save(key, [{**optimizations.to_json(), "how_far": how_far}], 0)
-    if tuning.places.bank is not None:
-        bank.copy_to(tuning.places.bank, [key])
+
+    def made(save: SaveChoice) -> tuple[Optimizations, str] | None:
+        # a look-up alone takes no longer than the look-up
+        looked_up = rounds and tuning.settings.lookup_only
+        found = None if looked_up else _found(tuning, tolerance)
+        if found is not None:
+            save([{**found[0].to_json(), "how_far": found[1]}], 0)
+        return found
+
+    known = tuning.choice(ChoiceKind.OPTIMIZATIONS, key, recalled=_known, made=made)
     if known is not None:
         _mark(tuning, *known)
 
 
-def _known(stored: StoredChoice | None) -> tuple[Optimizations, str] | None:
+def _known(stored: StoredChoice) -> tuple[Optimizations, str] | None:
     """Return the optimisations of an earlier run, None where its record cannot be read."""
-    if stored is None or stored.chosen is None:
+    if stored.chosen is None:
         return None
     form = stored.forms[stored.chosen]
     try:

@@ -23,7 +23,7 @@ from typing import Any, cast
 from aoe.bank.damage import without_damaged
 from aoe.bank.journal import BankJournal
 from aoe.bank.operators import bank_root
-from aoe.device.toolchain import find_toolchain
+from aoe.device.toolchain import Toolchain, find_toolchain, for_compiler
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.protocol import ModelSource
 from aoe.entry.tuned_model import SUFFIX
@@ -125,7 +125,7 @@ def verify(
     _check_models(paths, how.output)
     device, target = engine.resolve_target(how.soc_version, how.core_num)
     device = device.with_operators([cwd / library for library in how.operators])
-    engine.check_toolchain(toolchain := find_toolchain(env), target)
+    toolchain, target = _compiler(engine, env, target, shown)
     named = env if bank is None else {**env, "TUNE_BANK_PATH": str(cwd / bank)}
     journal = _journal(bank_root(named, cwd), target, engine.versions())
     sweep_scratch()
@@ -175,6 +175,15 @@ def verify(
         left=work.left,
         dry_run=dry_run,
     )
+
+
+def _compiler(
+    engine: EngineParts, env: Mapping[str, str], target: Target, progress: Progress
+) -> tuple[Toolchain, Target]:
+    """Return the C compiler, and the target as far as it knows that one."""
+    toolchain = find_toolchain(env)
+    engine.check_toolchain(toolchain, target)
+    return toolchain, for_compiler(target, toolchain, progress.warn)
 
 
 def _count(name: str, value: int | None) -> int | None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
 import onnx
 
-from aoe.bank.choices import Choice, ChoiceKind, StoredChoice
+from aoe.bank.choices import Choice, ChoiceKind, SaveChoice, StoredChoice
 from aoe.device.protocol import Device
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
@@ -145,24 +146,28 @@ def _chosen_form(tuning: TuneContext) -> WrittenForm | None:
     form = other_form(imported, device, tuning.scratch, threads=target.core_num, without=without)
     if form is None:
         return None
-    bank, key = tuning.banks.choices(ChoiceKind.FORM, target.core_num), _key(tuning, form)
-    stored = None if tuning.settings.repeat_tune else bank.find(key)
-    if stored is not None:
-        form = _as_stored(form, stored)
-        bank.adopt(key)
-    elif tuning.settings.lookup_only:  # nothing is measured: as ONNX Runtime does where it can
-        is_usual = target.soc_version.startswith(_UINT8_ARCHITECTURES) or not form.is_uint8
-        form = form if is_usual else replace(form, proto=None)
-    else:
-        form = _measured(tuning, form)
-        if form.speedup is not None:
-            measured = {"form": form.what, "speedup": form.speedup}
-            bank.save(key, [measured], None if form.proto is None else 0)
-    if tuning.places.bank is not None:
-        bank.copy_to(tuning.places.bank, [key])
-    if form.proto is None and corrected is not None:
-        form = corrected[0]
-    tuning.progress.step(str(form))
+    chosen = tuning.choice(
+        ChoiceKind.FORM,
+        _key(tuning, form),
+        recalled=partial(_as_stored, form),
+        made=partial(_taken, tuning, form),
+    )
+    if chosen is not None and chosen.proto is None and corrected is not None:
+        chosen = corrected[0]
+    tuning.progress.step(str(chosen))
+    return chosen
+
+
+def _taken(tuning: TuneContext, form: WrittenForm, save: SaveChoice) -> WrittenForm:
+    """Return the form as it is chosen now, by measurement."""
+    if tuning.settings.lookup_only:  # nothing is measured: as ONNX Runtime does where it can
+        soc_version = tuning.machine.runner.target.soc_version
+        is_usual = soc_version.startswith(_UINT8_ARCHITECTURES) or not form.is_uint8
+        return form if is_usual else replace(form, proto=None)
+    form = _measured(tuning, form)
+    if form.speedup is not None:
+        measured = {"form": form.what, "speedup": form.speedup}
+        save([measured], None if form.proto is None else 0)
     return form
 
 

@@ -48,7 +48,7 @@ def find_float32_form(
     model: ImportedModel,
     *,
     runner: TaskRunner,
-    inputs: ModelInputs,
+    inputs: Sequence[ModelInputs],
     constraint: AccuracyConstraint,
     folder: Path,
     progress: Progress,
@@ -59,7 +59,7 @@ def find_float32_form(
     Args:
         model: As it was imported.
         runner: Runs both.
-        inputs: What they are run on, every set.
+        inputs: What they are run on, every set; of a range, at each of its shapes.
         constraint: What the form has to keep.
         folder: Is made for both models.
         progress: Is told what was found.
@@ -94,7 +94,10 @@ def find_float32_form(
 
 
 def _results(
-    models: Sequence[onnx.ModelProto], folder: Path, runner: TaskRunner, inputs: ModelInputs
+    models: Sequence[onnx.ModelProto],
+    folder: Path,
+    runner: TaskRunner,
+    inputs: Sequence[ModelInputs],
 ) -> tuple[Results, Results]:
     """Return the results of two models."""
     folder.mkdir()
@@ -105,7 +108,12 @@ def _results(
             file.write_bytes(store.externalize(proto).SerializeToString())
             parts.append(ModelPart(model=file, is_large=is_outside(proto)))
     first, second = (
-        runner.call("run_model", timeout_s=_TIMEOUT_S, part=part, inputs=inputs) for part in parts
+        [
+            found
+            for one in inputs
+            for found in runner.call("run_model", timeout_s=_TIMEOUT_S, part=part, inputs=one)
+        ]
+        for part in parts
     )
     return first, second
 

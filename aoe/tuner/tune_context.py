@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import onnx
 
 from aoe.bank.built_in import built_in_bank
-from aoe.bank.choices import ChoiceBank, ChoiceKind
+from aoe.bank.choices import Choice, ChoiceBank, ChoiceKind, SaveChoice, StoredChoice
 from aoe.bank.damage import DamagedFile, without_damaged
 from aoe.bank.journal import BankJournal, machine_fingerprint
 from aoe.bank.operators import custom_banks
 from aoe.device.object_cache import ObjectCache
 from aoe.device.protocol import Device
-from aoe.device.toolchain import find_toolchain
+from aoe.device.toolchain import find_toolchain, for_compiler
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.protocol import ImportedModel, ModelSource
 from aoe.entry.registry import find_entry
@@ -49,6 +50,8 @@ from aoe.tuner.study import StudyWriter
 from aoe.workload import Precision
 from aoebank import Bank, BankWithSpare, SpareBank, plural, present_facts
 
+C = TypeVar("C")
+"""A choice between forms of the whole model, as those who make it have it."""
 _OTHER_FILES = (
     *(".bin", ".csv", ".gz", ".html", ".json", ".log", ".md", ".npy", ".npz", ".onnx", ".pb"),
     *(".pt", ".py", ".so", ".tar", ".txt", ".yaml", ".yml", ".zip"),
@@ -139,11 +142,6 @@ class RunBanks:
     damaged: tuple[DamagedFile, ...] = ()  # Bank files the run does without
     spare: SpareBank = field(default_factory=SpareBank)  # Takes what the custom bank cannot
 
-    def choices(self, kind: ChoiceKind, core_num: int) -> ChoiceBank:
-        """Return the choices of a kind between forms of a whole model, on so many cores."""
-        base = self.base.bank if self.base is not None else None
-        return ChoiceBank(kind, self.journal, core_num=core_num, base=base)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTime:
@@ -183,6 +181,39 @@ class TuneContext:
         """
         subject = replace(self.subject, chosen=chosen)
         return replace(self, subject=subject, scratch=scratch or self.scratch)
+
+    def choice(
+        self,
+        kind: ChoiceKind,
+        key: Choice,
+        *,
+        recalled: Callable[[StoredChoice], C | None],
+        made: Callable[[SaveChoice], C | None],
+    ) -> C | None:
+        """Return a choice between forms of the whole model, of an earlier run or made now.
+
+        Args:
+            kind: What is chosen.
+            key: All that it depends on, but for the machine.
+            recalled: Makes a stored choice again; None where it does not hold any more.
+            made: Chooses; is given what saves the choice for later runs.
+        """
+        base, core_num = self.banks.base, self.machine.runner.target.core_num
+        bank = ChoiceBank(
+            kind,
+            self.banks.journal,
+            core_num=core_num,
+            base=base.bank if base is not None else None,
+        )
+        stored = None if self.settings.repeat_tune else bank.find(key)
+        found = recalled(stored) if stored is not None else None
+        if found is not None:
+            bank.adopt(key)
+        else:
+            found = made(partial(bank.save, key))
+        if self.places.bank is not None:
+            bank.copy_to(self.places.bank, [key])
+        return found
 
 
 def model_path(context: ModeContext, job: JobType) -> Path:
@@ -232,6 +263,7 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
             entry.load_with_open_extents(source, shape_range) if shape_range else entry.load(source)
         )
         checked.result()
+    target = for_compiler(target, toolchain, progress.warn)
     if settings.precision.mode.widens:
         model = as_host_computes_it(model, device.open_session)
     _inputs(settings, model)  # what is wrong with them is told before anything is opened
@@ -251,9 +283,9 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
         spare = (context.spare, _spare_place(places), progress.warn)
         bank = BankWithSpare(banks.root, *spare, banks.roots, banks.union)
         journal = _journal(bank, target, model, versions, _manner(settings, streams))
-        yield TuneContext(
+        tuning = TuneContext(
             settings=settings,
-            subject=_subject(context, runner, scratch, model, operators, streams),
+            subject=_subject(context, model, operators, streams),
             machine=MeasuringMachine(
                 runner=runner,
                 remote_pool=remote_pool,
@@ -267,20 +299,19 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
             progress=progress,
             engine=engine,
         )
+        # of a range the form is held against the model at its points
+        yield tuning if shape_range else with_float32_form(tuning, [tuning.subject.calibration])
 
 
 def _subject(
     context: ModeContext,
-    runner: Runner,
-    scratch: Path,
     model: ImportedModel,
     operators: tuple[OperatorLibrary, ...],
     streams: int,
 ) -> ModelToTune:
-    """Return the model with its inputs, and in float32 where the precision allows that."""
-    settings = context.settings
-    inputs, calibration = _inputs(settings, model)
-    found = ModelToTune(
+    """Return the model with its inputs."""
+    inputs, calibration = _inputs(context.settings, model)
+    return ModelToTune(
         model=model,
         inputs=inputs,
         calibration=calibration,
@@ -288,18 +319,28 @@ def _subject(
         streams=streams,
         chosen=chosen_before(context.earlier),
     )
+
+
+def with_float32_form(tuning: TuneContext, inputs: Sequence[ModelInputs]) -> TuneContext:
+    """Return the run with its model in float32, where the precision allows that.
+
+    Args:
+        tuning: The run.
+        inputs: What the form is held against the model on.
+    """
+    settings = tuning.settings
     if not settings.precision.mode.widens:
-        return found
+        return tuning
     form = find_float32_form(
-        found.model,
-        runner=runner,
-        inputs=calibration,
+        tuning.subject.model,
+        runner=tuning.machine.runner,
+        inputs=inputs,
         constraint=settings.precision.accuracy or DEFAULT,
-        folder=scratch / "float32",
-        progress=context.progress,
+        folder=tuning.scratch / "float32",
+        progress=tuning.progress,
         is_checked=not settings.lookup_only,
     )
-    return replace(found, float32_form=form)
+    return replace(tuning, subject=replace(tuning.subject, float32_form=form))
 
 
 def _banks(

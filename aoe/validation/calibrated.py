@@ -18,7 +18,7 @@ from typing import Any
 
 import onnx
 
-from aoe.bank.choices import Choice, ChoiceKind, StoredChoice
+from aoe.bank.choices import Choice, ChoiceKind, SaveChoice, StoredChoice
 from aoe.errors import AccuracyError, RunError
 from aoe.execute.messages import ModelPart
 from aoe.graph.origins import Origins
@@ -92,27 +92,25 @@ def calibrate(tuning: TuneContext) -> Calibration | None:
     if is_outside(proto):
         tuning.progress.warn("a model with weights beside it is not calibrated: int8 for products")
         return None
-    sets = plural(len(precision.calibration), "set")
     try:
-        cores = tuning.machine.runner.target.core_num
-        bank, key = tuning.banks.choices(ChoiceKind.CALIBRATION, cores), _choice_of(tuning)
-        stored = None if tuning.settings.repeat_tune else bank.find(key)
-        found = _stored(tuning, stored) if stored is not None else None
-        if found is not None:
-            bank.adopt(key)
-        elif tuning.settings.lookup_only:
-            return None
-        else:
-            said = "writing the model in integers, ranges by"
-            tuning.progress.step(f"{said} {sets} of --calibration")
-            found = _Chooser(tuning).choose(partial(bank.save, key))
-        if tuning.places.bank is not None:
-            bank.copy_to(tuning.places.bank, [key])
-        return found
+        return tuning.choice(
+            ChoiceKind.CALIBRATION,
+            _choice_of(tuning),
+            recalled=partial(_stored, tuning),
+            made=partial(_chosen_now, tuning),
+        )
     except (RunError, AccuracyError, TimeIsUpError) as error:
         why = str(error) or "the time limit"
         tuning.progress.warn(f"the model is not calibrated: {why}")
         return None
+
+
+def _chosen_now(tuning: TuneContext, save: SaveChoice) -> Calibration | None:
+    if tuning.settings.lookup_only:
+        return None
+    sets = plural(len(tuning.settings.precision.calibration), "set")
+    tuning.progress.step(f"writing the model in integers, ranges by {sets} of --calibration")
+    return _Chooser(tuning).choose(save)
 
 
 def _choice_of(tuning: TuneContext) -> Choice:
@@ -237,9 +235,7 @@ class _Chooser:
         shutil.rmtree(self._writer.directory)
         return found
 
-    def choose(
-        self, save: Callable[[Sequence[Mapping[str, Any]], int | None], None]
-    ) -> Calibration:
+    def choose(self, save: SaveChoice) -> Calibration:
         """Return the choice; `save` is given it if there was time for all of it."""
         names = self._names
         forms: list[tuple[CalibratedForm, onnx.ModelProto]] = []

@@ -422,15 +422,7 @@ class ModelValidator(Generic[P]):
             )
             self.is_proven_anew = True
             return self.validate(kernels, NO_PRIOR_RESULT)
-        return ValidationResult(
-            kept=tuple(sorted(kernels, key=lambda kernel: kernel.name)),
-            drops=self._drops,
-            comparison=gain.comparison,
-            estimate=gain.estimate,
-            surely=gain.surely,
-            processes=len(gain.processes),
-            points=gain.points,
-        )
+        return self._result(kernels, gain)
 
     def take(self, kernels: Sequence[P]) -> ValidationResult[P]:
         """Return the model with all kernels that compute the right result in it, untimed.
@@ -442,23 +434,17 @@ class ModelValidator(Generic[P]):
             right = self._correct(list(kernels))
         except TimeIsUpError:
             return self.undecided(kernels)
-        right = list(self._within_peak(right))
-        gain = self._comparer.unmeasured(right)
-        return ValidationResult(
-            kept=tuple(sorted(right, key=lambda kernel: kernel.name)),
-            drops=self._drops,
-            comparison=gain.comparison,
-            estimate=gain.estimate,
-        )
+        return self._untimed(self._within_peak(right))
 
     def undecided(self, kernels: Sequence[P], reason: str = _NO_TIME) -> ValidationResult[P]:
         """Return the model without these kernels, undecided for lack of time."""
         drop = Drop(reason=reason, is_final=False)
         self._drops |= {kernel.name: drop for kernel in kernels}
-        gain = self._comparer.unmeasured(())
-        return ValidationResult(
-            kept=(), drops=self._drops, comparison=gain.comparison, estimate=gain.estimate
-        )
+        return self._untimed(())
+
+    def _untimed(self, kept: Sequence[P]) -> ValidationResult[P]:
+        """Return the model with these kernels, about whose speed nothing is claimed."""
+        return replace(self._result(kept, self._comparer.unmeasured(kept)), surely=None)
 
     def _for_the_record(
         self, kept: Sequence[P], known: Scatter | None = None, expected_us: float | None = None

@@ -34,6 +34,8 @@ from aoe.kernels.tiled_products import (
     TILE_ROWS,
     Tile,
     TiledAlgorithm,
+    parts_in_matrix_tiles,
+    rows_in_matrix_tiles,
     tile_of,
 )
 from aoe.schedule import Step, Values
@@ -41,7 +43,6 @@ from aoe.schedule import Step, Values
 PADDED, SUMS = "padded", "sums"
 _LANES = 16
 """Channels of a block, and results of a tile's row: 64 bytes of float32."""
-_ROWS, _BLOCKS = (1, 2, 4, 7, 8, 14, 16, 28, 56), (2, 4, 8, 16, 32)
 
 
 def matrix_tiles_pipeline(plan: ConvolutionPlan) -> Pipeline:
@@ -122,12 +123,10 @@ class MatrixTiles(TiledAlgorithm[ConvolutionPlan]):
         return matrix_tiles_pipeline(plan)
 
     def tiles(self, plan: ConvolutionPlan, target: KernelTarget) -> Sequence[Tile]:
-        blocks = sorted({min(number, plan.shape.blocks_out) for number in _BLOCKS})
-        return [(number, 1, 1) for number in blocks]
+        return parts_in_matrix_tiles(plan.shape.blocks_out)
 
     def rows(self, plan: ConvolutionPlan, target: KernelTarget) -> tuple[int, ...]:
-        most = plan.shape.rows
-        return tuple(sorted({number for number in (*_ROWS, most) if number <= most}))
+        return rows_in_matrix_tiles(plan.shape.rows)
 
     def fits(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> bool:
         # what does not divide evenly is cut at the end

@@ -157,6 +157,35 @@ def matrix_tiles_space(
     return Space(knobs=knobs, first_guesses=tuple(ranked[:_GUESSES]))
 
 
+def beside_tiles(in_tiles: Space, by_vectors: Space) -> Space:
+    """Return the space of a product in matrix tiles, and by vectors.
+
+    Of the guesses of vectors the first is tried, too: small products, or of a depth that fills no
+    tile, may be faster so. What only the other algorithm chooses stays at its first choice.
+    """
+    spaces = {
+        choice: space
+        for space in (in_tiles, by_vectors)
+        for knob in space.knobs
+        if knob.name == KNOB
+        for choice in knob.choices
+    }
+    others = [knob for space in (in_tiles, by_vectors) for knob in space.knobs if knob.name != KNOB]
+    unused = {knob.name: knob.choices[0] for knob in others}
+
+    def legal(values: Values) -> bool:
+        space = spaces[values[KNOB]]
+        own = {knob.name: values[knob.name] for knob in space.knobs}
+        return {**unused, **own} == dict(values) and space.constraint(own)
+
+    guesses = (*in_tiles.first_guesses[: _GUESSES - 1], *by_vectors.first_guesses[:1])
+    return Space(
+        knobs=(Knob(KNOB, tuple(spaces)), *others),
+        constraint=legal,
+        first_guesses=tuple({**unused, **guess} for guess in guesses),
+    )
+
+
 def task_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
     """Yield the steps of results and sums: tasks of rows and panels."""
     column, outer = product.columns.name, [axis.name for axis in reversed(product.rows)]
@@ -303,7 +332,8 @@ class MatMul(PlannedFamily[MatrixProduct]):
             return matrix_tiles_space(plan, target)
         in_tiles = plan.workload.precision is Precision.INT8 and target.int8_tiles
         if in_tiles and check_level_tiles(plan):
-            return matrix_tiles_space(plan, target, QUANTISED_TILES, size=1)
+            in_levels = matrix_tiles_space(plan, target, QUANTISED_TILES, size=1)
+            return beside_tiles(in_levels, product_space(plan, target))
         return product_space(plan, target)
 
     def schedule_of(self, plan: MatrixProduct, values: Values, target: KernelTarget) -> Schedule:

@@ -17,7 +17,12 @@ from aoe.kernels.matmul.blockwise import (
     blockwise_steps,
     read_blockwise,
 )
-from aoe.kernels.matmul.family import check_level_tiles, matrix_tiles_space, task_steps
+from aoe.kernels.matmul.family import (
+    beside_tiles,
+    check_level_tiles,
+    matrix_tiles_space,
+    task_steps,
+)
 from aoe.kernels.matmul.integers import (
     COLUMN_SUMS,
     COLUMN_SUMS_UPDATE,
@@ -85,22 +90,11 @@ class IntegerMatMul(PlannedFamily[Product]):
         """Return the register tile and what a task is, by the instructions of the CPU."""
         if isinstance(plan, BlockwiseProduct):
             return blockwise_space(plan, target)
+        by_vectors = _vectors_space(plan, target)
         if target.int8_tiles and _check_tiles(plan):
-            return matrix_tiles_space(plan.product, target, PANELS_AMX, size=1)
-        name = PANELS_VNNI if target.int8_dot else PANELS_WIDENED
-        space = product_space(plan.product, target)
-
-        def legal(values: Values) -> bool:
-            return space.constraint({**values, KNOB: QUANTISED_PANELS})
-
-        return Space(
-            knobs=tuple(
-                replace(knob, choices=(name,)) if knob.name == KNOB else knob
-                for knob in space.knobs
-            ),
-            constraint=legal,
-            first_guesses=tuple({**guess, KNOB: name} for guess in space.first_guesses),
-        )
+            in_tiles = matrix_tiles_space(plan.product, target, PANELS_AMX, size=1)
+            return beside_tiles(in_tiles, by_vectors)
+        return by_vectors
 
     def schedule_of(self, plan: Product, values: Values, target: KernelTarget) -> Schedule:
         algorithm = str(values[KNOB])
@@ -115,6 +109,23 @@ class IntegerMatMul(PlannedFamily[Product]):
             steps += _quantising_steps(plan)
         steps += _packing_steps(plan, GROUPS[algorithm])
         return Schedule(tuple(steps), algorithm=algorithm)
+
+
+def _vectors_space(plan: IntegerProduct, target: KernelTarget) -> Space:
+    """Return register tiles and what a task is, of the vectors the CPU has."""
+    name = PANELS_VNNI if target.int8_dot else PANELS_WIDENED
+    space = product_space(plan.product, target)
+
+    def legal(values: Values) -> bool:
+        return space.constraint({**values, KNOB: QUANTISED_PANELS})
+
+    return Space(
+        knobs=tuple(
+            replace(knob, choices=(name,)) if knob.name == KNOB else knob for knob in space.knobs
+        ),
+        constraint=legal,
+        first_guesses=tuple({**guess, KNOB: name} for guess in space.first_guesses),
+    )
 
 
 def _check_tiles(plan: IntegerProduct) -> Support:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import halide as hl
 
+from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.family import Pipeline, Support
 from aoe.kernels.halide.chain import RESULT, build_chain, check_around, in_type
 from aoe.kernels.halide.iteration import MAX_AXES, Axis
@@ -37,7 +38,7 @@ from aoe.kernels.movement.moves import (
     positions_of,
     written_in,
 )
-from aoe.operators import Shape
+from aoe.operators import Shape, op_key
 from aoe.operators.element_types import element_types
 from aoe.workload import Operation, Workload
 
@@ -49,8 +50,10 @@ class SplitAround:
     """A workload split at the operation that reads neighbours."""
 
     workload: Workload  # All of it
-    anchor: Operation  # The operation; what it reads is moved at most
+    anchor: Operation  # The operation; what it reads is moved at most, then dequantised
     chain: tuple[Operation, ...]  # Operations behind it, in topological order
+    # The DequantizeLinear in front of it, by one scale; None where it reads numbers.
+    dequantised: Operation | None = None
     shapes: Mapping[str, Shape]  # Of every reference
 
     @property
@@ -62,6 +65,11 @@ class SplitAround:
     def made(self) -> Shape:
         """Shape of what the anchor makes."""
         return self.shapes[self.anchor.output]
+
+    @property
+    def image(self) -> str:
+        """Reference of the tensor neighbours are read of."""
+        return (self.dequantised or self.anchor).inputs[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +90,16 @@ def tap(dimension: int) -> str:
     return f"tap{dimension}"
 
 
-def split_around(workload: Workload, anchor: Operation) -> SplitAround | Support:
-    """Return a workload split at an operation, or why it is not one with a chain behind it."""
+def split_around(
+    workload: Workload, anchor: Operation, *, dequantises: bool = False
+) -> SplitAround | Support:
+    """Return a workload split at an operation, or why it is not one with a chain behind it.
+
+    Args:
+        workload: What is computed.
+        anchor: The operation.
+        dequantises: True if levels in front of it are dequantised where they are read.
+    """
     checked = check_tensors(workload)
     if not checked:
         return checked
@@ -93,7 +109,11 @@ def split_around(workload: Workload, anchor: Operation) -> SplitAround | Support
     checked = check_around(workload, anchor, chain)
     if not checked:
         return checked
-    if not anchor.inputs[0].startswith("x") and anchor.inputs[0] not in moves:
+    dequantised = _dequantised(workload, anchor) if dequantises else None
+    if dequantised is not None:
+        chain = tuple(item for item in chain if item is not dequantised)
+    image = (dequantised or anchor).inputs[0]
+    if not image.startswith("x") and image not in moves:
         return Support(f"{anchor.op_type} reads a computed value")
     shapes = infer_shapes(workload)
     if isinstance(shapes, str):
@@ -101,15 +121,28 @@ def split_around(workload: Workload, anchor: Operation) -> SplitAround | Support
     made, result = shapes[anchor.output], workload.output.shape
     if len(made) != len(result) or made[2:] != result[2:] or made[0] != result[0]:
         return Support("what follows changes the shape")  # channels may be cropped
-    split = SplitAround(workload=workload, anchor=anchor, chain=chain, shapes=shapes)
+    split = SplitAround(
+        workload=workload, anchor=anchor, chain=chain, shapes=shapes, dequantised=dequantised
+    )
     if workload.is_open and not _is_alike(split):
         return Support("open images of other layouts, types or extents than the result")
     return split
 
 
+def _dequantised(workload: Workload, anchor: Operation) -> Operation | None:
+    """Return the DequantizeLinear by one scale that `anchor` alone reads; None if there is none."""
+    makers = [item for item in workload.operations if item.output == anchor.inputs[0]]
+    if not makers or op_key(makers[0]) != ("", "DequantizeLinear"):
+        return None
+    readers = [item for item in workload.operations if makers[0].output in item.inputs]
+    read = [int(ref[1:]) for ref in makers[0].inputs[1:] if ref.startswith("x")]
+    is_of_one = all(workload.inputs[number].size == 1 for number in read)
+    return makers[0] if readers == [anchor] and is_of_one else None
+
+
 def _is_alike(split: SplitAround) -> bool:
     """True if the loops of the result read every open image."""
-    output, read = split.workload.output, split.anchor.inputs[0]
+    output, read = split.workload.output, split.image
     chained = {ref for item in split.chain for ref in item.inputs}
     if not read.startswith("x") or (read in chained and split.given != split.made):
         return False
@@ -153,7 +186,7 @@ def _read(around: SplitAround, along: frozenset[int], loops: Loops) -> WindowRea
     there = tuple(
         variable(tap(at), given[at]) if at in along else place for at, place in enumerate(index)
     )
-    read = tracer.trace(around.anchor.inputs[0], there)
+    read = tracer.trace(around.image, there)
     if not isinstance(read, Read):
         raise NoPlaceError("pieces or borders in front of what reads neighbours")
     made = {around.anchor.output, *(item.output for item in around.chain)}
@@ -247,11 +280,27 @@ def neighbour(
 ) -> hl.Expr:
     """Return the element of the image at the taps, which are among the variables."""
     if not split.workload.inputs[nest.read.number].open:
-        there = position_variables(variables, nest.made)
-        return element(nest.read, arguments, there, (), loading(split.workload))
+        there, load = position_variables(variables, nest.made), loading(split.workload)
+        found = element(nest.read, arguments, there, (), load)
+        return _number(split, arguments, found) if split.dequantised is not None else found
     known = {**variables, **{names[0]: variables[tap(at)] for at, names in nest.dimensions.items()}}
     value: hl.Expr = arguments[nest.read.number][tuple(known[a.name] for a in reversed(nest.axes))]
     return value
+
+
+def _number(split: SplitAround, arguments: Sequence[hl.ImageParam], level: hl.Expr) -> hl.Expr:
+    """Return what a level stands for, by the scale and zero point of its tensor."""
+    operation, workload = split.dequantised, split.workload
+    assert operation is not None
+    values = [level]
+    for ref in operation.inputs[1:]:
+        number = int(ref[1:])
+        if ref.startswith("s"):
+            values.append(constant(workload.scalars[number]))
+        else:
+            values.append(loaded(arguments[number][0], workload.inputs[number].dtype))
+    rule = ELEMENTWISE_OPS[op_key(operation)]
+    return rule.build(values, operation.attributes, operation.version)
 
 
 def image_extent(

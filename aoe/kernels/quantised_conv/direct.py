@@ -43,8 +43,10 @@ from aoe.kernels.tiled_products import (
     Tile,
     TiledAlgorithm,
     copy_steps,
+    group_steps,
     groups_fit,
     register_steps,
+    task_steps,
     tile_of,
 )
 from aoe.schedule import Step, Values
@@ -228,17 +230,13 @@ class Direct(TiledAlgorithm[QuantisedPlan]):
         reading = 0.3 * again * far / max(products, 1)
         return (in_tiles + reading) * target.idle_ratio(tasks)
 
-    def result_order(self, values: Values) -> Iterator[Step]:
-        """Yield the steps that cut a result into register tiles and tasks."""
-        return _result_order(values)
-
     def sum_steps(self, values: Values) -> Iterator[Step]:
         """Yield the steps of the sums of a register tile."""
         return _sum_steps(values, self.unit)
 
     def steps(self, values: Values, plan: QuantisedPlan) -> Iterator[Step]:
         blocks, wide, high = tile_of(values)
-        yield from self.result_order(values)
+        yield from _result_order(values)
         tile = {"in_block": blocks, "in_w": wide, "in_h": high}
         yield from register_steps((RESULT,), ("lane", LANES), tile)
         if needs_copy(plan, self.unit):
@@ -291,13 +289,8 @@ def _result_order(values: Values) -> Iterator[Step]:
     yield sch.Split(RESULT, "o", "panel", "in_panel", LANES * blocks, sch.Tail.GUARD)
     yield sch.Split(RESULT, "in_panel", "in_block", "lane", LANES, sch.Tail.GUARD)
     inner = ("lane", "in_block", "in_w", "in_h", "w", "h", "panel", "g")
-    if values[SCOPE] == GROUP:
-        yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
-        yield sch.Reorder(RESULT, (*inner, "group", "n"))
-    else:
-        yield sch.Reorder(RESULT, (*inner, "n"))
-    yield sch.Parallel(RESULT, "n")
-    yield sch.Parallel(RESULT, "group" if values[SCOPE] == GROUP else "panel")
+    yield from group_steps(values, inner)
+    yield from task_steps(values, "panel")
 
 
 def _copy_lanes(shape: QuantisedShape, unit: Unit) -> int:

@@ -46,12 +46,13 @@ from aoe.kernels.tiled_products import (
     TILE_ROWS,
     Tile,
     TiledAlgorithm,
+    parts_in_matrix_tiles,
+    rows_in_matrix_tiles,
     tile_of,
 )
 from aoe.schedule import Step, Values
 
 PADDED, SUMS = "padded", "sums"
-_ROWS, _BLOCKS = (1, 2, 4, 7, 8, 14, 16, 28, 56), (2, 4, 8, 16, 32)
 _FOUR = 4
 _COPIED = 64
 """Bytes copied at once."""
@@ -201,12 +202,10 @@ class MatrixTiles(TiledAlgorithm[QuantisedPlan]):
         return matrix_tiles_pipeline(plan)
 
     def tiles(self, plan: QuantisedPlan, target: KernelTarget) -> Sequence[Tile]:
-        blocks = sorted({min(number, plan.shape.blocks) for number in _BLOCKS})
-        return [(number, 1, 1) for number in blocks]
+        return parts_in_matrix_tiles(plan.shape.blocks)
 
     def rows(self, plan: QuantisedPlan, target: KernelTarget) -> tuple[int, ...]:
-        most = plan.shape.result[1]
-        return tuple(sorted({number for number in (*_ROWS, most) if number <= most}))
+        return rows_in_matrix_tiles(plan.shape.result[1])
 
     def fits(self, values: Values, plan: QuantisedPlan, target: KernelTarget) -> bool:
         is_offered = tile_of(values) in self.tiles(plan, target)

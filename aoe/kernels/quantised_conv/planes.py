@@ -55,7 +55,13 @@ from aoe.kernels.quantised_conv.shape import (
     shape_of,
     weight_sums,
 )
-from aoe.kernels.tiled_products import GROUP, SCOPE, TILE_ROWS, copy_steps, register_steps, tile_of
+from aoe.kernels.tiled_products import (
+    copy_steps,
+    group_steps,
+    register_steps,
+    task_steps,
+    tile_of,
+)
 from aoe.operators import RESULT_NUMBER, number, op_key
 from aoe.operators.element_types import element_types, misread, read_types
 from aoe.operators.quantised import INTEGER_CONVOLUTION, MEASURED_LEVELS, MEASURED_SCALE
@@ -496,16 +502,11 @@ class DirectPlanes(Direct):
         yield sch.Split(RESULT, "o", "block", "lane", LANES, sch.Tail.GUARD)
         yield sch.Split(RESULT, "block", "panel", "in_block", blocks, sch.Tail.GUARD)
         inner = ("in_w", "lane", "in_block", "in_h", "w", "h", "panel", "g")
-        if values[SCOPE] == GROUP:
-            yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
-            yield sch.Reorder(RESULT, (*inner, "group", "n"))
-        else:
-            yield sch.Reorder(RESULT, (*inner, "n"))
+        yield from group_steps(values, inner)
         written_out = {"in_w": wide, "lane": LANES, "in_block": blocks, "in_h": high}
         for name, factor in written_out.items():
             yield sch.Unroll(RESULT, name, factor)
-        yield sch.Parallel(RESULT, "n")
-        yield sch.Parallel(RESULT, "group" if values[SCOPE] == GROUP else "panel")
+        yield from task_steps(values, "panel")
         yield sch.ComputeAt(FINISHED, RESULT, "w")
         yield sch.Split(FINISHED, "o", "block", "o", LANES, sch.Tail.ROUND_UP)
         unrolled = {"block": blocks, "w": wide, "h": high}

@@ -212,7 +212,7 @@ def _machine(configuration: RunConfiguration, env: Mapping[str, str]) -> Iterato
 def _target(configuration: RunConfiguration, env: Mapping[str, str]) -> Iterator[CheckUp]:
     from aoe.device.compiler import check_toolchain
     from aoe.device.registry import resolve_target
-    from aoe.device.toolchain import find_toolchain
+    from aoe.device.toolchain import find_toolchain, for_compiler
 
     asked = (configuration.settings[name] for name in ("soc_version", "aicore_num"))
     soc_version, cores = (one.value if one.error is None else None for one in asked)
@@ -236,7 +236,14 @@ def _target(configuration: RunConfiguration, env: Mapping[str, str]) -> Iterator
     except AoebankError as error:
         yield _stopped_by(error, "compiler")
         return
-    yield CheckUp(name="compiler", found=" ".join(toolchain.command))
+    told: list[str] = []
+    for_compiler(target, toolchain, told.append)
+    yield CheckUp(
+        name="compiler",
+        found=" ".join(toolchain.command),
+        verdict=Soundness.DOUBTFUL if told else Soundness.GOOD,
+        advice="".join(told),
+    )
 
 
 def _locks(folder: Path, told: list[str]) -> CheckUp:

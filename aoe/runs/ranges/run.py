@@ -98,7 +98,7 @@ from aoe.tuner.live_report import LiveReport, Phase
 from aoe.tuner.mode import JobType, ModeContext, TargetMetric
 from aoe.tuner.policies import screening_policy
 from aoe.tuner.progress import continued
-from aoe.tuner.tune_context import TuneContext
+from aoe.tuner.tune_context import TuneContext, with_float32_form
 from aoe.validation.kernel_assembly import Assembly
 from aoe.validation.kernels import earlier_verdict
 from aoe.validation.model_validator import ValidationResult
@@ -142,7 +142,7 @@ def check(context: ModeContext) -> None:
         "--stage": bool(settings.stage_limits_s),
         "--base_result": settings.base_result is not None,
         "--inputs": bool(settings.inputs),
-        "--precision_mode": settings.precision.mode.widens,
+        "--precision_mode": settings.precision.mode.lowest.is_lower,
         "--accuracy": settings.precision.accuracy is not None,
         "--calibration": bool(settings.precision.calibration),
         "target_metric": settings.target_metric is not TargetMetric.LATENCY,
@@ -243,6 +243,7 @@ def find_range_operators(tuning: TuneContext) -> RangeOperators:
     open_shapes = open_input_shapes(proto, parse_shape_range(text))
     points, judged = _points(tuning, open_shapes)
     middle = points[len(points) // 2]
+    tuning = with_float32_form(tuning, [at_point(tuning, one).subject.inputs for one in points])
     tuning = with_faster_form(at_point(tuning, middle))
     largest = open_shapes.points()[-1]
     opened = _open_graph(tuning, largest, judged)

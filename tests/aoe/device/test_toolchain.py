@@ -6,17 +6,19 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
+from support.engine.fakes import make_target
 
 from aoe.device.compiler import check_toolchain
 from aoe.device.kept_objects import KeptObjects
-from aoe.device.toolchain import Toolchain, find_toolchain, halide_include
+from aoe.device.toolchain import Toolchain, find_toolchain, for_compiler, halide_include
 from aoe.errors import BuildError, BuildTimeoutError, CompilerNotFoundError
 from aoe.folders.disk_cache import DiskCache
-from aoe.target import Target
+from aoe.target import InstructionSet, Target
 
 
 def _program(folder: Path, name: str, script: str = "#!/bin/sh\nexit 0\n") -> Path:
@@ -130,6 +132,20 @@ def test_glue_is_compiled_once_for_all_runs_with_a_compiler(tmp_path: Path, targ
     compiler.write_text(_COUNTING + "# updated")
     check_toolchain(toolchain, target)
     assert _counted(compiler) == (3 * compiled, 4)
+
+
+def test_compiler_that_knows_no_amx_leaves_the_target_its_vectors(tmp_path: Path) -> None:
+    tiles = InstructionSet(cpu_features=("amx_tile", "amx_int8"))
+    target, told = make_target(int8_dot=tiles, int8_tiles=tiles, bf16_tiles=tiles), list[str]()
+    old = "#!/bin/sh\ncase \" $* \" in *-mamx*) echo 'unrecognized -mamx-tile' >&2; exit 1;; esac\n"
+    compiler = Toolchain(command=(str(_program(tmp_path, "cc", old)),))
+    found = for_compiler(target, compiler, told.append)
+    assert found == replace(target, int8_tiles=None, bf16_tiles=None)
+    assert ["knows no AMX" in text for text in told] == [True]
+    newer = Toolchain(command=(str(_program(tmp_path, "newer", "#!/bin/sh\nexit 0\n")),))
+    assert for_compiler(target, newer, told.append) == target
+    assert for_compiler(found, compiler, told.append) == found
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize(

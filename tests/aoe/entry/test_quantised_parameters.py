@@ -58,12 +58,35 @@ def _levels(graph: Graph, x: str) -> str:
     return graph.dequantized(graph.quantized(x, 0.1, 0), 0.1, 0)
 
 
-def _with_output(graph: Graph, name: str) -> onnx.ModelProto:
+_MADE = (1, _CHANNELS, *SHAPE[2:])
+
+
+def _with_output(graph: Graph, name: str, made: tuple[int, ...] = _MADE) -> onnx.ModelProto:
     model = graph.model(name)
-    model.graph.output[0].CopyFrom(
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, _CHANNELS, *SHAPE[2:]))
-    )
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info(name, TensorProto.FLOAT, made))
     return model
+
+
+def _blocks(scale: float) -> onnx.ModelProto:
+    """Return a product by weights of 4 bits in blocks, the first of which has another scale."""
+    graph = Graph()
+    scales = np.full((_CHANNELS, 1), 0.05)
+    scales[0] = scale
+    x = graph.add("Flatten", "x", axis=3)
+    codes = np.random.default_rng(0).integers(0, 256, (_CHANNELS, 1, 8))
+    weights = graph.constant(codes, "uint8"), graph.constant(scales)
+    parameters = {"K": SHAPE[3], "N": _CHANNELS, "bits": 4, "block_size": 16}
+    name = graph.add("MatMulNBits", x, *weights, domain="com.microsoft", **parameters)
+    return _with_output(graph, name, (SHAPE[1] * SHAPE[2], _CHANNELS))
+
+
+def _pooled(scale: float) -> onnx.ModelProto:
+    graph = Graph()
+    codes, points = graph.quantized("x"), (graph.constant(0.05), graph.constant(3, "int8"))
+    made = graph.constant(scale), graph.constant(0, "int8")
+    operands = (codes, *points, *made)
+    name = graph.add("QLinearSigmoid", *operands, domain="com.microsoft")
+    return _with_output(graph, graph.dequantized(name, 0.1, 0), SHAPE)
 
 
 def _activations_of(kind: int) -> onnx.ModelProto:
@@ -132,6 +155,14 @@ _NAN = float("nan")
                 "shape [8], a zero point of [], expected equal shapes)"
             ),
         ),
+        (
+            lambda: _blocks(_NAN),
+            (
+                "MatMulNBits_1_0: a scale stands for no distance of numbers "
+                "(got nan in 1 of 8 values, expected finite numbers)"
+            ),
+        ),
+        (lambda: _pooled(0.0), "QLinearSigmoid_1_0: a scale stands for no distance of numbers"),
         (lambda: _activations_of(TensorProto.INT16), "1 tensor of int16: there is no kernel"),
         (lambda: _activations_of(TensorProto.UINT16), "1 tensor of uint16: there is no kernel"),
         (lambda: _activations_of(TensorProto.INT4), "1 tensor of int4: there is no kernel"),
@@ -187,6 +218,7 @@ def test_what_a_quantiser_writes_is_told_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _command(onnx.load(str(int8_model(tmp_path))), tmp_path) == 0
+    assert _command(_blocks(0.0), tmp_path) == 0  # a block of zeros
     assert "warning" not in capsys.readouterr().err
 
 

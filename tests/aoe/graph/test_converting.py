@@ -112,6 +112,28 @@ def test_quantisation_of_a_chain_is_part_of_it() -> None:
     assert [spec.dtype for spec in found.workload.inputs] == ["uint8", "uint8"]
 
 
+def test_levels_that_are_interpolated_are_dequantised_in_the_same_region() -> None:
+    image, made = (1, 8, 4, 4), (1, 8, 8, 8)
+    weights = {"scale": np.array(0.1, np.float32), "zero": np.array(3, np.uint8)}
+    weights["scales"] = np.array([1, 1, 2, 2], np.float32)
+    nodes = [
+        _op("DequantizeLinear", ["x", "scale", "zero"], "a"),
+        helper.make_node("Resize", ["a", "", "scales"], ["b"], "b", mode="linear"),
+        _op("QuantizeLinear", ["b", "scale", "zero"], "y"),
+    ]
+    infos = {
+        name: TensorInfo(dtype=dtype, shape=shape)
+        for name, dtype, shape in (
+            ("a", "float32", image),
+            ("b", "float32", made),
+            ("y", "uint8", made),
+        )
+    }
+    model = make_model(nodes, {"x": image}, ["y"], weights=weights)
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
+    assert _regions(ModelGraph(model, infos, block=0)) == [["a", "b", "y"]]
+
+
 def test_cast_behind_a_product_leaves_the_chain_to_it() -> None:
     """The product's kernel makes float32; with its chain it saves more than the cast does."""
     nodes = [

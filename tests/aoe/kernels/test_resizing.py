@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,8 @@ from support.contracts.kernels import (
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.registry import get_family
 from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, TensorSpec, Workload
+
+Array = np.ndarray[Any, Any]
 
 
 def make(
@@ -59,6 +63,38 @@ def upsampled(
     )
 
 
+def of_levels(
+    given: tuple[int, ...],
+    result: tuple[int, ...],
+    coordinates: str = "half_pixel",
+    *,
+    dtype: str = "uint8",
+    steps: tuple[float, float] = (0.05, 0.05),
+    zeros: tuple[int, int] = (3, 3),
+) -> tuple[Workload, dict[str, Array]]:
+    """Return a linear Resize between DequantizeLinear and QuantizeLinear, and its zero points."""
+    zero = TensorSpec(shape=(), dtype=dtype)
+    workload = Workload(
+        op_type="resizing",
+        inputs=(plain(*given, dtype=dtype), zero, zero),
+        operations=(
+            operation("DequantizeLinear", "x0 s0 x1", "t0"),
+            operation(
+                "Resize",
+                "t0",
+                "t1",
+                mode="linear",
+                sizes=result,
+                coordinate_transformation_mode=coordinates,
+            ),
+            operation("QuantizeLinear", "t1 s1 x2", "t2"),
+        ),
+        output=plain(*result, dtype=dtype),
+        scalars=steps,
+    )
+    return workload, {f"x{at}": np.array(one, dtype) for at, one in enumerate(zeros, start=1)}
+
+
 class TestResizing(KernelFamilyTests):
     family_name = "resizing"
     cases: Mapping[str, Workload] = {
@@ -85,6 +121,7 @@ class TestResizing(KernelFamilyTests):
             (1, 2, 6, 4, 18),
             coordinate_transformation_mode="pytorch_half_pixel",
         ),
+        "levels, channels last": of_levels((1, 5, 7, 21), (1, 10, 14, 21))[0],
     }
 
     @classmethod
@@ -106,11 +143,11 @@ class TestResizing(KernelFamilyTests):
         }
 
 
-_PARTLY = "voxels"
-"""Not all of its dimensions are resized."""
+_WITHOUT_NAN = {"voxels", "levels, channels last"}
+"""Not all dimensions of the one are resized, and the other has no NaN."""
 
 
-@pytest.mark.parametrize("label", sorted({*TestResizing.all_cases()} - {_PARTLY}))
+@pytest.mark.parametrize("label", sorted({*TestResizing.all_cases()} - _WITHOUT_NAN))
 def test_nan_is_kept_where_onnx_runtime_multiplies_it_by_zero(label: str) -> None:
     workload = TestResizing.all_cases()[label]
     kernel = CompiledKernel(workload, guessed_schedules(workload)[0])
@@ -155,3 +192,89 @@ def test_what_is_not_interpolated_here_says_why(
     assert isinstance(sizes, tuple)
     workload = make((1, 2, 4, 4), tuple(map(int, sizes)), **attributes)  # type: ignore[arg-type]
     assert get_family("resizing").supports(workload).reason.startswith(reason)
+
+
+_EVERY = np.arange(256)
+
+
+def _neighbours(extent: int, made: int, coordinates: str) -> tuple[Array, ...]:
+    """Return both neighbours of each result along an axis, and their weights, in float32."""
+    one, half = np.float32(1), np.float32(0.5)
+    at, scale = np.arange(made, dtype=np.float32), np.float32(made / extent)
+    place = {
+        "half_pixel": (at + half) / scale - half,
+        "asymmetric": at / scale,
+        "align_corners": at * np.float32(extent - 1) / np.float32(max(made - 1, 1)),
+    }[coordinates].clip(0, extent - 1)
+    first = place.astype(int)
+    second = np.minimum(first + 1, extent - 1)
+    part = np.where(first == second, half, place - first.astype(np.float32))
+    return first, second, (one - part).astype(np.float32), part.astype(np.float32)
+
+
+def _resized(
+    levels: Array, made: tuple[int, ...], along: tuple[int, int], coordinates: str, **terms: Any
+) -> Array:
+    """Return the levels of a linear Resize, each operator rounded to float32, by NumPy alone."""
+    steps, zeros, dtype = terms["steps"], terms["zeros"], levels.dtype
+    step, made_step = map(np.float32, steps)
+    image = (levels.astype(np.float32) - np.float32(zeros[0])) * step
+    image = np.moveaxis(image, along, (-2, -1))
+    rows, columns = (_neighbours(levels.shape[at], made[at], coordinates) for at in along)
+    total: Any = None
+    for row, high in zip(rows[:2], rows[2:], strict=True):
+        for column, wide in zip(columns[:2], columns[2:], strict=True):
+            term = high[:, None] * wide * image[..., row, :][..., column]
+            total = term if total is None else total + term
+    counted = np.rint(total / made_step) + np.float32(zeros[1])
+    info = np.iinfo(dtype)
+    return np.moveaxis(counted.clip(info.min, info.max).astype(dtype), (-2, -1), along)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners"])
+@pytest.mark.parametrize(
+    ("given", "made", "along"),
+    [
+        ((1, 9, 11, 24), (1, 18, 22, 24), (1, 2)),
+        ((2, 5, 7, 3), (2, 7, 4, 3), (1, 2)),
+        ((1, 3, 6, 13), (1, 3, 12, 26), (2, 3)),
+    ],
+)
+def test_levels_between_two_pixels_are_those_of_onnx_runtime_and_numpy(
+    dtype: str,
+    coordinates: str,
+    given: tuple[int, ...],
+    made: tuple[int, ...],
+    along: tuple[int, int],
+) -> None:
+    lowest = np.iinfo(dtype).min
+    for steps, zeros in (
+        ((0.05, 0.05), (lowest + 3, lowest + 3)),
+        ((0.013, 0.02), (lowest, lowest + 255)),
+        ((0.5, 0.0007), (lowest + 255, lowest)),
+    ):
+        terms: dict[str, Any] = {"steps": steps, "zeros": zeros}
+        workload, feed = of_levels(given, made, coordinates, dtype=dtype, **terms)
+        drawn = np.random.default_rng(SEED).permuted(np.resize(_EVERY, np.prod(given)))
+        feed["x0"] = (drawn + lowest).astype(dtype).reshape(given)
+        assert get_family("resizing").supports(workload).reason == ""
+        found = CompiledKernel(workload, guessed_schedules(workload)[0]).run(feed)
+        np.testing.assert_array_equal(found, run_baseline(workload, feed).result)
+        expected = _resized(feed["x0"], made, along, coordinates, **terms)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_levels_of_cubic_interpolation_and_scales_of_channels_are_left_to_others() -> None:
+    workload, _ = of_levels((1, 5, 7, 3), (1, 10, 14, 3))
+    dequantize, resize, quantize = workload.operations
+    cubic = replace(resize, attributes={**resize.attributes, "mode": "cubic"})
+    refused = replace(workload, operations=(dequantize, cubic, quantize))
+    assert "linearly" in get_family("resizing").supports(refused).reason
+    scales = replace(dequantize, inputs=("x0", "x3", "x1"))
+    of_channels = replace(
+        workload,
+        inputs=(*workload.inputs, TensorSpec(shape=(3,), constant=True)),
+        operations=(scales, resize, quantize),
+    )
+    assert not get_family("resizing").supports(of_channels)

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import pytest
+from onnxruntime.transformers.float16 import convert_float_to_float16
 from support.engine.open_rows import parsed
 from support.engine.scripted_runs import ScriptedRuns
 
+from aoe.errors import AoeError
 from aoe.om.file import read_manifest
 
 _ROWS = "t = MatMul(x, w) u = Add(t, b) y = Relu(u)"
@@ -55,6 +58,21 @@ def test_later_runs_measure_no_block_and_make_the_same_kernel(tmp_path: Path) ->
     assert _tune(noisy, model, tmp_path, **options) == first
     assert noisy.trials() == 0
     assert _tune(noisy, model, tmp_path, lookup_only=True, **options) == first
+
+
+def test_float16_is_held_against_float32_at_each_shape_and_tuned_in_it(tmp_path: Path) -> None:
+    model = parsed("float[N,S,64] x", _ROWS, weights="float[64,96] w, float[96] b")
+    narrow = convert_float_to_float16(model)
+    runs = _runs(2.0)
+    options = {"input_shape": "x:1~2,1~40,64", "precision_mode": "force_fp32"}
+    assert _tune(runs, narrow, tmp_path, **options)
+    (runner,) = runs.runners
+    shapes = [call.arguments["inputs"].shapes["x"] for call in runner.asked("run_model")]
+    assert len(shapes) == 6 and shapes[:3] == shapes[3:]
+    assert (shapes[0], shapes[2]) == ((1, 1, 64), (2, 40, 64))
+    with pytest.raises(AoeError, match="is for fixed shapes") as caught:
+        _tune(runs, narrow, tmp_path, **{**options, "precision_mode": "allow_fp32_to_bf16"})
+    assert "--precision_mode" in str(caught.value)
 
 
 def test_kernels_of_open_extents_are_compiled_together_before_they_are_measured(
