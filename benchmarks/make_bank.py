@@ -187,6 +187,48 @@ def tunable_op_lines(numbers: range, rng: Random, cores: int) -> Iterator[str]:
         yield f"GemmTunableOp_float_NT,nt_{512 * (number + 1)}_4096_64,{solution},{time}"
 
 
+def kernel_tuner_members(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield results of Kernel Tuner, without what stands around them."""
+    for number in numbers:
+        block, vector, us = 32 * (number + 1), rng.choice((1, 2, 4)), rng.uniform(20, 500)
+        times = [round(us * factor / 1000, 6) for factor in (0.99, 1.0, 1.03)]
+        result = {"block_size_x": block, "vector": vector, "time": times[1], "times": times}
+        result |= {"compile_time": round(rng.uniform(200, 500), 2), "benchmark_time": 1.25}
+        result |= {
+            "GB/s": round(rng.uniform(100, 1400), 1),
+            "timestamp": "2026-01-01 00:00:00+00:00",
+        }
+        yield f"{json.dumps(f'{block},{vector}')}: {json.dumps(result)}"
+
+
+def t4_items(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield results in the T4 format, named as its schema has them."""
+    for number in numbers:
+        time = round(rng.uniform(0.02, 0.5), 6)
+        times = {"compilation_time": round(rng.uniform(200, 500), 2), "runtimes": [time, time]}
+        item = {
+            "timestamp": "2026-01-01 00:00:00+00:00",
+            "configuration": {"block_size_x": 32 * (number + 1), "vector": rng.choice((1, 2, 4))},
+            "times": times,
+            "invalidity": "correct",
+            "correctness": 1,
+            "measurements": [{"name": "time", "value": time, "unit": "ms"}],
+            "objectives": ["time"],
+        }
+        yield json.dumps(item)
+
+
+_A100 = "NVIDIA A100-PCIE-40GB"
+_KERNEL_TUNER_HEAD = {
+    "device_name": _A100,
+    "kernel_name": "vector_add",
+    "problem_size": [10000000],
+    "tune_params_keys": ["block_size_x", "vector"],
+    "tune_params": {"block_size_x": [32, 64, 96, 128, 160, 192], "vector": [1, 2, 4]},
+    "objective": "time",
+    "kernel_source": "sha256:0f5e",
+}
+_T4_METADATA = {"timeunit": "milliseconds", "device_name": _A100}
 Texts = Callable[[range, Random, int], Iterator[str]]
 # what makes the records, folder, file name, and what opens, separates and closes a file
 LAYOUTS: dict[str, tuple[Texts, str, str, tuple[str, str, str]]] = {
@@ -241,6 +283,22 @@ LAYOUTS: dict[str, tuple[Texts, str, str, tuple[str, str, str]]] = {
             "Validator,PT_VERSION,2.14.0\nValidator,GCN_ARCH_NAME,gfx942:sramecc+:xnack-\n",
             "\n",
             "\n",
+        ),
+    ),
+    "kernel_tuner": (
+        kernel_tuner_members,
+        "",
+        "vector_add{model}-kernel_tuner.json",
+        (json.dumps(_KERNEL_TUNER_HEAD, indent="")[:-2] + ',\n"cache": {\n', ",\n", "}\n}"),
+    ),
+    "t4": (
+        t4_items,
+        "",
+        "vector_add{model}-t4-results.json",
+        (
+            '{"results": [',
+            ", ",
+            f'], "schema_version": "1.0.0", "metadata": {json.dumps(_T4_METADATA)}}}',
         ),
     ),
     "aiter": (

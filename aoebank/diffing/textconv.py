@@ -37,7 +37,7 @@ _LINE = 100  # a list that is longer gets a line per item
 def textconv(parsed: ParsedFile) -> str:
     """Return the text of a file, broken or not; what cannot be read is told at the end."""
     order = sorted(range(len(parsed)), key=lambda number: (parsed.keys[number], number))
-    properties = f", {parsed.format.header(parsed)}" if parsed.properties else ""
+    properties = f", {parsed.format.header(parsed)}" if parsed.properties or parsed.inside else ""
     lines = [f"{parsed.format.name} bank, {plural(len(parsed), 'record')}{properties}"]
     for number in order:
         lines.append("")

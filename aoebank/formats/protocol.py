@@ -44,6 +44,8 @@ class Format(Protocol):
     # Whether the order of the records means nothing: no twin, no header line and no placeholder
     # ties them to their places.
     may_be_sorted: bool = False
+    # Whether its readers find a file by its name; else they take the name a person gives them.
+    is_found_by_name: bool = True
     is_found_by_key: bool = True  # Whether the key of a workload is all its readers look for
     keeps_alternatives: bool = False  # Whether a key may have several answers
     keeps_times: bool = False  # Whether its records may hold a measured time
@@ -238,6 +240,9 @@ class ParsedFile:
     lines: LineIndex
     # First byte and end of what stands among the records of a bracketed file and is none.
     properties: tuple[tuple[int, int], ...] = ()
+    # First byte and end of what is in the brackets around the records, where a file has more than
+    # these; the end of the file where the closing one is missing.
+    inside: tuple[int, int] | None = None
     # Position of the record `find` gives for a key, where it is not that of readers.
     preferred: Mapping[str, int] = field(default_factory=dict)
     _places: dict[str, int] = field(default_factory=dict, init=False)

@@ -11,9 +11,11 @@ from aoebank.formats.aiter_triton.format import AiterTritonFormat
 from aoebank.formats.cube.format import CubeFormat
 from aoebank.formats.gradient.format import GradientFormat
 from aoebank.formats.graph.format import GraphFormat
+from aoebank.formats.kernel_tuner.format import KernelTunerFormat
 from aoebank.formats.names import BankName, plain_soc
 from aoebank.formats.protocol import Format
 from aoebank.formats.runtime_kb.format import RuntimeKbFormat
+from aoebank.formats.t4.format import T4Format
 from aoebank.formats.tunable_op.format import TunableOpFormat
 from aoebank.formats.unified.format import UnifiedFormat
 from aoebank.formats.vector.format import VectorFormat
@@ -34,6 +36,8 @@ FORMATS: tuple[Format, ...] = (
     VllmFormat(),
     AiterTritonFormat(),
     TunableOpFormat(),
+    KernelTunerFormat(),
+    T4Format(),
     AiterFormat(),
     _UNIFIED,
 )

@@ -109,7 +109,8 @@ def fix_text(parsed: ParsedFile, findings: tuple[Finding, ...]) -> bytes:
     if not plain:
         return parsed.data
     # else a header line or a property of the file would be lost
-    if (parsed.format.may_be_sorted or parsed.format.brackets) and not parsed.properties:
+    has_head = parsed.properties or parsed.inside
+    if (parsed.format.may_be_sorted or parsed.format.brackets) and not has_head:
         fresh = parsed.format.parse(parsed.format.empty, parsed.path)
         return parsed.format.serialize(fresh, plain)
     return parsed.format.serialize(parsed, plain)

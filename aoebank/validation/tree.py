@@ -78,7 +78,7 @@ def check_name(parsed: ParsedFile) -> Iterator[Finding]:
     if name is None:
         told = [*parsed.format.check_name(path)]
         yield from told
-        if told:
+        if told or not parsed.format.is_found_by_name:
             return
         yield make_finding(
             "AB502",

@@ -311,6 +311,22 @@ HINTS: Mapping[str, Follow] = {
     r"^AB315 add the validator of the device ": lambda _, finding: _edit(
         finding, lambda text: f"Validator,GCN_ARCH_NAME,gfx942\n{text}"
     ),
+    r"^AB315 add the device_name they were measured on$": lambda _, finding: _edit(
+        finding, lambda text: text.replace("{", '{"device_name": "A100", ', 1)
+    ),
+    r"^AB315 add the device_name .* to metadata$": lambda _, finding: _edit(
+        finding, lambda text: text.replace('"device_name": ""', '"device_name": "A100"')
+    ),
+    r"^AB119 let the run end, or close it: ": lambda _, finding: _edit(
+        finding, lambda text: text.removesuffix(",") + "}\n}"
+    ),
+    r"^AB224 rename compilation to compilation_time, ": lambda _, finding: _edit(
+        finding, lambda text: text.replace('"compilation"', '"compilation_time"')
+    ),
+    r"^AB319 add a digest as kernel_source to the head": lambda _, finding: _edit(
+        finding, lambda text: text.replace("{", '{"kernel_source": "0", ', 1)
+    ),
+    r"^AB\d+ measure the configuration again, or remove the record$": _remove_record,
     r"^AB411 write the constant of JSON: ": _write_constant,
     r"^AB518 rename it after the device ": _name_device,
     r"chmod u\+r": lambda _, finding: finding.location.path.chmod(0o600),

@@ -9,8 +9,10 @@ from aoebank.formats.aiter_triton import format as aiter_triton
 from aoebank.formats.cube import format as cube
 from aoebank.formats.gradient import format as gradient
 from aoebank.formats.graph import rules as graph
+from aoebank.formats.kernel_tuner import format as kernel_tuner
 from aoebank.formats.runtime_kb import rules as runtime_kb
 from aoebank.formats.structure import Structure
+from aoebank.formats.t4 import format as t4
 from aoebank.formats.text.problem import Problem
 from aoebank.formats.unified import format as unified
 from aoebank.formats.vector import format as vector
@@ -25,6 +27,8 @@ STRUCTURES: Mapping[str, Structure] = {
     "runtime_kb": runtime_kb.STRUCTURE,
     "vllm": vllm.STRUCTURE,
     "aiter_triton": aiter_triton.STRUCTURE,
+    "kernel_tuner": kernel_tuner.STRUCTURE,
+    "t4": t4.STRUCTURE,
 }
 
 

@@ -79,6 +79,28 @@ def table(*lines: str) -> str:
     return "\n".join(["cu_num,M,N,K,kernelId,us", *lines]) + "\n"
 
 
+K = "vector_add-kernel_tuner.json"
+R = "vector_add-t4-results.json"
+
+
+def cache(*milliseconds: str, source: str = '"kernel_source": "0", ', end: str = "}\n}") -> str:
+    """Return a cache of Kernel Tuner."""
+    results = [f'"{n}": {{"x": {n}, "time": {time}}}' for n, time in enumerate(milliseconds, 1)]
+    head = '{"device_name": "A100", "kernel_name": "k", "tune_params_keys": ["x"], '
+    return f'{head}{source}"cache": {{\n' + ",\n".join(results) + end
+
+
+def results(*milliseconds: str, device: str = "A100", compilation: str = "compilation_time") -> str:
+    """Return results in the T4 format."""
+    start = f'"times": {{"{compilation}": 1}}, "invalidity": "correct", "correctness": 1'
+    items = [
+        f'{{"configuration": {{"x": {n}}}, {start}, '
+        f'"measurements": [{{"name": "time", "value": {time}, "unit": "ms"}}]}}'
+        for n, time in enumerate(milliseconds, 1)
+    ]
+    return f'{{"results": [{", ".join(items)}], "metadata": {{"device_name": "{device}"}}}}'
+
+
 ROW = {"BLOCK_SIZE_M": 16, "num_warps": 4}
 
 
@@ -104,6 +126,7 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB115": {B: "{}"},
     "AB116": {B: unified(KEY, candidate()).replace("1.0", "9" * 4301)},
     "AB117": {B: "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"},
+    "AB119": {K: cache("1", "2", end=",")},
     "AB201": {B: "[]"},
     "AB202": {B: json.dumps({KEY: {}})},
     "AB203": {B: json.dumps({KEY: [candidate()], "0" * 32: []})},
@@ -125,6 +148,7 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB219": {H: table("80,1,2,3,0,9.5", "80,1,2")},
     "AB220": {H: table("80,1,2,3,0,9.5", "80,2,2,3,9.5,0")},
     "AB221": {H: table("80,1,2,3,0,9.5", "cu_num,M,N,K,kernelId,us")},
+    "AB224": {R: results("1", compilation="compilation")},
     "AB301": {B: unified()[:-1] + ", " + unified()[1:]},
     "AB302": {B: unified(KEY.upper())},
     "AB303": {B: unified("0" * 32)},
@@ -140,6 +164,7 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB314": {G: rows(**{" 16": ROW})},
     "AB315": {H: "M,N,K,us\n1,2,3,9.5\n"},
     "AB316": {"MI300X-GEMM-A8W8.json": json.dumps({"M_LEQ_8": ROW, "M_GEQ_64": ROW})},
+    "AB319": {K: cache("1", source="")},
     "AB401": {B: unified(KEY, candidate(cost_time=-1))},
     "AB402": {B: unified(KEY, candidate(cost_time=0))},
     "AB403": {B: unified(KEY, candidate(cost_time=2.0), candidate())},
@@ -150,6 +175,7 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB408": {F: json.dumps([item(sizes=[0, 0], times=[0, 0])])},
     "AB409": {B: unified(KEY, candidate(cost_time=1e-300))},
     "AB411": {G: rows(**{"16": {**ROW, "USE_TMA": "False"}})},
+    "AB415": {K: cache("NaN", "2")},
     "AB502": {"renamed.json": line()},
     "AB503": {f"x86-64-v3/unified_bank/{B}": unified()},
     "AB504": {"unified_bank/notes.txt": "milk\n"},

@@ -61,6 +61,32 @@ def scan_items(found: FileScan, item_start: re.Pattern[str]) -> list[tuple[int, 
     return items
 
 
+def find_member(text: str, place: int, name: str) -> int | None:
+    """Return the offset of the value of a member of the object that a text is; None without it.
+
+    What stands behind the member is not read: it may be damaged.
+
+    Raises:
+        JsonTextError: what stands before it is no JSON object.
+    """
+    place = skip_space(text, place)
+    if text[place : place + 1] != "{":
+        scan(text, place)
+        raise JsonTextError("file is not one JSON object", place, "AB201")
+    place = skip_space(text, place + 1)
+    while text[place : place + 1] != "}":
+        found, value = _key(text, place)
+        if found == name:
+            return value
+        place = skip_space(text, scan(text, value)[1])
+        if text[place : place + 1] == "}":
+            break
+        if text[place : place + 1] != ",":
+            raise JsonTextError("expecting ',' or '}' after a member", place)
+        place = skip_space(text, place + 1)
+    return None
+
+
 def value_place(text: str) -> int:
     """Return the offset of the value in a member text `"key": value`."""
     match = _PLAIN_KEY.match(text)

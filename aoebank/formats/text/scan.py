@@ -91,6 +91,13 @@ class FileScan:
         hint = "restore the line from git, or remove it"
         self.findings.append(make_finding(error.code, place, error.problem, hint=hint))
 
+    def report_error(self, error: json_text.JsonTextError) -> None:
+        """Add the finding about a file that is no JSON; conflict markers have theirs."""
+        if not any(found.code in ("AB102", "AB104") for found in self.findings):
+            place = self.lines.location(self.path, error.offset, error.offset)
+            hint = "restore the file from git, or mend it in an editor"
+            self.findings.append(make_finding(error.code, place, error.problem, hint=hint))
+
     def take_over(self, later: ScannedPart) -> None:
         """Add what a scan of later bytes found."""
         self.keys += later.keys

@@ -367,7 +367,7 @@ def _member_cuts(
 def _new_members(
     parsed: ParsedFile, groups: Iterable[_Group], kept: Sequence[int]
 ) -> Iterator[_Edit]:
-    data, brackets = parsed.data, parsed.format.brackets
+    data = parsed.data
     separator = _separator(parsed)
     for after, texts in groups:
         if after >= 0:
@@ -379,9 +379,18 @@ def _new_members(
         elif len(parsed):
             yield parsed.starts[0], parsed.starts[0], separator.join(texts)
         else:
-            start, end = data.find(brackets[:1]) + 1, data.rfind(brackets[1:])
-            last = _newline(separator) if len(separator) > 1 else b""
-            yield start, end, separator[1:] + separator.join(texts) + last
+            start, end = _inside(parsed)
+            gap = separator[1:] if b"\n" in separator else b""  # a list on one line has no blank
+            last = _newline(separator) if gap else b""
+            if end == len(data):
+                last = b","  # nothing closes them: whoever writes on appends
+            yield start, end, gap + separator.join(texts) + last
+
+
+def _inside(parsed: ParsedFile) -> tuple[int, int]:
+    """Return first byte and end of what is in the brackets around the records."""
+    data, brackets = parsed.data, parsed.format.brackets
+    return parsed.inside or (data.find(brackets[:1]) + 1, data.rfind(brackets[1:]))
 
 
 def _separator(parsed: ParsedFile) -> bytes:
@@ -389,8 +398,10 @@ def _separator(parsed: ParsedFile) -> bytes:
     data = parsed.data
     if len(parsed) > 1:
         return data[parsed.ends[-2] : parsed.starts[-1]]
+    is_list = parsed.format.brackets == b"[]"  # its writers put all on one line
     if len(parsed):
-        return b"," + data[data.find(parsed.format.brackets[:1]) + 1 : parsed.starts[0]]
-    if parsed.format.brackets == b"[]":
-        return b","  # its writer puts all on one line
+        gap = data[_inside(parsed)[0] : parsed.starts[0]]
+        return b"," + (gap or (parsed.format.indent if is_list else b""))
+    if is_list:
+        return b"," + parsed.format.indent
     return b"," + _newline(data) + parsed.format.indent

@@ -160,6 +160,8 @@ def test_every_format_of_cann_has_a_reader() -> None:
         "aiter",
         "aiter_triton",
         "tunable_op",
+        "kernel_tuner",
+        "t4",
     }
 
 

@@ -6,6 +6,7 @@ where that fails.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import zipfile
@@ -15,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
+from support import sample_bank_files
 
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.registry import find_format
@@ -90,3 +93,127 @@ def test_banks_of_aiter_are_read_and_written_back(tmp_path: Path) -> None:
     assert [(one.location.path.name, one.location.line) for one in slipped] == [
         ("tuned_fmoe.csv", 162)
     ]
+
+
+_WRITER = """
+import sys, types
+from types import SimpleNamespace as Values
+from pathlib import Path
+
+root, out = Path(sys.argv[1]), Path(sys.argv[2])
+package = types.ModuleType("kernel_tuner")
+package.__path__ = [str(root / "kernel_tuner")]
+
+
+class Left(types.ModuleType):  # what it imports to tune with, and not to write with
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+sys.modules |= {name: Left(name) for name in ("xmltodict", "constraint")}
+sys.modules["kernel_tuner"] = package
+from kernel_tuner import file_utils, util
+
+class Options(dict):
+    __getattr__ = dict.__getitem__
+
+space = {"block_size_x": [32, 64, 128], "use_lds": [True, False], "f": [0.5, 1e-05]}
+options = Options(simulation_mode=False, tune_params=space, objective="time")
+kernel = Values(kernel_name="add", problem_size=(4096, 16))
+device = Values(name="NVIDIA A100-PCIE-40GB")
+runner = Values(get_device_info=lambda: device, simulation_mode=False, dev=device)
+path = str(out / "A100.json")
+cache = util.process_cache(path, kernel, options, runner)
+(out / "started.json").write_bytes(Path(path).read_bytes())
+steps = {"compile_time": 440.9, "verification_time": 0, "benchmark_time": 1.1}
+results = []
+for block, more in (
+    (32, {"__error__": util.CompilationFailedConfig()}),
+    (64, {"time": float("nan"), "times": [float("nan"), 0.5]}),
+    (128, {"time": 0.25, "times": [0.25], "GB/s": 12.5}),
+):
+    result = {"block_size_x": block, "use_lds": True, "f": 1e-05, **more, **steps}
+    result["timestamp"] = "2026-11-29 10:00:00.123456+00:00"
+    util.store_cache(f"{block},True,1e-05", result, path, cache)
+    results.append({**result, "strategy_time": 1.0, "framework_time": 2.0})
+(out / "open.json").write_bytes(Path(path).read_bytes())
+util.close_cache(path)
+file_utils.store_output_file(str(out / "add-results.json"), results, space)
+print(util.get_best_config(results[1:], "time")["block_size_x"])
+"""
+_READER = """
+import json, sys
+writer = sys.argv.pop(1)
+exec(open(writer).read().partition("class Options")[0])
+from kernel_tuner import util
+for name in sys.argv[3:]:
+    print(json.dumps(sorted(util.read_cache(name, open_cache=True)["cache"])))
+    util.store_cache("new", {"time": 1.5}, name, {})
+    util.close_cache(name)
+"""
+
+
+def _run(script: str, folder: Path, *arguments: Path) -> str:
+    place = folder / f"script{len(script)}.py"
+    place.write_text(script)
+    command = [sys.executable, str(place), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_files_of_kernel_tuner_are_read_written_back_and_read_by_it(tmp_path: Path) -> None:
+    _unpack("kernel-tuner==1.5.0", tmp_path, lambda name: name.startswith("kernel_tuner/"))
+    out = tmp_path / "out"
+    out.mkdir()
+    assert _run(_WRITER, tmp_path, tmp_path, out) == "64\n"  # a NaN that stands first is the best
+    files = {path.name: _parse(path) for path in sorted(out.iterdir())}
+    assert {
+        name: (file.format.name, len(file)) for name, file in files.items() if file is not None
+    } == {
+        "A100.json": ("kernel_tuner", 3),
+        "add-results.json": ("t4", 3),
+        "open.json": ("kernel_tuner", 3),
+        "started.json": ("kernel_tuner", 0),
+    }
+    for file in files.values():
+        assert file is not None
+        _check_round_trip(file)
+    codes = {
+        path.name: sorted({one.code for one in validate([path]).findings}) for path in out.iterdir()
+    }
+    assert codes == {
+        "A100.json": ["AB319", "AB402"],
+        "add-results.json": ["AB224", "AB315", "AB402"],
+        "open.json": ["AB119", "AB319", "AB402"],
+        "started.json": ["AB115", "AB119"],
+    }
+    # what is written here is read there, and written on
+    records = [*files["A100.json"].iter_records()]  # type: ignore[union-attr]
+    for name in ("started.json", "open.json", "A100.json"):
+        file = files[name]
+        assert file is not None
+        wanted = {record.key: replace(record) for record in records[1:]} | {records[0].key: None}
+        (out / name).write_bytes(file.format.serialize(file, wanted))
+    script = tmp_path / "writer.py"
+    script.write_text(_WRITER)
+    names = [out / name for name in ("started.json", "open.json", "A100.json")]
+    told = _run(_READER, tmp_path, script, tmp_path, out, *names)
+    assert told.splitlines() == ['["128,True,1e-05", "64,True,1e-05"]'] * 3
+    for name in names:
+        again = _parse(name)
+        assert again is not None
+        assert [key.rpartition("/")[2] for key in again.keys][-1] == "new"
+        assert [one.code for one in again.findings] == []
+
+
+def test_schema_of_t4_takes_what_is_written_here(tmp_path: Path) -> None:
+    _unpack("kernel-tuner==1.5.0", tmp_path, lambda name: name.endswith("results-schema.json"))
+    (schema,) = tmp_path.rglob("results-schema.json")
+    parsed = _parse(sample_bank_files.T4)
+    assert parsed is not None
+    fresh = {record.key: replace(record) for record in parsed.iter_records()}
+    for data in (parsed.data, parsed.format.serialize(parsed, fresh)):
+        Draft202012Validator(json.loads(schema.read_bytes())).validate(json.loads(data))

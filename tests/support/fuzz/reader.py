@@ -160,6 +160,21 @@ def _solutions(text: str) -> list[tuple[str, str]]:
     return [(canonical(row[:2]), canonical(row[2:])) for row in _table("\n".join(rows))]
 
 
+def _configurations(text: str) -> list[tuple[str, str]]:
+    """Return results of Kernel Tuner's cache, closed as its reader closes it."""
+    whole = text.strip()
+    if whole[-3:] not in ("}\n}", "}}}"):
+        whole = whole.removesuffix(",") + "}\n}"
+    head = _members(whole)
+    (results,) = [member for name, member in head if name == "cache"]
+    return [(key, canonical(value)) for key, value in results.items()]
+
+
+def _results(text: str) -> list[tuple[str, str]]:
+    (items,) = [member for name, member in _members(text) if name == "results"]
+    return [(canonical(item["configuration"]), canonical(item)) for item in items]
+
+
 _READERS: Mapping[str, Callable[[str], list[tuple[str, str]]]] = {
     "unified": _unified,
     "vector": _vector,
@@ -171,4 +186,6 @@ _READERS: Mapping[str, Callable[[str], list[tuple[str, str]]]] = {
     "aiter": _tuned,
     "aiter_triton": _unified,
     "tunable_op": _solutions,
+    "kernel_tuner": _configurations,
+    "t4": _results,
 }

@@ -1,0 +1,1 @@
+"""Caches of Kernel Tuner: what it measured of each configuration of a kernel."""
