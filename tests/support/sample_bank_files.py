@@ -17,7 +17,12 @@ VLLM = GPU / "E=8,N=1024,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128
 AITER = GPU / "a8w8_tuned_gemm.csv"
 TUNABLE_OP = GPU / "tunableop_results0.csv"
 AITER_TRITON = GPU / "MI300X-GEMM-A8W8-N=1024-K=8192.json"
-ALL = (RUNTIME_KB, UNIFIED, CUBE, VECTOR, GRAPH, GRADIENT, VLLM, AITER, TUNABLE_OP, AITER_TRITON)
+AKG = GPU / "repository.json"
+FLASHINFER = GPU / "v0_1_trtllm_fused_moe_NVIDIA_B200.py"
+ALL = (
+    *(RUNTIME_KB, UNIFIED, CUBE, VECTOR, GRAPH, GRADIENT),
+    *(VLLM, AITER, TUNABLE_OP, AITER_TRITON, AKG, FLASHINFER),
+)
 
 
 def root_of(path: Path) -> Path:

@@ -38,6 +38,7 @@ from support.smallest_trees import (
     candidate,
     graph,
     item,
+    kernels,
     rows,
     runtime,
     table,
@@ -55,6 +56,7 @@ TODAY = date(2026, 5, 1)
 VECTOR = samples.VECTOR.name
 NONE = "0" * 32
 # further hints of codes that have several, one per format or cause
+T = "v0_1_trtllm_fused_moe_NVIDIA_B200.py"
 MORE: dict[str, dict[str, str | bytes]] = {
     "AB103 line": {A: f"{line()}\n{{\n"},
     "AB105 runtime": {A: "\ufeff" + line() + "\n"},
@@ -81,6 +83,14 @@ MORE: dict[str, dict[str, str | bytes]] = {
     "AB402 table": {H: table("80,1,2,3,0,9.5", "80,2,2,3,0,0.0")},
     "AB315 tunable_op": {"tunableop_results0.csv": "A_B_NN,nn_1_2,x,1\n"},
     "AB313 tunable_op": {"tunableop_results0.csv": "A_B_NN,nn_1_2,x,1\nA_B_NN,8,x,1\n"},
+    "AB313 akg": {"repository.json": kernels({"Fuzzy_MatMul": {"8": {"float32": {}}}})},
+    "AB313 shapes of akg": {
+        "repository.json": kernels({"1.Abs1.2": {"8_8.8_8": {"float32-": {}}}})
+    },
+    "AB313 types of akg": {"repository.json": kernels({"1.Abs1.2": {"8-": {"float32": {}}}})},
+    "AB211 akg": {"repository.json": kernels({"1.Abs1.2": {"metadata": {"x": 1, "attrs": {}}}})},
+    "AB313 flashinfer": {T: "best_configs = {\n    \"('a', 'B', ((1,),))\": (0, 5),\n}\n"},
+    "AB206 flashinfer": {T: "best_configs = {\n    \"('a', 'B', (), ())\": 5,\n}\n"},
     "AB402 vector": {VECTOR: '{"[[1]]": "[[1], -5]"}'},
     "AB405 much": {A: with_knowledge(baseM=2**40)},
     "AB407 bool": {A: with_knowledge(baseM=True)},
