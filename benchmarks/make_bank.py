@@ -167,6 +167,26 @@ def aiter_classes(numbers: range, rng: Random, cores: int) -> Iterator[str]:
         yield json.dumps({name: row}, indent=2)[4:-2]
 
 
+def akg_kernels(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield kernels of AKG, each with one shape."""
+    for number in numbers:
+        tile, extent = rng.choice((16, 32, 64)), 16 * (number + 1)
+        attributes = {"bypass": rng.randrange(3), "enable_double_buffer": rng.random() < 0.5}
+        dim = f"0 0 {tile} {tile} 0 1 {cores} {cores}"
+        shape = {"float16-.float32": {"metadata": {"attrs": attributes}, "dim": dim}}
+        name = f"2.Mul12.TensorAdd1{number + 2}.{number + 3}"
+        text = json.dumps({name: {f"{extent}_{8 * cores}--": shape}}, indent=4)
+        yield text[6:-2]
+
+
+def flashinfer_members(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield members of FlashInfer's dictionary of tactics."""
+    for number in numbers:
+        shapes = f"(({16 * (number + 1)}, 512), (8, {8 * cores}, 64), (0,))"
+        key = f"('trtllm::fused_moe::gemm1', 'MoERunner', {shapes}, ('fp8', 2))"
+        yield f'"{key}": (\n        0,\n        {rng.randrange(8)},\n    )'
+
+
 def aiter_rows(numbers: range, rng: Random, cores: int) -> Iterator[str]:
     """Yield rows of tuned products of aiter."""
     for number in numbers:
@@ -275,6 +295,13 @@ LAYOUTS: dict[str, tuple[Texts, str, str, tuple[str, str, str]]] = {
         "{soc}-GEMM-A8W8-N=1024-K=8192.json",
         ("{\n  ", ",\n  ", "\n}\n"),
     ),
+    "akg": (akg_kernels, "", "{folder}repository.json", ("{\n    ", ",\n    ", "\n}\n")),
+    "flashinfer": (
+        flashinfer_members,
+        "",
+        "v0_1_trtllm_fused_moe_{soc}.py",
+        ("best_configs = {\n    ", ",\n    ", ",\n}\n"),
+    ),
     "tunable_op": (
         tunable_op_lines,
         "",
@@ -310,7 +337,8 @@ LAYOUTS: dict[str, tuple[Texts, str, str, tuple[str, str, str]]] = {
 }
 
 
-TARGETS = {"vllm": "NVIDIA_H200", "aiter_triton": "MI300X"}  # of formats that are not CANN's
+# of formats that are not CANN's
+TARGETS = {"vllm": "NVIDIA_H200", "aiter_triton": "MI300X", "flashinfer": "NVIDIA_B200"}
 
 
 def make_bank(
@@ -336,7 +364,8 @@ def make_bank(
         between = "x" if format_name == "aiter_triton" else "_"
         soc = target if files == 1 else f"{target}{between}{number:04}"
         lower, model = soc.lower().replace("-", "_"), "" if files == 1 else f"_{number:04}"
-        name = pattern.format(soc=soc, cores=cores, lower=lower, model=model, number=number)
+        parts = {"model": model, "number": number, "folder": f"{number:04}/" if model else ""}
+        name = pattern.format(soc=soc, cores=cores, lower=lower, **parts)
         path = root / soc / folder / name if folder else root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         part = range(records * number // files, records * (number + 1) // files)

@@ -355,8 +355,7 @@ def _demand_known(
     by_format: dict[str, list[tuple[ParsedFile, Mapping[int, Record]]]] = {}
     for parsed, numbers in found:
         demand_no_binary_cache(parsed.path, parsed.format)
-        has_columns = parsed.format.has_target_in_rows
-        if not has_columns and any(
+        if not parsed.format.edits_fields and any(
             not parsed.format.strategy_places(parsed, number) for number in numbers
         ):
             raise BankFormatError(

@@ -58,6 +58,8 @@ class Format(Protocol):
     is_of_one_target: bool = False
     # Whether each record names its target, which its key has a part for, and file names none.
     has_target_in_rows: bool = False
+    # Whether `edit_strategy` writes the fields of a strategy, which is no JSON object in the file.
+    edits_fields: bool = False
     # Codes of findings that are notes elsewhere and break its readers.
     fatal_codes: frozenset[str] = frozenset()
 
@@ -209,6 +211,14 @@ class Format(Protocol):
     def header(self, parsed: ParsedFile) -> str:
         """Return the text before the records, which has to be one in files that are merged."""
         return ""
+
+    def complements(self, base: bytes | None, ours: bytes, theirs: bytes) -> bool:
+        """True if `unite` gives all answers of two records of one key, and none that was removed.
+
+        Args:
+            base: The record both were made from, None without one.
+        """
+        return False
 
     def unite(self, ours: bytes, theirs: bytes) -> bytes:
         """Return one record with the answers of two of one key; ours where it holds only one."""

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from aoebank.formats.aiter.format import AiterFormat
 from aoebank.formats.aiter_triton.format import AiterTritonFormat
+from aoebank.formats.akg.format import AkgFormat
 from aoebank.formats.cube.format import CubeFormat
+from aoebank.formats.flashinfer.format import FlashInferFormat
 from aoebank.formats.gradient.format import GradientFormat
 from aoebank.formats.graph.format import GraphFormat
 from aoebank.formats.kernel_tuner.format import KernelTunerFormat
@@ -35,6 +37,8 @@ FORMATS: tuple[Format, ...] = (
     GraphFormat(),
     VllmFormat(),
     AiterTritonFormat(),
+    AkgFormat(),
+    FlashInferFormat(),
     TunableOpFormat(),
     KernelTunerFormat(),
     T4Format(),

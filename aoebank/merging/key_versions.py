@@ -135,6 +135,11 @@ def decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
     by_target = _by_target(key, rules) if policy is Policy.KEEP_BEST else None
     if by_target is not None:
         return by_target if rules.untimed is Policy.FAIL else choose_by_policy(rules.untimed)
+    raws = key.raw(Source.OURS) or b"", key.raw(Source.THEIRS) or b""
+    format_ = key.files.any().format
+    if policy is Policy.KEEP_BEST and format_.complements(key.raw(Source.BASE), *raws):
+        note = "each side has answers that the other one lacks"
+        return Choice(action=Action.KEEP_BOTH, reason=Reason.BOTH_KEPT, note=note)
     # with a base its strategy tells the incumbent, see `_incumbent`
     has_incumbent = context.is_two_way and rules.incumbent is Incumbent.OURS
     answers = TwoAnswers(
@@ -148,7 +153,7 @@ def decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
     )
     choice = choose(answers, policy, rules)
     # only some formats have room for a second answer of a key
-    if choice.action is Action.KEEP_BOTH and not key.files.any().format.keeps_alternatives:
+    if choice.action is Action.KEEP_BOTH and not format_.keeps_alternatives:
         return conflict_of(Reason.NO_ROOM)
     return choice
 

@@ -102,8 +102,8 @@ def _select(
     selector: str, trees: Sequence[Side], misses: list[SelectorMiss]
 ) -> Iterator[ShownRecord | SelectorMiss]:
     path, colon, key = Path(selector), "", ""
-    if not is_file(path):
-        name, colon, key = selector.rpartition(":")
+    if not is_file(path) and not selector.startswith("("):  # that is a key of FlashInfer
+        name, colon, key = _split(selector)
         path = Path(name)
     if not colon and is_file(path):
         yield from _shown(selector, _on_disk(path), None)
@@ -116,6 +116,14 @@ def _select(
         yield SelectorMiss(selector=selector, reason=f"no file {path}")
 
 
+def _split(selector: str) -> tuple[str, str, str]:
+    """Return file and key of a selector; both may have colons."""
+    places = [place for place, sign in enumerate(selector) if sign == ":"]
+    files = [place for place in places if is_file(Path(selector[:place]))]
+    place = (files or places or [-1])[-1]
+    return ("", "", selector) if place < 0 else (selector[:place], ":", selector[place + 1 :])
+
+
 def is_file(path: Path) -> bool:
     """True for what is there and no folder: a link to nowhere and a pipe are files too."""
     try:
@@ -125,8 +133,8 @@ def is_file(path: Path) -> bool:
 
 
 def _check_key(key: str) -> str:
-    # a feature text, a number of rows, columns of a table, a class of sizes
-    if key.isdecimal() or any(sign in key for sign in "[=,_"):
+    # a feature text, a number of rows, columns of a table, a class of sizes, a compute trait
+    if key.isdecimal() or any(sign in key for sign in "[=,_."):
         return key
     if len(key) < MIN_PREFIX or not _KEY.fullmatch(key):
         raise UsageError(

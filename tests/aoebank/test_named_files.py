@@ -36,17 +36,17 @@ def test_verb_says_once_that_it_is_no_bank_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, content: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("repository.json").write_text(content)
+    Path("tactics.json").write_text(content)
     Path("bank.json").write_bytes(samples.UNIFIED.read_bytes())
-    words = {"FILE": "repository.json", "BANK": "bank.json", "SELECT": "SELECT 1"}
+    words = {"FILE": "tactics.json", "BANK": "bank.json", "SELECT": "SELECT 1"}
     arguments = [
-        words.get(word, word.replace("FILE:", "repository.json:")) for word in command.split()
+        words.get(word, word.replace("FILE:", "tactics.json:")) for word in command.split()
     ]
     outcome = golden_harness.run("aoebank", arguments)
     told = outcome.stdout + outcome.stderr
     assert outcome.exit_code in (1, 3), told
     assert told.count("is no bank file") == 1, told
-    assert Path("repository.json").read_text() == content
+    assert Path("tactics.json").read_text() == content
 
 
 @pytest.mark.parametrize("content", ["", "{}\n", "[]", " \n"])

@@ -239,6 +239,16 @@ def _remove_member(_: Path, finding: Finding) -> None:
     _rewrite_json(finding, lambda bank: bank.pop(json.loads(finding.got or "")))
 
 
+def _move_into_attrs(_: Path, finding: Finding) -> None:
+    kernel, metadata, name = finding.location.pointer.strip("/").split("/")
+
+    def edit(bank: dict[str, Any]) -> None:
+        members = bank[kernel][metadata]
+        members.setdefault("attrs", {})[name] = members.pop(name)
+
+    _rewrite_json(finding, edit)
+
+
 def _write_constant(_: Path, finding: Finding) -> None:
     constant = json.loads(finding.expected or "")
     _field(finding, lambda values, name: values.update({name: constant}))
@@ -300,6 +310,8 @@ HINTS: Mapping[str, Follow] = {
     r"make the twin anew with CANN's tools": _make_binary_cache,
     r"remove the link; ": _unlink,
     r"^AB313 rename it to the M it was tuned for, or remove it$": _remove_member,
+    r"^AB313 remove it, or name it as the look-up does$": _remove_field,
+    r"^AB211 move it into attrs$": _move_into_attrs,
     r"^AB316 add a class any$": lambda _, finding: _rewrite_json(
         finding, lambda bank: bank.update({"any": {}})
     ),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from aoebank.formats.aiter_triton import format as aiter_triton
+from aoebank.formats.akg import format as akg
 from aoebank.formats.cube import format as cube
 from aoebank.formats.gradient import format as gradient
 from aoebank.formats.graph import rules as graph
@@ -29,6 +30,7 @@ STRUCTURES: Mapping[str, Structure] = {
     "aiter_triton": aiter_triton.STRUCTURE,
     "kernel_tuner": kernel_tuner.STRUCTURE,
     "t4": t4.STRUCTURE,
+    "akg": akg.STRUCTURE,
 }
 
 
@@ -56,6 +58,11 @@ SHAPES: Mapping[str, tuple[Structure, Callable[[Any], Iterator[Problem]], Any]] 
         [{"knowledge": {}, "info_dict": "x"}],
     ),
     "vllm": (vllm.STRUCTURE, vllm.row_problems, {"BLOCK_SIZE_M": 16}),
+    "akg": (
+        akg.STRUCTURE,
+        akg.structure_problems,
+        {"metadata": {"attrs": {}}, "8_8--": {"float32--": {"dim": "0 0 8 8"}}},
+    ),
     "vector": (vector.STRUCTURE, vector.structure_problems, "[[1], 2]"),
     "cube": (cube.STRUCTURE, cube.line_problems, {"shape": {}, "tiling": [1]}),
     "gradient": (

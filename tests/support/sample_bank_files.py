@@ -19,9 +19,11 @@ TUNABLE_OP = GPU / "tunableop_results0.csv"
 AITER_TRITON = GPU / "MI300X-GEMM-A8W8-N=1024-K=8192.json"
 KERNEL_TUNER = GPU / "vector_add-kernel_tuner.json"
 T4 = GPU / "vector_add-t4-results.json"
+AKG = GPU / "repository.json"
+FLASHINFER = GPU / "v0_1_trtllm_fused_moe_NVIDIA_B200.py"
 ALL = (
-    *(RUNTIME_KB, UNIFIED, CUBE, VECTOR, GRAPH, GRADIENT, VLLM, AITER, TUNABLE_OP, AITER_TRITON),
-    *(KERNEL_TUNER, T4),
+    *(RUNTIME_KB, UNIFIED, CUBE, VECTOR, GRAPH, GRADIENT),
+    *(VLLM, AITER, TUNABLE_OP, AITER_TRITON, KERNEL_TUNER, T4, AKG, FLASHINFER),
 )
 
 

@@ -109,6 +109,11 @@ def rows(**named: dict[str, Any]) -> str:
     return json.dumps({"1": ROW, **named})
 
 
+def kernels(named: dict[str, Any]) -> str:
+    """Return a repository of AKG."""
+    return json.dumps({**named, "1.Sqrt1.2": {}}, indent=4)
+
+
 TREES: dict[str, dict[str, str | bytes]] = {
     "AB102": {B: unified(KEY, candidate(origin="é")).replace("\\u00e9", "é").encode("latin-1")},
     "AB103": {B: "{"},

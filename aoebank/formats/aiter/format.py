@@ -76,6 +76,7 @@ class AiterFormat(Format):
     first_wins = True  # the reader drops equal rows behind the first; other ones end it
     keeps_times = True
     has_target_in_rows = True
+    edits_fields = True
     target_word = "target"
 
     def parse_name(self, name: str) -> BankName | None:

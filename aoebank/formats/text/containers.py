@@ -38,7 +38,7 @@ def scan_members(found: FileScan, key_line: re.Pattern[str]) -> None:
         lambda text, place: _walk_members(text, place, found, is_last=True),
         lambda text, first: _recover_members(text, key_line, found, first),
     )
-    _report(found, problems, ("AB102", "AB104"))
+    report_problems(found, problems, ("AB102", "AB104"))
 
 
 def scan_items(found: FileScan, item_start: re.Pattern[str]) -> list[tuple[int, int]]:
@@ -57,7 +57,7 @@ def scan_items(found: FileScan, item_start: re.Pattern[str]) -> list[tuple[int, 
         lambda text, place: _walk_items(text, place, items),
         lambda text, first: _recover_items(text, item_start, items, first),
     )
-    _report(found, problems, ("AB104",))
+    report_problems(found, problems, ("AB104",))
     return items
 
 
@@ -228,7 +228,7 @@ def _recover_items(
     return [*problems.values()]
 
 
-def _report(found: FileScan, problems: list[JsonTextError], told: Container[str]) -> None:
+def report_problems(found: FileScan, problems: list[JsonTextError], told: Container[str]) -> None:
     """Add problems as findings, save those in lines that a finding of these codes tells of."""
     lines = found.lines
     reported = {finding.location.line for finding in found.findings if finding.code in told}

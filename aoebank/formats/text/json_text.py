@@ -321,6 +321,30 @@ def dumps(value: JsonValue) -> str:
     return json.dumps(value, allow_nan=False, default=_plain)
 
 
+def dumps_indented(value: JsonValue, indent: str, level: int = 0) -> str:
+    """Write a value as `json.dumps` does with an indent, numbers as they were spelled.
+
+    Args:
+        level: How deep the value stands; its first line is not indented.
+
+    >>> dumps_indented({"a": [1], "b": {}}, "  ", 1)
+    '{\\n    "a": [\\n      1\\n    ],\\n    "b": {}\\n  }'
+    """
+    if not value or not isinstance(value, Mapping | list | tuple):
+        return dumps(value)
+    if isinstance(value, Mapping):
+        open_, close = "{}"
+        items = [
+            f"{dumps(name)}: {dumps_indented(item, indent, level + 1)}"
+            for name, item in value.items()
+        ]
+    else:
+        open_, close = "[]"
+        items = [dumps_indented(item, indent, level + 1) for item in value]
+    line = f"\n{indent * level}"
+    return f"{open_}{line}{indent}" + f",{line}{indent}".join(items) + f"{line}{close}"
+
+
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)

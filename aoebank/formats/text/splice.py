@@ -8,6 +8,7 @@ one object: what is added is spelled as its neighbours are, with their separator
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,8 @@ from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.text.checks import BOM, is_blank, is_stub
 from aoebank.formats.text.json_text import dumps, iter_members, scan
 from aoebank.model.record import Record
+
+_COMMA_BEHIND = re.compile(rb"[ \t\r\n]*,")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +357,8 @@ def _member_cuts(
     if not removed:
         return
     if not kept:
-        yield parsed.starts[0], parsed.ends[-1], b""
+        comma = _COMMA_BEHIND.match(parsed.data, parsed.ends[-1])  # in Python's dictionaries
+        yield parsed.starts[0], comma.end() if comma else parsed.ends[-1], b""
         return
     last = kept[-1]
     for number in removed:

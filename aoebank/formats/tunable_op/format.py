@@ -54,6 +54,7 @@ class TunableOpFormat(Format):
     first_wins = True  # its reader keeps what it has
     keeps_times = True
     has_target_in_rows = True
+    edits_fields = True
     target_word = "target"
 
     def parse_name(self, name: str) -> BankName | None:

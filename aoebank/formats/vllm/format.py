@@ -291,7 +291,9 @@ def _value_problems(value: JsonValue) -> Iterator[Problem]:
 def argument_problems(value: JsonValue) -> Iterator[Problem]:
     """Yield the arguments of a kernel that Triton does not compile, or that mean another thing."""
     for name, member in value.items() if isinstance(value, Mapping) else ():
-        if name in _BLOCKS and not _is_power_of_two(member):
+        if isinstance(member, Mapping):
+            yield wrong_type(member, (name,), "a number, a text or a constant")
+        elif name in _BLOCKS and not _is_power_of_two(member):
             yield Problem(
                 code="AB404",
                 tokens=(name,),

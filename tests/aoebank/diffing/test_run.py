@@ -158,7 +158,7 @@ def test_filter_leaves_the_records_asked_for(only: RecordFilter, keys: set[int])
 
 def test_filter_counts_unchanged_records_of_files_that_do_not_tell_the_operator() -> None:
     file = next(path for path in FILES if "cube" in path.parts)
-    data = {"repository.json": file.read_bytes()}
+    data = {"put aside.json": file.read_bytes()}
     found = diff(make_side(data), make_side(data), DiffOptions(only=RecordFilter(op=("matmul",))))
     none = diff(make_side(data), make_side(data), DiffOptions(only=RecordFilter(op=("conv",))))
     assert (found.unchanged, none.unchanged) == (6, 0)

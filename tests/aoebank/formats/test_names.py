@@ -114,7 +114,7 @@ def test_name_tells_soc_cores_and_operator_as_they_are_spelled(
         "a_AiCore_b.json",
         "repository_.json",
         "repository_Ascend910B2.json",  # of no operator, so nobody asks for it
-        "repository_cuda.json",  # of another program
+        "repository_npu.json",  # of another program
         "X_AiCore_24_v01.json",  # versions have three digits
         "_gradient_fusion.json",
         f"{SOC}_20_AiCore_matmul.json.aoe",
@@ -159,6 +159,8 @@ def test_every_format_of_cann_has_a_reader() -> None:
         "vllm",
         "aiter",
         "aiter_triton",
+        "akg",
+        "flashinfer",
         "tunable_op",
         "kernel_tuner",
         "t4",

@@ -217,3 +217,22 @@ def test_schema_of_t4_takes_what_is_written_here(tmp_path: Path) -> None:
     fresh = {record.key: replace(record) for record in parsed.iter_records()}
     for data in (parsed.data, parsed.format.serialize(parsed, fresh)):
         Draft202012Validator(json.loads(schema.read_bytes())).validate(json.loads(data))
+
+
+def test_repositories_of_akg_are_read_and_written_back(tmp_path: Path) -> None:
+    _unpack("mindspore==2.10.0", tmp_path, lambda name: "/akg/config/repository" in name)
+    paths = sorted(tmp_path.rglob("*.json"))
+    counts = {file.path.name: _check_round_trip(file) for path in paths if (file := _parse(path))}
+    assert counts == {"repository.json": 86, "repository_cpu.json": 0, "repository_cuda.json": 25}
+    found = Counter((one.code, one.location.line) for one in validate([tmp_path]).findings)
+    # an attribute outside attrs, a kernel under no trait, four types for two shapes
+    expected = [("AB115", 0), ("AB211", 236), ("AB313", 1596), ("AB313", 2016)]
+    assert found == Counter(expected)
+
+
+def test_tactics_of_flashinfer_are_read_and_never_found(tmp_path: Path) -> None:
+    _unpack("flashinfer-python==0.7.2", tmp_path, lambda name: "/tuning_configs/v" in name)
+    parsed = [file for path in sorted(tmp_path.rglob("*.py")) if (file := _parse(path))]
+    assert [_check_round_trip(file) for file in parsed] == [58, 34]
+    codes = Counter(one.code for one in validate([tmp_path]).findings)
+    assert codes == Counter({"AB313": 92})

@@ -41,6 +41,7 @@ from support.smallest_trees import (
     candidate,
     graph,
     item,
+    kernels,
     results,
     rows,
     runtime,
@@ -59,6 +60,7 @@ TODAY = date(2026, 5, 1)
 VECTOR = samples.VECTOR.name
 NONE = "0" * 32
 # further hints of codes that have several, one per format or cause
+T = "v0_1_trtllm_fused_moe_NVIDIA_B200.py"
 MORE: dict[str, dict[str, str | bytes]] = {
     "AB103 line": {A: f"{line()}\n{{\n"},
     "AB105 runtime": {A: "\ufeff" + line() + "\n"},
@@ -94,6 +96,14 @@ MORE: dict[str, dict[str, str | bytes]] = {
     "AB313 kernel_tuner": {K: cache("1", "2").replace('"2":', '"3":')},
     "AB404 t4": {R: results("1", "2").replace("correct", "wrong", 1)},
     "AB305 t4": {R: results("1", "2").replace('"x": 2', '"x": 1')},
+    "AB313 akg": {"repository.json": kernels({"Fuzzy_MatMul": {"8": {"float32": {}}}})},
+    "AB313 shapes of akg": {
+        "repository.json": kernels({"1.Abs1.2": {"8_8.8_8": {"float32-": {}}}})
+    },
+    "AB313 types of akg": {"repository.json": kernels({"1.Abs1.2": {"8-": {"float32": {}}}})},
+    "AB211 akg": {"repository.json": kernels({"1.Abs1.2": {"metadata": {"x": 1, "attrs": {}}}})},
+    "AB313 flashinfer": {T: "best_configs = {\n    \"('a', 'B', ((1,),))\": (0, 5),\n}\n"},
+    "AB206 flashinfer": {T: "best_configs = {\n    \"('a', 'B', (), ())\": 5,\n}\n"},
     "AB402 vector": {VECTOR: '{"[[1]]": "[[1], -5]"}'},
     "AB405 much": {A: with_knowledge(baseM=2**40)},
     "AB407 bool": {A: with_knowledge(baseM=True)},

@@ -6,6 +6,7 @@ a C struct, it takes the members as they are spelled: two keys of its own can be
 
 from __future__ import annotations
 
+import ast
 import csv
 import json
 from collections.abc import Callable, Mapping
@@ -142,6 +143,15 @@ def _rows(text: str) -> list[tuple[str, str]]:
     ]
 
 
+def _dictionary(text: str) -> list[tuple[str, str]]:
+    (node,) = ast.parse(text).body
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Dict):
+        raise TypeError("no dictionary")
+    pairs = zip(node.value.keys, node.value.values, strict=True)
+    read = ast.literal_eval
+    return [(str(read(key)), canonical(read(value))) for key, value in pairs if key]
+
+
 def _table(text: str) -> list[list[str]]:
     rows = [row for row in csv.reader(text.split("\n"), strict=True) if row]
     if {len(row) for row in rows} != {len(rows[0])}:
@@ -185,6 +195,8 @@ _READERS: Mapping[str, Callable[[str], list[tuple[str, str]]]] = {
     "vllm": _rows,
     "aiter": _tuned,
     "aiter_triton": _unified,
+    "akg": _unified,
+    "flashinfer": _dictionary,
     "tunable_op": _solutions,
     "kernel_tuner": _configurations,
     "t4": _results,

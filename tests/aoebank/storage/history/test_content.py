@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import version_banks as banks
-from support.sample_bank_files import AITER, AITER_TRITON, KERNEL_TUNER, T4, TUNABLE_OP, VLLM
+from support.sample_bank_files import ALL, GPU
 
 from aoebank import HistoryError
 from aoebank.formats.registry import FORMATS, format_of, get_format
@@ -95,8 +95,7 @@ def test_banks_of_every_format_come_back(name: str, tmp_path: Path) -> None:
         "graph": "s_l2cache.json",
         "gradient": "s_gradient_fusion.json",
     }
-    gpu = (VLLM, AITER, AITER_TRITON, TUNABLE_OP, KERNEL_TUNER, T4)
-    names |= {format_of(path).name: path.name for path in gpu}
+    names |= {format_of(path).name: path.name for path in ALL if path.parent == GPU}
     place = tmp_path / names[name]
     expected = []
     for data in [

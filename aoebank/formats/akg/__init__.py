@@ -1,0 +1,1 @@
+"""Repositories of AKG, the kernel compiler of MindSpore."""

@@ -1,0 +1,1 @@
+"""Tactics that FlashInfer ships per GPU."""
