@@ -63,7 +63,7 @@ _ELEMENT, _TAP = "i", "j"
 _GATHER_CYCLES, _TAP_CYCLES = 16, 3
 _WOVEN_MAX = 4
 """Results per element up to which their vectors are woven into one another."""
-_DIMENSIONS_MAX = 3
+_IMAGE, _DIMENSIONS_MAX = 2, 3
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 Extent: TypeAlias = int | hl.Expr
 """Of a dimension; an expression where it is open."""
@@ -343,7 +343,10 @@ class ResizingFamily(PlannedFamily[Resizing]):
             return split
         if split.dequantised is not None and found[0].attributes.get("mode") != "linear":
             return Support("levels that are not interpolated linearly")
-        return _planned(split)
+        plan = _planned(split)
+        if isinstance(plan, Resizing) and plan.is_of_levels and len(plan.dimensions) > _IMAGE:
+            return Support("levels of volumes")  # which ONNX Runtime adds in another order
+        return plan
 
     def pipeline_of(self, plan: Resizing, algorithm: str) -> Pipeline:
         """Return blended rows, where the last dimension is read and how it is weighed, and y."""
@@ -438,23 +441,19 @@ def _numbers(
 ) -> hl.Func:
     """Return the rows a result lies between, dequantised: each level is read many times.
 
-    Rows are numbered by a dimension of their own, the outermost, if there is more than one.
+    Where there are two, they are numbered by the outermost dimension.
     """
     at, row, last = hl.Var(_ELEMENT), hl.Var(_TAP), plan.last
-    others = plan.dimensions[:-1]
-    place = tuple(at if v.name() == last.loop else v for v in variables)
+    place = [at if v.name() == last.loop else v for v in variables]
     known = {v.name(): hl.Expr(v) for v in place}
     known[last.tap] = _kept(at, last, _extent(plan, arguments, last))
-    for bit, item in enumerate(others):
-        result, extent = known[item.loop], _extent(plan, arguments, item)
-        step = (row >> bit) & 1
-        known[item.tap] = _kept(item.taps.first(result, extent) + step, item, extent)
+    for item in plan.dimensions[:-1]:
+        extent = _extent(plan, arguments, item)
+        first = item.taps.first(known[item.loop], extent)
+        known[item.tap] = _kept(first + row, item, extent)
+        place.append(row)
     numbers = hl.Func(ROWS)
-    numbers[(*place, *([row] if others else []))] = neighbour(
-        plan.split, plan.nest, arguments, known
-    )
-    if others:
-        numbers.bound(row, 0, 1 << len(others))
+    numbers[tuple(place)] = neighbour(plan.split, plan.nest, arguments, known)
     return numbers
 
 
@@ -465,20 +464,19 @@ def _summed_at_once(
 
     Neighbours in a row are added first, then rows. Source: ONNX Runtime, UpsampleBilinear.
     """
-    last, others, split = plan.last, plan.dimensions[:-1], plan.split
+    last, others, given = plan.last, plan.dimensions[:-1], plan.split.given
     at = {v.name(): v for v in variables}
+    shares = [constant(1.0)]
+    for item in others:
+        shares = item.taps.weights(hl.Expr(at[item.loop]), given[_dimension(plan, item)])
     total = hl.Expr()
-    for row in range(1 << len(others)):
-        share = constant(1.0)
-        for bit, item in enumerate(others):
-            extent = split.given[_dimension(plan, item)]
-            share = share * item.taps.weights(at[item.loop], extent)[row >> bit & 1]
+    for row, share in enumerate(shares):
         for step in range(last.taps.count):
-            extent = split.given[_dimension(plan, last)]
-            there = hl.clamp(tables[FIRST][at[last.loop]] + step, 0, extent - 1)
-            place = [there if v.name() == last.loop else v for v in variables]
+            there = hl.clamp(tables[FIRST][at[last.loop]] + step, 0, last.taps.extent - 1)
+            place: list[Any] = [there if v.name() == last.loop else v for v in variables]
+            place += [row] * len(others)
             weight = strict(share * tables[WEIGHTS][at[last.loop], step])
-            term = strict(rows[(*place, *([row] if others else []))] * weight)
+            term = strict(rows[tuple(place)] * weight)
             total = strict(total + term) if total.defined() else term
     return total
 
@@ -595,7 +593,7 @@ def _around(plan: Resizing) -> tuple[Axis, ...]:
 def _row_bytes(plan: Resizing) -> int:
     at = next(i for i, axis in enumerate(plan.axes) if axis.name == plan.last.loop)
     inside = [axis.extent for axis in plan.axes[at + 1 :] if axis.name != plan.last.rest]
-    rows = 1 << len(plan.dimensions) - 1 if plan.is_of_levels else 1
+    rows = len(plan.dimensions) if plan.is_of_levels else 1
     return 4 * rows * prod(inside) * (plan.last.taps.extent + 4)
 
 

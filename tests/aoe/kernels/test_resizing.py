@@ -271,6 +271,8 @@ def test_levels_of_cubic_interpolation_and_scales_of_channels_are_left_to_others
     cubic = replace(resize, attributes={**resize.attributes, "mode": "cubic"})
     refused = replace(workload, operations=(dequantize, cubic, quantize))
     assert "linearly" in get_family("resizing").supports(refused).reason
+    volume, _ = of_levels((1, 3, 4, 5, 2), (1, 6, 8, 10, 2))
+    assert "volumes" in get_family("resizing").supports(volume).reason
     scales = replace(dequantize, inputs=("x0", "x3", "x1"))
     of_channels = replace(
         workload,
