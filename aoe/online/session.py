@@ -415,7 +415,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
                 "aoe.InferenceSession",
                 "unknown option",
                 got=name,
-                expected=f"did you mean {near[0]}?" if near else ", ".join(_OWN_OPTIONS),
+                expected=None if near else ", ".join(_OWN_OPTIONS),
+                hint=f"did you mean {near[0]}?" if near else None,
             )
 
 
