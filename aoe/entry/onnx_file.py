@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from onnx.external_data_helper import uses_external_data
 
 from aoe.device.registry import default_device
+from aoe.entry.converted_versions import check_converted
 from aoe.entry.external_weights import (
     external_tensors,
     keep_outside,
@@ -158,7 +159,15 @@ def _imported(path: Path, proto: onnx.ModelProto, *caveats: str) -> ImportedMode
         sha256=digest_of(proto, where),
         proto=proto,
         caveat="; ".join(
-            filter(None, (_caveat(proto), *caveats, check_quantised_parameters(proto, where)))
+            filter(
+                None,
+                (
+                    _caveat(proto),
+                    *caveats,
+                    check_converted(proto, where),
+                    check_quantised_parameters(proto, where),
+                ),
+            )
         ),
     )
 
