@@ -1,4 +1,4 @@
-"""Models that the version converter of ONNX has changed: refused or warned of, with the operator."""
+"""Models that the version converter of ONNX has changed: refused or warned of."""
 
 from __future__ import annotations
 
