@@ -117,7 +117,8 @@ def _why_without_effect(name: str, value: str) -> str:
         meant = f"; did you mean {near[0]}?" if near else ""
         return f"{name} is no option of torch_npu, and has no effect{meant}"
     if not unused.takes(value):
-        raise OptionError(name, "no value of it", got=value, expected=" or ".join(unused.values))
+        expected = "1 to 32" if unused.values == _CORES else " or ".join(unused.values)
+        raise OptionError(name, "no value of it", got=value, expected=expected)
     return f"{name} has no effect: {unused.why}"
 
 
