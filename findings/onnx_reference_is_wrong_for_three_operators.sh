@@ -8,8 +8,7 @@
 # them.
 # Seen with: onnx 1.23.2, onnxruntime 1.31.1 and 1.32.0, Python 3.11; 2026-11-29.
 # Matters: whoever tests a kernel against the reference finds faults in the kernel.
-# Handled in: tests/aoe/kernels (kernels are compared with ONNX Runtime and NumPy, these three not
-# with the reference evaluator).
+# Handled in: tests/support/reference_faults.py (tests compare these, and some more, with NumPy).
 set -euo pipefail
 
 folder="$(mktemp -d)"

@@ -7,7 +7,8 @@
 # Seen with: onnx 1.23.2, onnxruntime 1.32.0, Python 3.11; 2026-11-28.
 # Matters: "convert it to a newer opset" is the usual advice before a model is tuned.
 # Handled in: aoe/advice/trying.py (a proposed model is compared with the given one; a newer opset
-# is one of the proposals, aoe/advice/proposals.py).
+# is one of the proposals, aoe/advice/proposals.py); aoe/entry/converted_versions.py (a warning of a
+# Softmax over several axes); aoe/ort/newer_opsets.py (models are lowered without it).
 set -euo pipefail
 
 folder="$(mktemp -d)"

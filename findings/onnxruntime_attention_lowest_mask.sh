@@ -7,8 +7,7 @@
 # Seen with: onnxruntime 1.31.1 and 1.32.0, onnx 1.23.2, Python 3.11; 2026-11-28.
 # Matters: exporters write this number as the mask of padded rows. Fusing the chain of MatMul,
 # Add, Softmax, MatMul into Attention changes these rows, and a correct kernel seems wrong.
-# Handled in: aoe/execute/unusual_inputs.py (tuned and untuned model are compared before one is
-# written, so a kernel that differs is not used).
+# Handled in: aoe/graph/rewrites/attention.py (rules between Attention and its chain keep such rows).
 set -euo pipefail
 
 folder="$(mktemp -d)"

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from onnx.external_data_helper import uses_external_data
 
 from aoe.device.registry import default_device
+from aoe.entry.converted_versions import check_converted
 from aoe.entry.external_weights import (
     external_tensors,
     keep_outside,
@@ -25,7 +26,7 @@ from aoe.entry.input_shapes import fix_input_shapes
 from aoe.entry.outputs import cut_at_outputs
 from aoe.entry.protocol import MAX_BYTES, Entry, ImportedModel, digest_of, model_name
 from aoe.entry.quantised_parameters import check_quantised_parameters
-from aoe.errors import ModelImportError, ModelNotFoundError
+from aoe.errors import ModelImportError, ModelNotFoundError, RunError
 from aoe.graph.model_graph import names_read
 from aoe.graph.protos import copied, refill
 from aoe.graph.weights import (
@@ -36,8 +37,15 @@ from aoe.graph.weights import (
     without_initializers,
 )
 from aoe.ort.branches import free_branches, has_branches
+from aoe.ort.newer_opsets import ReadableModel, in_readable_opset
 from aoe.ort.offline_optimization import is_fully_optimized
-from aoe.ort.sessions import newest_ir_version
+from aoe.ort.sessions import (
+    NO_PACKING,
+    lacking_operator,
+    newest_ir_version,
+    session_options,
+    session_source,
+)
 
 if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
@@ -80,17 +88,16 @@ def load_onnx(
         ModelNotFoundError: no such file.
         ModelImportError: unreadable, not ONNX, invalid, too large, or shapes stay open.
     """
-    proto = read_onnx(path)
-    make_initializers_constant(proto)
-    cut_at_outputs(proto, output_nodes)
+    readable = _readable(path, output_nodes)
+    proto, caveat = readable.proto, readable.caveat
     if not has_branches(proto):
         fix_input_shapes(proto, shapes, given)
-        return _imported(path, proto)
+        return _imported(path, proto, caveat)
     written = copied(proto)
     fix_input_shapes(proto, shapes, given)
     opens = partial(is_fully_optimized, open_session=default_device().open_session)
     freed = free_branches(proto, written, opens)
-    return _imported(path, freed.proto, freed.caveat)
+    return _imported(path, freed.proto, caveat, freed.caveat)
 
 
 def load_open_onnx(path: Path, output_nodes: Sequence[str] = ()) -> ImportedModel:
@@ -100,13 +107,51 @@ def load_open_onnx(path: Path, output_nodes: Sequence[str] = ()) -> ImportedMode
         ModelNotFoundError: no such file.
         ModelImportError: unreadable, not ONNX, invalid, or too large.
     """
+    readable = _readable(path, output_nodes)
+    return _imported(path, readable.proto, readable.caveat)
+
+
+def _readable(path: Path, output_nodes: Sequence[str]) -> ReadableModel:
+    """Return a checked ONNX file, cut at its outputs, in an opset ONNX Runtime computes."""
     proto = read_onnx(path)
     make_initializers_constant(proto)
     cut_at_outputs(proto, output_nodes)
-    return _imported(path, proto)
+    return as_host_reads(proto, f"--model={path}")
 
 
-def _imported(path: Path, proto: onnx.ModelProto, caveat: str = "") -> ImportedModel:
+def as_host_reads(proto: onnx.ModelProto, where: str) -> ReadableModel:
+    """Return a model in versions of IR and opset that ONNX Runtime computes.
+
+    Args:
+        proto: A checked model; its IR version is lowered in place.
+        where: What the user calls it.
+
+    Raises:
+        ModelImportError: an operator has no older version that means the same.
+    """
+    _lower_ir_version(proto)
+    readable = in_readable_opset(proto, _refused)
+    if readable.problem:
+        raise ModelImportError(
+            where,
+            f"ONNX Runtime does not compute {readable.problem}",
+            hint="export the model with simpler operators in its place",
+        )
+    return readable
+
+
+def _refused(proto: onnx.ModelProto) -> str | None:
+    """Return what ONNX Runtime lacks of a model; see `aoe.ort.newer_opsets.Refused`."""
+    options = session_options(threads=1, optimize=False)
+    options.add_session_config_entry(NO_PACKING, "1")
+    try:
+        default_device().open_session(session_source(proto, options), options)
+    except RunError as error:
+        return lacking_operator(error)
+    return None
+
+
+def _imported(path: Path, proto: onnx.ModelProto, *caveats: str) -> ImportedModel:
     where = f"--model={path}"
     return ImportedModel(
         name=model_name(path.stem),
@@ -114,7 +159,15 @@ def _imported(path: Path, proto: onnx.ModelProto, caveat: str = "") -> ImportedM
         sha256=digest_of(proto, where),
         proto=proto,
         caveat="; ".join(
-            filter(None, (_caveat(proto), caveat, check_quantised_parameters(proto, where)))
+            filter(
+                None,
+                (
+                    _caveat(proto),
+                    *caveats,
+                    check_converted(proto, where),
+                    check_quantised_parameters(proto, where),
+                ),
+            )
         ),
     )
 

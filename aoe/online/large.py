@@ -17,8 +17,10 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from aoe.entry.external_weights import external_tensors, stored_bytes, weight_locations
+from aoe.entry.onnx_file import as_host_reads, read_onnx
+from aoe.entry.protocol import written_model
 from aoe.errors import ModelImportError
-from aoe.graph.weights import stay_outside
+from aoe.graph.weights import is_outside, stay_outside
 from aoe.ort.custom_operators import register_operators
 from aoe.ort.sessions import NO_PACKING, session_options
 
@@ -45,6 +47,29 @@ def structure_of(model: str | bytes | os.PathLike[str]) -> onnx.ModelProto | Non
         return onnx.load(str(model), format="protobuf", load_external_data=False)
     except (OSError, DecodeError):  # not there, no model, or of ONNX Runtime's own format
         return None
+
+
+def readable_content(model: str | bytes | os.PathLike[str]) -> bytes | None:
+    """Return a model ONNX Runtime refuses in an opset and IR version it computes.
+
+    None where it cannot be read, or its weights are too large to be read into memory.
+
+    Args:
+        model: Content or file.
+
+    Raises:
+        ModelImportError: an operator has no older version that means the same.
+    """
+    where = "model" if isinstance(model, bytes) else str(model)
+    try:
+        if isinstance(model, bytes):
+            proto = onnx.load_model_from_string(model)
+        else:
+            proto = read_onnx(Path(model))
+    except (ModelImportError, DecodeError):  # ONNX Runtime has said what is wrong with it
+        return None
+    readable = as_host_reads(proto, where).proto
+    return None if is_outside(readable) else written_model(readable, where)
 
 
 def weight_files(proto: onnx.ModelProto | None, file: Path) -> WeightFiles:

@@ -31,12 +31,19 @@ from aoe.graph.extents import NamedExtents
 from aoe.om.loading import FallbackWarning, OperatorFiles, operator_paths
 from aoe.online.conversions import ConvertingProcess, StartConversion
 from aoe.online.kept import BankRoots, KeptModels
-from aoe.online.large import WeightFiles, light_options, may_wait, structure_of, weight_files
+from aoe.online.large import (
+    WeightFiles,
+    light_options,
+    may_wait,
+    readable_content,
+    structure_of,
+    weight_files,
+)
 from aoe.online.work import Background, ServedModelFile, ServedShape, ShapeWork, TuningLimits
 from aoe.ort.custom_operators import options_with_operators
 from aoe.ort.serving.given_options import adjusting, reason_against_tuned_models
 from aoe.ort.serving.swapping import CallForm, Substitutes, SwappingSession, plain_session
-from aoe.ort.sessions import InputSpec
+from aoe.ort.sessions import InputSpec, lacking_operator
 from aoe.runs.configuration.options import read_option
 from aoe.settings import cache_limit, cache_path, environment, parse_whole, with_bank
 from aoe.tuner.parts import library_versions
@@ -45,6 +52,8 @@ from aoebank import RichDisplay
 if TYPE_CHECKING:
     import onnxruntime as ort
 
+_Given = tuple[Any, ...]
+"""Model, options and providers, as `onnxruntime.InferenceSession` takes them."""
 _OWN_OPTIONS = (
     *("bank", "tune", "tuning_time_limit_s", "trials", "accept_busy", "most_forms"),
     *("custom_ops_library", "input_shape"),
@@ -86,9 +95,11 @@ class InferenceSession(RichDisplay, SwappingSession):
 
     Raises:
         OptionError: another provider, or an option that does not exist.
+        ModelImportError: ONNX Runtime does not compute the opset of the model, nor is there an
+            older one in which its operators mean the same.
         AoebankError: the bank cannot be used.
 
-    What is wrong with the model is said by ONNX Runtime's own exceptions.
+    What else is wrong with the model is said by ONNX Runtime's own exceptions.
 
     Attributes:
         fallback_reason: What of the options no tuned model can have, so that ONNX Runtime computes
@@ -138,7 +149,7 @@ class InferenceSession(RichDisplay, SwappingSession):
         waits = outside.is_large and bool(most_forms) and may_wait(sess_options)
         if not (waits and self._opens_lightly(substitutes, path_or_bytes, operators)):
             waits = False
-            super().__init__(substitutes, *given, **options)
+            given = self._opened(substitutes, given, options)
         _check_range(self._range, self._inputs)
         self._names = NamedExtents({one.name: one.shape for one in self.get_inputs()})
         self._untuned = partial(plain_session, *given, **options) if waits else None
@@ -205,6 +216,25 @@ class InferenceSession(RichDisplay, SwappingSession):
     ) -> None:
         """Refuse every provider but that of the CPU, which there is already."""
         _check_providers(providers, default_device().provider())
+
+    def _opened(
+        self, substitutes: Substitutes, given: _Given, options: Mapping[str, Any]
+    ) -> _Given:
+        """Open the model, in an older opset where ONNX Runtime does not compute its own.
+
+        Returns:
+            What it was opened with.
+        """
+        try:
+            super().__init__(substitutes, *given, **options)
+        except Exception as error:
+            lacks = lacking_operator(error) is not None
+            found = readable_content(given[0]) if lacks else None
+            if found is None:
+                raise
+            given = (found, *given[1:])
+            super().__init__(substitutes, *given, **options)
+        return given
 
     def _opens_lightly(
         self, substitutes: Substitutes, model: object, operators: Sequence[Path]
@@ -385,7 +415,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
                 "aoe.InferenceSession",
                 "unknown option",
                 got=name,
-                expected=f"did you mean {near[0]}?" if near else ", ".join(_OWN_OPTIONS),
+                expected=None if near else ", ".join(_OWN_OPTIONS),
+                hint=f"did you mean {near[0]}?" if near else None,
             )
 
 

@@ -54,6 +54,8 @@ _NO_KERNEL = re.compile(
 _FROM_FILE = re.compile(r"Load model from .+? failed:")
 """How ONNX Runtime names the file of a model it refuses, which is said in front already."""
 _NO_IR_VERSION = 1 << 20
+_ANY_VERSION = 2**31 - 1
+"""Last version of a kernel that has none. Source: ONNX Runtime's KernelDef."""
 _OTHER_FAULTS = ("NO_SUCHFILE", "INVALID_PROTOBUF", "alloc")
 """ONNX Runtime's words for what no other optimisation helps against: no file, no memory."""
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -189,11 +191,9 @@ def _no_kernel(where: str, operator: str, node: str) -> RunError:
     An operator without a kernel of its own runs as the function ONNX defines it by, which ONNX
     Runtime cannot use where the model's opset has newer versions of the operators in that function.
     """
-    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
-
     domain, _, versioned = operator.rpartition(".")
     name, _, version = versioned.removesuffix(")").partition("(")
-    if all(kernel.op_name != name for kernel in get_all_opkernel_def()):
+    if name not in _kernel_versions(domain):
         problem = f"ONNX Runtime has no kernel of {operator}, the operator of node {node!r}"
         if domain:
             hint = "export the model with simpler operators in its place"
@@ -209,6 +209,46 @@ def _no_kernel(where: str, operator: str, node: str) -> RunError:
         hint="few operators compute bfloat16 or float16 on a CPU: --precision_mode=force_fp32 "
         "computes them in float32; or export the model in float32",
     )
+
+
+@cache
+def _kernel_versions(domain: str) -> Mapping[str, tuple[tuple[int, int], ...]]:
+    """Return the first and last versions ONNX Runtime has kernels of, by operator of a domain."""
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
+
+    found: dict[str, tuple[tuple[int, int], ...]] = {}
+    for kernel in get_all_opkernel_def():
+        if kernel.domain == domain:
+            first, last = kernel.version_range
+            found[kernel.op_name] = (*found.get(kernel.op_name, ()), (first, last))
+    return found
+
+
+def has_kernel(op_type: str, version: int) -> bool:
+    """Return whether ONNX Runtime has a kernel of an operator of ONNX, of any element type.
+
+    A kernel without a last version computes its first alone: newer ones may mean something else.
+    """
+    return any(
+        first == version or first < version <= last < _ANY_VERSION
+        for first, last in _kernel_versions("").get(op_type, ())
+    )
+
+
+def lacking_operator(error: Exception) -> str | None:
+    """Return the operator ONNX Runtime has no kernel of, as it writes it: `Swish(24)`.
+
+    The empty string where it refuses the opset of the model, or its IR version; None where
+    something else is wrong.
+
+    Args:
+        error: Of `create_session`, or ONNX Runtime's own.
+    """
+    text = str(error.__cause__ or error)
+    if _NEW_OPSET.search(text) or _NEW_IR.search(text):
+        return ""
+    found = _NO_KERNEL.search(text)
+    return found["operator"] if found else None
 
 
 @cache

@@ -2,11 +2,13 @@
 
 ONNX Runtime computes int8 activations in integers on Arm, and uint8 ones on most x86 CPUs. A model
 as it was trained has parallel branches that are one convolution. Such a model runs beside its other
-form, in pairs, and the faster one is tuned.
+form, in pairs, and the faster one is tuned. So does one with operators ONNX Runtime has no kernel
+of, beside the form with their functions, which it optimises.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,7 +22,8 @@ from aoe.device.protocol import Device
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.execute.tasks import ComparisonTerms, ModelComparison
-from aoe.graph.rewrites.always import rewritten_and_counted
+from aoe.graph.rewrites.always import GROUPS_RULE as NORMALIZATION_RULE
+from aoe.graph.rewrites.always import rewritten, rewritten_and_counted
 from aoe.graph.rewrites.channels import FILTERS_RULE, GROUPS_RULE
 from aoe.graph.rewrites.convolution import PARALLEL_RULE
 from aoe.graph.rewrites.lookups import TABLES_RULE
@@ -33,7 +36,8 @@ from aoe.graph.rewrites.quantization import (
 )
 from aoe.graph.weights import WeightStore, is_outside, laid_out
 from aoe.measurement.estimates import estimate_speedup
-from aoe.om.file import WEIGHTS
+from aoe.om.file import MODEL, WEIGHTS
+from aoe.ort.offline_optimization import with_functions_in_place
 from aoe.tuner.chosen_graph import WrittenForm, form_before
 from aoe.tuner.policies import screen_policy
 from aoe.tuner.precision.settings import PrecisionSettings
@@ -97,6 +101,7 @@ def other_form(
     block = device.channel_block()
     rules = [rule for rule, blocks in _OF_FLOATS.items() if block in blocks and rule not in without]
     plain, counts = rewritten_and_counted(imported, *rules, BIAS_RULE, tidy=True)
+    plain, functions = _with_functions(plain, device, scratch)
     proto = written = with_uint8_activations(plain)
     if written is not plain or _dequantized(imported):
         try:
@@ -110,7 +115,24 @@ def other_form(
         is_uint8=written is not plain,
         constants=_dequantized(written) - _dequantized(proto),
         rules={rule: count for rule, count in counts.items() if count},
+        functions=functions,
     )
+
+
+def _with_functions(
+    proto: onnx.ModelProto, device: Device, scratch: Path
+) -> tuple[onnx.ModelProto, Counter[str]]:
+    """Return a model with functions in the place of operators, and the number of each of these.
+
+    Group normalisations that a rule writes in fewer operators are no functions then.
+    """
+    folder = Path(mkdtemp(prefix="functions_", dir=scratch))
+    written = rewritten(proto, NORMALIZATION_RULE)
+    try:
+        found, counts = with_functions_in_place(written, folder / MODEL, device.open_session)
+    except RunError:  # of the imported model, that is told where it is tuned
+        return proto, Counter()
+    return (found, counts) if counts else (proto, counts)
 
 
 def other_forms(

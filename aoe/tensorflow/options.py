@@ -93,8 +93,13 @@ def _following(file: Path, options: ScriptOptions, warn: Callable[[str], None]) 
     for name in value:
         if name not in _KEYS:
             near = get_close_matches(name, _KEYS, n=1)
-            expected = f"did you mean {near[0]}?" if near else ", ".join(_KEYS)
-            raise OptionError(where, "unknown key", got=name, expected=expected)
+            raise OptionError(
+                where,
+                "unknown key",
+                got=name,
+                expected=" or ".join(_KEYS),
+                hint=f"did you mean {near[0]}?" if near else None,
+            )
     tune_ops = operator_choice(where, value)
     if tune_ops is not None and MODES[str(options.job_type)] != "operator":
         raise OptionError(

@@ -35,6 +35,8 @@ class WrittenForm:
     constants: int = 0  # Constants of which it has the float values
     # Number of places rewrite rules have changed in it, by their names.
     rules: Mapping[str, int] = field(default_factory=dict)
+    # Number of operators in the place of which their functions stand in it, by their types.
+    functions: Mapping[str, int] = field(default_factory=dict)
     speedup: float | None = None  # Of that form over the imported model, None if not measured
     # What this run has measured of the form that was taken, None where that is from the bank.
     comparison: ModelComparison | None = None
@@ -47,6 +49,7 @@ class WrittenForm:
             *(["int8 activations written as uint8"] if self.is_uint8 else []),
             *([f"{plural(self.constants, 'constant')} dequantised once"] if self.constants else []),
             *(f"{rule} at {plural(count, 'place')}" for rule, count in self.rules.items()),
+            *(f"the function of {op} ({count})" for op, count in self.functions.items()),
         ]
         return ", ".join(parts)
 

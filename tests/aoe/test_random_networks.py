@@ -151,6 +151,12 @@ def test_exact_results_are_those_of_float64() -> None:
     assert 0 < made[0, 0] - 1 < 2e-9
 
 
+def test_exact_results_are_left_out_where_the_reference_is_wrong() -> None:
+    node = helper.make_node("LRN", ["x"], ["y"], size=3)
+    proto = make_model([node], {"x": (1, 4, 2, 2)}, {"y": (1, 4, 2, 2)})
+    assert exact_results(proto, {"x": np.ones((1, 4, 2, 2), np.float32)}) == []
+
+
 def test_exact_results_are_left_out_where_the_reference_has_none() -> None:
     node = helper.make_node("Unheard", ["x"], ["y"], domain="nobody")
     proto = make_model([node], {"x": [1]}, {"y": [1]}, domains={"nobody": 1})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import io
 import json
 import os
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 import typer
 
 from aoe.cli.app import app as aoe_app
@@ -231,6 +233,29 @@ def _name(runs: Runs, path: str) -> None:
     assert name in importlib.import_module(package).__all__
 
 
+def _argument(path: str) -> Mapping[str, object]:
+    package, _, name = path.rpartition(".")
+    pytest.importorskip("torch")
+    return inspect.signature(getattr(importlib.import_module(package), name)).parameters
+
+
+def _parameter(runs: Runs, path: str, name: str) -> None:
+    assert name in _argument(path)
+
+
+def _no_parameter(runs: Runs, path: str, name: str) -> None:
+    assert name not in _argument(path)
+
+
+def _warned(runs: Runs, option: str) -> None:
+    pytest.importorskip("torch")
+    from aoe.torch.process_options import UNUSED, set_option
+
+    value = next(iter(UNUSED[option].values), "any")
+    with pytest.warns(UserWarning, match=f"{option} has no effect"):
+        set_option({option: value})
+
+
 # ---- files and screens of the runs ----
 
 
@@ -289,6 +314,9 @@ PROBES: Mapping[str, Callable[..., None]] = {
     "unread": _unread,
     "no program": _no_program,
     "name": _name,
+    "parameter": _parameter,
+    "no parameter": _no_parameter,
+    "warned": _warned,
     "file": _file,
     "no file": _no_file,
     "field": _field,
@@ -304,6 +332,8 @@ ABSENCE = frozenset(
         "passed over",
         "refused",
         "variable passed over",
+        "warned",
+        "no parameter",
         "unread",
         "no program",
         "no file",

@@ -165,7 +165,7 @@ def _remove_field(_: Path, finding: Finding) -> None:
 
 
 def _rename_field(_: Path, finding: Finding) -> None:
-    meant = (finding.expected or "").removeprefix("did you mean ").removesuffix("?")
+    meant = finding.expected or ""
     _field(finding, lambda values, name: values.update({meant: values.pop(name)}))
 
 

@@ -30,6 +30,9 @@ from aoe.graph.rewrites.protocol import Finding, RewriteRule
 # ---- Scaled dot-product attention as exporters spell it out, found in a graph ----
 
 _TO_HEADS = (0, 2, 1, 3)
+_LOWEST = np.array(np.finfo(np.float32).min, np.float32)
+_KERNEL_UNTIL = 24
+"""Opset until which every ONNX Runtime has a kernel of Attention, which treats masks as its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,9 +271,43 @@ def find_operator(graph: ModelGraph) -> Iterator[Finding]:
             why = f"the mask {found.mask} is no (batch, heads, rows, columns)"
             yield refuse(graph, _OPERATOR, found.nodes, why)
             continue
+        mask = _without_lowest(graph, rewriting, mask)
         inputs = [found.query, found.key, found.value, *([mask] if mask else [])]
         rewriting.add("Attention", inputs, found.result, scale=found.scale)
         yield rewriting.finish()
+
+
+# ---- Rows that are masked whole ----
+# A sum of scores and the lowest float32 is that number for each key, so a chain gives the mean of
+# the values. ONNX Runtime's kernel of Attention takes this one number, and minus infinity, for "not
+# allowed", and gives zeros. Exporters write the number as the mask of padded rows.
+
+
+def _without_lowest(graph: ModelGraph, rewriting: Rewriting, mask: str) -> str:
+    """Return a mask that Attention adds as a chain does: the number above the lowest for that."""
+    if not mask or not _may_mask_rows(graph, mask):
+        return mask
+    is_lowest = rewriting.add("Equal", [mask, rewriting.constant(_LOWEST, "lowest")])
+    second = np.array(np.nextafter(_LOWEST, np.float32(0)), np.float32)
+    second_lowest = rewriting.constant(second, "second_lowest")
+    return rewriting.add("Where", [is_lowest, second_lowest, mask])
+
+
+def _may_mask_rows(graph: ModelGraph, mask: str) -> bool:
+    """True unless a mask is a constant that leaves every row a key."""
+    value = value_of(graph, mask)
+    return value is None or bool((value <= _LOWEST).all(axis=-1).any())
+
+
+def _zeros_where_masked(
+    graph: ModelGraph, rewriting: Rewriting, mask: str, made: str, output: str
+) -> None:
+    """Write zeros to rows that are masked whole, as ONNX Runtime's kernel of Attention does."""
+    highest = rewriting.add("ReduceMax", [mask, rewriting.integers((-1,), "keys")], keepdims=1)
+    lowest = rewriting.constant(_LOWEST, "lowest")
+    zero = rewriting.constant(np.array(0, np.float32), "zero")
+    is_masked = rewriting.add("LessOrEqual", [highest, lowest])
+    rewriting.add("Where", [is_masked, zero, made], output)
 
 
 def find_fused(graph: ModelGraph) -> Iterator[Finding]:
@@ -291,6 +328,9 @@ def find_fused(graph: ModelGraph) -> Iterator[Finding]:
         if mask and shape_of(graph, mask) is None:
             yield refuse(graph, _APART, [index], "its mask is no float32 tensor")
             continue
+        if mask and graph.opset("") > _KERNEL_UNTIL:
+            yield refuse(graph, _APART, [index], "ONNX Runtime computes masks of its function")
+            continue
         rewriting = Rewriting(graph, _APART, [index])
         scale = attribute(node, "scale", 0.0) or 1 / math.sqrt(known[0][3])
         factor = rewriting.constant(np.array(scale, np.float32), "scale")
@@ -299,7 +339,11 @@ def find_fused(graph: ModelGraph) -> Iterator[Finding]:
         made = rewriting.add("MatMul", [query, key])
         made = rewriting.add("Add", [made, mask]) if mask else made
         made = rewriting.add("Softmax", [made], axis=-1)
-        rewriting.add("MatMul", [made, node.input[2]], node.output[0])
+        if mask and _may_mask_rows(graph, mask):
+            made = rewriting.add("MatMul", [made, node.input[2]])
+            _zeros_where_masked(graph, rewriting, mask, made, node.output[0])
+        else:
+            rewriting.add("MatMul", [made, node.input[2]], node.output[0])
         yield rewriting.finish()
 
 
@@ -307,21 +351,22 @@ _NEEDS = "four dimensions, as many heads of all three; nobody else reads what li
 MULTI_HEAD_RULE = RewriteRule(
     name=_MULTI_HEAD,
     what="MatMul, scale, mask, Softmax, MatMul become MultiHeadAttention without Transposes",
-    needs=f"{_NEEDS}; rows that are masked whole may change",
+    needs=f"{_NEEDS}",
     tolerance=1e-4,
     find=find_multi_head,
 )
 OPERATOR_RULE = RewriteRule(
     name=_OPERATOR,
     what="MatMul, scale, mask, Softmax, MatMul become ONNX's Attention",
-    needs=f"{_NEEDS}; opset 23; rows that are masked whole may change",
+    needs=f"{_NEEDS}; opset 23; rows of minus infinity alone become 0, not NaN",
     tolerance=1e-4,
     find=find_operator,
 )
 APART_RULE = RewriteRule(
     name=_APART,
     what="ONNX's Attention becomes MatMul, scale, mask, Softmax, MatMul",
-    needs="four dimensions, as many heads of all three, no cache, not causal, one result",
+    needs="four dimensions, as many heads of all three, no cache, not causal, one result; with a "
+    "mask, opset 23 or 24",
     tolerance=1e-4,
     find=find_fused,
 )

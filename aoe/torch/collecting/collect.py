@@ -35,7 +35,7 @@ _LEAST_ELEMENTS = 16384
 
 
 def set_aoe(
-    dump_dir: str | Path,
+    dump_path: str | Path,
     steps: int = 1,
     *,
     tune: bool = False,
@@ -56,7 +56,7 @@ def set_aoe(
     exported as a whole, are dumped one by one. In a distributed job only rank 0 collects.
 
     Args:
-        dump_dir: Directory of the dump, made if it is missing, continued if it holds one.
+        dump_path: Directory of the dump, made if it is missing, continued if it holds one.
         steps: How many steps to collect.
         tune: Whether the dump is tuned as soon as it is done, by `aoe` in a process of its own;
             the script waits. What an earlier call has collected there is tuned too. A script that
@@ -83,7 +83,7 @@ def set_aoe(
             "set_aoe", "options for tuning, and nothing is to be tuned", hint="set_aoe(tune=True)"
         )
     tuning.environment()  # a bank that cannot be is found out before the steps
-    collector = Collector(DumpWriter(Path(dump_dir)), steps=steps, tuning=tuning if tune else None)
+    collector = Collector(DumpWriter(Path(dump_path)), steps=steps, tuning=tuning if tune else None)
     collector.start()
     return collector
 

@@ -168,12 +168,12 @@ def make_options(given: Mapping[str, Any]) -> OptimizeOptions:
     for name in given:
         if name not in _KNOWN:
             near = get_close_matches(name, _KNOWN, n=1)
-            meant = f"did you mean {near[0]}? " if near else ""
             raise OptionError(
                 "aoe.torch",
                 "unknown option",
                 got=name,
-                expected=f"{meant}one of {', '.join(_KNOWN)}",
+                expected=f"one of {', '.join(_KNOWN)}",
+                hint=f"did you mean {near[0]}?" if near else None,
             )
     options = with_process_options(given)
     tune = {present_name(name): options.pop(name) for name in _TUNING if name in options}

@@ -69,7 +69,7 @@ def unknown_fields(
             tokens=(part, name),
             message=f"unknown field of {part}: the reader passes over it",
             got=json_text.dumps(name),
-            expected=f"did you mean {close[0]}?" if close else None,
+            expected=close[0] if close else None,
             hint="rename it" if close else "remove it",
         )
 

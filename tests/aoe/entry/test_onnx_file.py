@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from support.engine.models import chain_model, conv_net, make_model, old_format_net, save_model
 
-from aoe.entry.onnx_file import load_onnx, make_initializers_constant, read_onnx
+from aoe.entry.onnx_file import (
+    load_onnx,
+    load_open_onnx,
+    make_initializers_constant,
+    read_onnx,
+)
 from aoe.entry.protocol import MAX_BYTES
 from aoe.errors import ModelImportError
 from aoe.graph.weights import point_into
@@ -320,6 +325,28 @@ def test_newer_ir_version_of_a_model_that_onnx_runtime_reads_is_lowered(tmp_path
     loaded = load_onnx(save_model(model, tmp_path / "new.onnx"), {}).proto
     assert 13 <= loaded.ir_version < 99
     ort.InferenceSession(loaded.SerializeToString())
+
+
+def test_model_of_defaults_is_read_in_an_opset_that_onnx_runtime_computes(tmp_path: Path) -> None:
+    model = chain_model(["Swish", "Celu"], (2, 8), opset=onnx.defs.onnx_opset_version())
+    file = save_model(model, tmp_path / "new.onnx")
+    for loaded in (load_onnx(file, {}), load_open_onnx(file)):
+        assert [entry.version for entry in loaded.proto.opset_import] == [24]
+        assert "tuned as one of opset 24" in loaded.caveat
+    x = np.linspace(-4, 4, 16, dtype=np.float32).reshape(2, 8)
+    swish = x / (1 + np.exp(-x.astype(np.float64)))
+    session = ort.InferenceSession(loaded.proto.SerializeToString())
+    expected = np.maximum(0, swish) + np.minimum(0, np.exp(swish) - 1)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_operator_of_no_older_opset_is_named_with_its_version(tmp_path: Path) -> None:
+    node = helper.make_node("SwiGLU", ["x", "z"], ["y"], name="gate")
+    model = make_model([node], dict.fromkeys("xz", (2, 8)), ["y"], opset=28, ir_version=13)
+    words = r"does not compute SwiGLU of version 28, the operator of node 'gate'"
+    with pytest.raises(ModelImportError, match=words) as refused:
+        load_onnx(save_model(model, tmp_path / "new.onnx"), {})
+    assert "simpler operators" in refused.value.hint
 
 
 def test_operator_onnx_has_given_up_is_left_to_onnx_runtime(tmp_path: Path) -> None:

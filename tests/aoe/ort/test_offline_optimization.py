@@ -17,6 +17,7 @@ from support.engine.models import conv_net, make_model, matmul_net, save_model
 from aoe.device.registry import default_device
 from aoe.graph.model_graph import attributes_of
 from aoe.graph.weights import array_of, is_outside, laid_out, place_of
+from aoe.ort.offline_optimization import with_functions_in_place
 from aoe.ort.sessions import session_options
 from aoe.workload import NCHWC_DOMAIN
 
@@ -105,3 +106,51 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
 
     def get_next(self) -> dict[str, Any] | None:
         return next(self._inputs, None)
+
+
+def _types(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node]
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_functions_of_operators_are_optimised_to_the_end(outside: bool, tmp_path: Path) -> None:
+    """ONNX Runtime itself leaves Cast, Mul, Sigmoid and Mul of a Swish in what it saves."""
+    weights = {"w": np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)}
+    nodes = [
+        helper.make_node("Swish", ["x"], ["s"], alpha=0.7),
+        helper.make_node("MatMul", ["s", "w"], ["y"]),
+    ]
+    model = make_model(nodes, {"x": (8, 64)}, {"y": (8, 64)}, weights=weights, opset=24)
+    if outside:
+        model = laid_out(model, tmp_path / "weights.bin", limit_bytes=1000)
+    optimized = _optimized(model, tmp_path / "out")
+    assert _types(optimized) == ["QuickGelu", "MatMul"]
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["optimized.onnx"]
+    if outside:
+        places = {place.file for t in optimized.graph.initializer if (place := place_of(t))}
+        assert places == {(tmp_path / "weights.bin").absolute()}
+        return
+    session = open_session(
+        optimized.SerializeToString(), session_options(threads=1, optimize=False)
+    )
+    x = np.random.default_rng(1).standard_normal((8, 64)).astype(np.float32)
+    swish = x / (1 + np.exp(-0.7 * x.astype(np.float64)))
+    np.testing.assert_allclose(
+        session.run(None, {"x": x})[0], swish @ weights["w"], rtol=1e-4, atol=1e-4
+    )
+
+
+def test_functions_stand_in_the_place_of_operators_without_a_kernel(tmp_path: Path) -> None:
+    model = make_model(
+        [helper.make_node("Swish", ["x"], ["a"]), helper.make_node("Relu", ["a"], ["y"])],
+        {"x": (2, 8)},
+        {"y": (2, 8)},
+        opset=24,
+    )
+    file = tmp_path / "written.onnx"
+    found, counts = with_functions_in_place(model, file, open_session)
+    assert counts == {"Swish": 1} and not file.exists()
+    assert _types(found) == ["Cast", "Mul", "Sigmoid", "Mul", "Relu"]
+    onnx.checker.check_model(found)
+    for plain in (conv_net(), found):
+        assert with_functions_in_place(plain, file, open_session) == (plain, {})

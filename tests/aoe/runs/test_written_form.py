@@ -125,6 +125,39 @@ def test_faster_form_is_the_tuned_model_of_every_mode(
         assert 2.3 < again.speedup < 2.7
 
 
+def test_functions_in_the_place_of_operators_are_a_form(tmp_path: Path) -> None:
+    """Also of a model of ONNX's newest opset, which ONNX Runtime does not compute as it is."""
+    model = SmallModel()
+    x = model.conv(model.input(1, 8, 24, 24), 8, 8)
+    proto = model.model(model.op("Swish", x))
+    proto.opset_import[0].version, proto.ir_version = 28, 13
+    onnx.save(proto, str(tmp_path / "net.onnx"))
+    (tmp_path / "bank").mkdir()
+
+    def us(part: ModelPart) -> float:
+        return 1.0 + any(one.op_type == "Swish" for one in onnx.load(str(part.model)).graph.node)
+
+    runs = ScriptedRuns(
+        model=lambda baseline, tuned: us(baseline) / us(tuned), candidate=lambda schedule: 0.5
+    )
+    found = runs.tune(tmp_path / "net.onnx", bank=tmp_path / "bank", output=tmp_path / "out")
+    assert found.om_file is not None
+    imported, tuned = models_of(found.om_file, tmp_path / "parts")
+    assert [entry.version for entry in imported.opset_import if not entry.domain] == [24]
+    assert ["Swish" in {n.op_type for n in m.graph.node} for m in (imported, tuned)] == [
+        True,
+        False,
+    ]
+    assert mode_of(found).summary()["written_as"] == "the function of Swish (1): 2x"
+    assert 1.9 < found.speedup < 2.1
+    x0 = np.random.default_rng(0).standard_normal((1, 8, 24, 24)).astype(np.float32)
+    (loaded,), (served,) = (
+        session.run(None, {session.get_inputs()[0].name: x0})
+        for session in (aoe.load(found.om_file), aoe.InferenceSession(tmp_path / "net.onnx"))
+    )
+    np.testing.assert_allclose(loaded, served, rtol=1e-4, atol=1e-5)
+
+
 def test_imported_form_stays_where_it_is_faster(tmp_path: Path) -> None:
     file = int8_model(tmp_path)
     (tmp_path / "bank").mkdir()

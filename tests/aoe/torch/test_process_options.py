@@ -99,16 +99,55 @@ def test_an_empty_mapping_takes_everything_back() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"ACL_OP_COMPILER_CACHE_MODES": "enable"}, "did you mean ACL_OP_COMPILER_CACHE_MODE"),
-        ({"MM_BMM_ND_ENABLE": "enable"}, "unknown option"),
         ({"ACL_OP_COMPILER_CACHE_MODE": "on"}, "no mode of the cache"),
+        (
+            {"ACL_OP_COMPILER_CACHE_MODE": "enable", "ACL_AICORE_NUM": 33},
+            "got 33, expected 1 to 32",
+        ),
+        ({"ACL_PRECISION_MODE": "fast"}, "expected allow_fp32_to_fp16 or must_keep_origin_dtype"),
+        ([("ACL_OP_COMPILER_CACHE_MODE", "enable")], r"no mapping of options \(got list\)"),
     ],
 )
-def test_what_cannot_be_meant_changes_nothing(options: dict[str, str], words: str) -> None:
+def test_what_cannot_be_meant_changes_nothing(options: Any, words: str) -> None:
     aoe.torch.set_option({"ACL_OP_COMPILER_CACHE_MODE": "force"})
     with pytest.raises(OptionError, match=words):
         aoe.torch.set_option(options)
     assert make_options({}).tune["op_compiler_cache_mode"] is CacheMode.FORCE
+
+
+def test_options_without_effect_say_so_and_change_nothing() -> None:
+    """`torch_npu` 2.14 has nine options, of which two have a meaning on a CPU."""
+    aoe.torch.set_option(option={"ACL_OP_COMPILER_CACHE_MODE": "force"})
+    given = {
+        "ACL_PRECISION_MODE": "allow_fp32_to_fp16",
+        "ACL_OP_SELECT_IMPL_MODE": "high_precision",
+        "ACL_AICORE_NUM": 24,
+        "ACL_OPTYPELIST_FOR_IMPLMODE": "Pooling,SoftmaxV2",
+        "ACL_OP_DEBUG_LEVEL": 0,
+        "ACL_DEBUG_DIR": "/tmp/debug",
+        "ACL_OP_DEBUG_OPTION": "oom",
+    }
+    for name, value in given.items():
+        with pytest.warns(UserWarning, match=f"{name} has no effect: ") as told:
+            aoe.torch.set_option({name: value})
+        assert told[0].filename == __file__
+        assert make_options({}).tune["op_compiler_cache_mode"] is CacheMode.FORCE
+    with pytest.warns(UserWarning, match="has no effect"):
+        aoe.torch.set_option({"ACL_OP_COMPILER_CACHE_MODE": "disable", **given})
+    assert make_options({}).tune["op_compiler_cache_mode"] is CacheMode.DISABLE
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("ACL_OP_COMPILER_CACHE_MODES", "; did you mean ACL_OP_COMPILER_CACHE_MODE\\?$"),
+        ("MM_BMM_ND_ENABLE", "is no option of torch_npu, and has no effect$"),
+    ],
+)
+def test_unknown_options_pass_with_a_warning(name: str, words: str) -> None:
+    with pytest.warns(UserWarning, match=f"{name} .*{words}"):
+        aoe.torch.set_option({name: "enable"})
+    assert not make_options({}).tune
 
 
 def test_wrong_mode_of_a_call_is_refused() -> None:

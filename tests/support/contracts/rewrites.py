@@ -25,6 +25,7 @@ from aoe.graph.rewrites.registry import RULES
 from aoe.ort.sessions import run_session, session_options
 from aoe.ort.static_shapes import infer_tensors
 from support.contracts.small_models import type_results
+from support.reference_faults import misjudged
 
 Array = np.ndarray[Any, Any]
 Feed = Mapping[str, Array]
@@ -251,6 +252,8 @@ class RewriteRuleTests:
 
     def test_result_is_what_the_standard_says(self, make_model: MakeModel) -> None:
         original = make_model()
+        if operator := misjudged(original):
+            pytest.skip(f"onnx.reference computes {operator} wrongly")
         feed = feed_of(original, seed=SEED + 1)
         try:
             expected = ReferenceEvaluator(original).run(None, dict(feed))

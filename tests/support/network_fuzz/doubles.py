@@ -11,18 +11,22 @@ import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from support.reference_faults import misjudged
+
 _FROM, _TO = TensorProto.FLOAT, TensorProto.DOUBLE
 
 
 def exact_results(proto: onnx.ModelProto, feed: Mapping[str, Any]) -> list[Any]:
     """Return what a network of float32 computes where nothing is rounded to that.
 
-    Nothing where the reference lacks an operator, or has it for float32 alone.
+    Nothing where the reference lacks an operator, computes it wrongly, or has it for float32 alone.
 
     Args:
         proto: Its parts in float16 stay so.
         feed: Inputs in float32.
     """
+    if misjudged(proto):
+        return []
     exact = {name: np.asarray(value, np.float64) for name, value in feed.items()}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

@@ -1,11 +1,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx
-from support.contracts.rewrites import MakeModel, Refused, RewriteRuleTests
+import pytest
+from support.contracts.rewrites import (
+    MakeModel,
+    Refused,
+    RewriteRuleTests,
+    feed_of,
+    rewritten,
+    run_model,
+)
 from support.contracts.small_models import SmallModel
+
+from aoe.graph.protos import copied
+from aoe.graph.rewrites.registry import RULES
+
+Array = np.ndarray[Any, Any]
 
 BATCH, ROWS, HEADS, SIZE = 2, 5, 3, 4
 
@@ -74,8 +88,10 @@ def gated() -> onnx.ModelProto:
     return model.model(model.op("MatMul", made, value))
 
 
-def fused(*, mask: bool = False, scale: float = 0.0, causal: int = 0) -> onnx.ModelProto:
-    model = SmallModel(opset=23)
+def fused(
+    *, mask: bool = False, scale: float = 0.0, causal: int = 0, opset: int = 23
+) -> onnx.ModelProto:
+    model = SmallModel(opset=opset)
     inputs = [model.input(BATCH, HEADS, rows, SIZE) for rows in (5, 7, 7)]
     if mask:
         inputs.append(model.input(1, HEADS, 5, 7))
@@ -129,8 +145,68 @@ class TestApartRule(RewriteRuleTests):
         "plain": fused,
         "masked": lambda: fused(mask=True, scale=0.7),
     }
-    refused: Mapping[str, Refused] = {"causal": (lambda: fused(causal=1), "is_causal")}
+    refused: Mapping[str, Refused] = {
+        "causal": (lambda: fused(causal=1), "is_causal"),
+        "mask of its function": (lambda: fused(mask=True, opset=25), "masks of its function"),
+    }
     odd_values = False
+
+
+def _masked_whole(value: float, shape: tuple[int, ...]) -> Array:
+    """Return a mask in which the first row allows no key, and the second one a single key."""
+    mask = np.zeros(shape, np.float32)
+    mask[..., 0, :] = mask[..., 1, 1:] = value
+    return mask
+
+
+@pytest.mark.parametrize("value", [np.finfo(np.float32).min, -1e9, -np.inf], ids=str)
+@pytest.mark.parametrize("is_constant", [False, True])
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("attention-operator", attention(opset=23, mask=(1, 1, ROWS, ROWS), key="plain")),
+        ("attention-multi-head", attention(mask=(1, 1, ROWS, ROWS), key="plain")),
+        ("attention-apart", fused(mask=True)),
+    ],
+)
+def test_rows_that_are_masked_whole_stay_what_the_host_makes_of_them(
+    name: str, model: onnx.ModelProto, value: float, is_constant: bool
+) -> None:
+    """The lowest float32 is zeros in Attention, and the mean of the values in a chain."""
+    model = copied(model)
+    mask = next(one for one in reversed(model.graph.input) if one.name in _added(model))
+    shape = tuple(dim.dim_value for dim in mask.type.tensor_type.shape.dim)
+    feed = dict(feed_of(model)) | {mask.name: _masked_whole(value, shape)}
+    if is_constant:
+        constant = onnx.numpy_helper.from_array(feed.pop(mask.name), mask.name)
+        model.graph.initializer.append(constant)
+        model.graph.input.remove(mask)
+    changed, rounds = rewritten(model, RULES[name])
+    assert rounds == 1
+    for optimize in (False, True):
+        (expected,), (found,) = (
+            run_model(one, feed, optimize=optimize) for one in (model, changed)
+        )
+        is_number = ~np.isnan(expected)
+        assert is_number.all() or value == -np.inf
+        np.testing.assert_allclose(found[is_number], expected[is_number], rtol=1e-5, atol=1e-6)
+    if name == "attention-apart" and value != -1e9:
+        assert not expected[:, :, 0].any() and expected[:, :, 1].any()
+
+
+def _added(model: onnx.ModelProto) -> set[str]:
+    """Return what is added to scores, or is the mask of an Attention."""
+    return {node.input[-1] for node in model.graph.node if node.op_type in ("Add", "Attention")}
+
+
+def test_mask_that_leaves_every_row_a_key_costs_nothing() -> None:
+    model = copied(fused(mask=True))
+    mask = model.graph.input.pop()
+    value = np.full((1, HEADS, 5, 7), np.finfo(np.float32).min, np.float32)
+    value[..., 0] = 0
+    model.graph.initializer.append(onnx.numpy_helper.from_array(value, mask.name))
+    types = [node.op_type for node in rewritten(model, RULES["attention-apart"])[0].graph.node]
+    assert "Where" not in types and "Softmax" in types
 
 
 def three(

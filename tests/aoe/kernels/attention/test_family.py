@@ -518,6 +518,29 @@ def test_attentions_of_any_shape_are_computed(seed: int, few: bool) -> None:
     np.testing.assert_allclose(kernel.run(feed), expected, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("queries", [9, 3], ids=["tiles", "few queries"])
+@pytest.mark.parametrize("value", [np.finfo(np.float32).min, -np.inf], ids=str)
+def test_rows_that_are_masked_whole_are_what_the_chain_makes_of_them(
+    value: float, queries: int
+) -> None:
+    """The mean of the values, not zeros as in ONNX Runtime's Attention; NaN for minus infinity."""
+    workload = attention(
+        (1, 2, queries, 8), (1, 2, 8, 12), (1, 2, 12, 16), ADDED, masks=[plain(queries, 12)]
+    )
+    feed = dict(random_inputs(workload, SEED))
+    mask = np.zeros((queries, 12), np.float32)
+    mask[0] = mask[1, 3:] = value
+    feed["x3"] = mask
+    found = best_kernel(workload).run(feed)
+    expected = run_baseline(workload, feed).result
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    if np.isfinite(value):
+        mean = feed["x2"].mean(axis=2)
+        np.testing.assert_allclose(found[:, :, 0], mean, rtol=1e-4, atol=1e-6)
+    else:
+        assert np.isnan(found[:, :, 0]).all() and np.isfinite(found[:, :, 1:]).all()
+
+
 def test_the_reference_of_onnx_agrees() -> None:
     from onnx.reference import ReferenceEvaluator
 

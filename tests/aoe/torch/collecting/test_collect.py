@@ -97,7 +97,7 @@ def _operators(directory: Path) -> dict[tuple[str, str], Any]:
 
 def test_a_training_step_gives_a_graph_and_the_operators(tmp_path: Path) -> None:
     net, x = Net(), torch.randn(2, 3, 8, 8)
-    with aoe.torch.set_aoe(tmp_path / "new" / "dump") as collector:
+    with aoe.torch.set_aoe(dump_path=tmp_path / "new" / "dump") as collector:
         _train(net, x)
     assert _graphs(collector.directory) == [("Net", "float32[2, 3, 8, 8], 1.0", 1)]
     operators = _operators(collector.directory)
