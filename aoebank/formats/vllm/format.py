@@ -98,7 +98,7 @@ class VllmFormat(Format):
         return f"{sizes},device_name={target.soc_version or '<soc_version>'}{more}.json"
 
     def check_name(self, path: Path) -> Iterator[Finding]:
-        """Yield that a name has no device."""
+        """Yield a finding for a file whose name has an empty device."""
         match = _FILE_NAME.fullmatch(path.name)
         if match is not None and not match["device"]:
             yield make_finding(
@@ -197,7 +197,7 @@ def render_row(record: Record) -> bytes:
 
 
 def read_workload(op_type: str) -> JsonObject:
-    """Return what a name says of a workload, numbers and lists as such.
+    """Return the parameters of a workload in a file name, numbers and lists as such.
 
     >>> read_workload("E=8,N=512,dtype=fp8_w8a8,block_shape=[128,128]_down")
     {'E': 8, 'N': 512, 'dtype': 'fp8_w8a8', 'block_shape': [128, 128], 'down': True}
