@@ -146,6 +146,7 @@ PROGRAM = Program(
     app=app,
     schema=lambda arguments: f"aoebank.{_verb(arguments)}/1",
     takes_output=lambda arguments: _verb(arguments) not in OWN_OUTPUT,
+    takes_format=lambda arguments: _verb(arguments) != "git-install",  # there it is that of banks
 )
 
 

@@ -70,6 +70,8 @@ class Program:
     # True if `-o` of a call names a document, and no result of the command; None for a program
     # whose commands ask for documents by options of their own.
     takes_output: Callable[[Sequence[str]], bool] | None = None
+    # True for a command whose `--format` is that of its document.
+    takes_format: Callable[[Sequence[str]], bool] = lambda _: True
     # Formats whose option always had a FILE: the word behind one is no operand.
     forms_with_file: frozenset[str] = frozenset()
 
@@ -155,6 +157,7 @@ class _Call:
             arguments,
             schema=program.schema(arguments),
             takes_output=program.takes_output(arguments),
+            takes_format=program.takes_format(arguments),
             forms_with_file=program.forms_with_file,
         )
 

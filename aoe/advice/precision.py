@@ -36,7 +36,7 @@ class Tune(Protocol):
         progress: Progress,
         now: datetime,
     ) -> TuneResult:
-        """Return what was found."""
+        """Tune a model in lower precision."""
         ...
 
 

@@ -141,7 +141,7 @@ class Training(Protocol):
         ...
 
     def load_since(self, before: CpuUse) -> MachineLoad:
-        """Return how the machine served the process it served worst since a reading of each."""
+        """Return the load since `before`, as the process that got the least CPU time saw it."""
         ...
 
     def from_first(self, value: T) -> T:

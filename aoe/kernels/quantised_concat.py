@@ -124,7 +124,7 @@ class ConcatOfLevels(PlannedFamily[ConcatPlan]):
         )
 
     def space_of(self, plan: ConcatPlan, target: KernelTarget) -> Space:
-        """Return whether groups are shared out."""
+        """Return the search space: one task, or a task per group of rows for the threads."""
         tasks = (1,) if target.threads == 1 or plan.rows[1] == 1 else (1, plan.rows[1])
         return guided_space((Knob("tasks", tasks),), ((count,) for count in reversed(tasks)))
 

@@ -184,7 +184,7 @@ def tap_weights(part: Any, cubic: float | None, number: Callable[[float], Any]) 
 
 
 def check_interpolation(operation: Operation) -> Support:
-    """Tell whether every attribute of a resize is one the taps follow."""
+    """Return whether the taps implement a resize, with the first attribute they do not."""
     attributes = operation.attributes
     if attributes.get("mode", "nearest") == "nearest":
         return SUPPORTED

@@ -66,7 +66,7 @@ ROWS_IN_INTEGERS = 4
 
 
 def quantisations_of(op_types: Iterable[str]) -> frozenset[Quantisation]:
-    """Return which numbers of a model are integers; nothing for a model of floats.
+    """Return the kinds of quantisation in a model, by its operators; empty for a model of floats.
 
     >>> sorted(quantisations_of(["Conv", "QLinearConv", "DequantizeLinear"]))
     [<Quantisation.STATIC: 'static'>, <Quantisation.WEIGHTS: 'weights'>]

@@ -266,7 +266,7 @@ def finite_or_none(value: float) -> float | None:
 
 
 def steps_to_json(steps: RoundingSteps | None) -> dict[str, int] | None:
-    """Return how many integers are one step off, None where results are no integers."""
+    """Return the counts of integers one step off and of all; None where results are floats."""
     return None if steps is None else {"count": steps.off, "of": steps.of}
 
 

@@ -290,7 +290,7 @@ def _work_of(
     stale_only: bool,
     only_undecided: bool,
 ) -> _Work:
-    """Return what is measured of a bank, and tell how many records that are."""
+    """Return the records of a bank to measure again; print their number as progress."""
     readers, journal = _readers(context), context.journal
     damaged = _damaged(journal, progress)
     seen = [*damaged, *records_to_measure(journal, readers)]
@@ -344,7 +344,7 @@ def _measured(
 
 
 def _told(decided: DecidedOperator, progress: Progress) -> DecidedOperator:
-    """Tell what has become of an undecided operator."""
+    """Print the outcome of an undecided operator as progress."""
     name, found = decided.one.workload.op_type, decided.found
     progress.step(f"undecided {name}: {found}")
     return decided

@@ -179,7 +179,11 @@ def _prior(
     kernels: Sequence[ChosenKernel],
     own: frozenset[str],
 ) -> PriorResult:
-    """Return what earlier models say of kernels, of which this one has kept `own`."""
+    """Return the decisions of earlier models about these kernels.
+
+    Args:
+        own: Names of those that an earlier run on this model kept.
+    """
     return prior_result_of(
         kernels,
         own,

@@ -41,7 +41,7 @@ from aoebank.model.record import Record
 from aoebank.model.timing import NOISE_RATIO, Timing, contradict, is_beyond, noise_band, timing_of
 from aoebank.processes import count_processes, map_in_order
 from aoebank.selection import RecordFilter, demand_case
-from aoebank.storage.sides.side import PathSide, Side, SideKind, size_on_disk
+from aoebank.storage.sides.side import PathSide, Side, SideKind, listed, size_on_disk
 
 _UNKNOWN = Timing()
 _NOBODY: frozenset[tuple[str, str]] = frozenset()
@@ -437,7 +437,7 @@ def diff(
             holds no bank file.
         BankFormatError: a side that is one file is broken.
     """
-    options = options or DiffOptions()
+    a, b, options = listed(a), listed(b), options or DiffOptions()
     tally = _Tally()
     is_one_file = not (a.is_tree and b.is_tree)
     pairs = _pairs(a, b, options)

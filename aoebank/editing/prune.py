@@ -66,7 +66,7 @@ class SlowerJudge:
         self._built_in = built_in
 
     def violations(self, parsed: ParsedFile) -> Iterator[tuple[int, str]]:
-        """Yield them, with both times."""
+        """Yield the number of each slower record, and both times."""
         for record, hidden, _ in self._built_in.hidden_by(parsed):
             number = parsed.find(record.key)
             if number is not None:
@@ -88,7 +88,7 @@ class QuarantinedJudge:
         self._today = today
 
     def violations(self, parsed: ParsedFile) -> Iterator[tuple[int, str]]:
-        """Yield them, with the reason given when they were put there."""
+        """Yield the number of each record in quarantine, and the reason its entry gives."""
         for number in range(len(parsed)):
             for kept_out in self._kept_out:
                 entry = find_entry(parsed, number, kept_out, today=self._today)
@@ -126,7 +126,7 @@ class UnusedJudge:
         self._found = found
 
     def violations(self, parsed: ParsedFile) -> Iterator[tuple[int, str]]:
-        """Yield them."""
+        """Yield the number of each record that no look-up found."""
         used = used_keys(parsed, self._found.hit_keys)
         for number, key in enumerate(parsed.keys):
             if key not in used:

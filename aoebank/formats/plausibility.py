@@ -26,6 +26,7 @@ LEAST_US = 1e-3  # about three cycles of a core: a kernel is not even called in 
 # bytes, at one an element: fifty times the memory bandwidth of the fastest targets of banks
 MOST_ELEMENTS_PER_US = 1e8
 MOST_GAIN = 1000.0  # tuning gains tens; a schedule that is slower by that much is a hang
+_PRODUCTS = (("M", "N", "K"), ("token", "inter_dim", "model_dim"))
 _NEAREST = 4  # records on either side
 _FEWEST = 3  # of them, before they say anything
 
@@ -150,10 +151,17 @@ def _sizes(workload: JsonValue) -> Iterator[int]:
 
 
 def _matrices(workload: Mapping[str, JsonValue]) -> Iterator[int]:
-    """Yield the elements of the three matrices of a product that is named by its extents."""
-    extents = [value for name in "MNK" if type(value := workload.get(name)) is int and value > 0]
-    batch = workload.get("B")
-    if len(extents) == len("MNK"):
+    """Yield the elements of the three matrices of a product that is named by its extents.
+
+    A MoE layer counts as the product of all tokens with one expert, of which each takes part.
+    """
+    for names in _PRODUCTS:
+        extents = [
+            value for name in names if type(value := workload.get(name)) is int and value > 0
+        ]
+        if len(extents) < len(names):
+            continue
+        batch = workload.get("B")
         for one, other in combinations(extents, 2):
             yield one * other * (batch if type(batch) is int and batch > 0 else 1)
 

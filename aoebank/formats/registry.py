@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -47,9 +47,14 @@ FORMATS: tuple[Format, ...] = (
 )
 
 
-def bank_globs() -> tuple[str, ...]:
-    """Return the patterns that take in the name of every bank file, each once."""
-    return tuple(dict.fromkeys(glob for known in FORMATS for glob in known.globs))
+def bank_globs(names: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the patterns that take in the name of every bank file, each once.
+
+    Args:
+        names: Only of these formats; all without any.
+    """
+    wanted = (known for known in FORMATS if not names or known.name in names)
+    return tuple(dict.fromkeys(glob for known in wanted for glob in known.globs))
 
 
 def bank_suffixes() -> tuple[str, ...]:

@@ -38,11 +38,21 @@ def git_install(
     mergetool: Annotated[
         bool, Param(help="Also let `git mergetool -t aoebank` settle conflicts in banks.")
     ] = False,
+    formats: Annotated[
+        Names,
+        Param(
+            kind=list[str],
+            flags=("--format",),
+            metavar="FORMAT",
+            help="Only bank files of this format, such as vllm; may be given again.",
+        ),
+    ] = (),
     dry_run: Annotated[bool, _DRY_RUN] = False,
 ) -> InstallPlan:
     """Register the merge and diff drivers with git, and write `.gitattributes`.
 
     Raises:
+        UsageError: there is no such format.
         HistoryError: this directory is in no git work tree.
         BankPathError: a file cannot be written.
     """
@@ -57,6 +67,7 @@ def git_install(
         command=command,
         has_hook=hook,
         has_tool=mergetool,
+        formats=names(formats),
     )
     if not dry_run:
         apply_plan(plan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -29,6 +29,7 @@ from aoebank.storage.git.attributes import (
     attribute_block,
     exclude_block,
     find_block,
+    formats_of,
     get_attributes,
 )
 from aoebank.storage.git.config import Scope, find_places, find_setting
@@ -186,7 +187,9 @@ def check_git(
         found = _check_conflict_files(top, is_committed_only=is_committed_only)
         return CheckResult(top=top, files=0, covered=0, settings={}, problems=tuple(found))
     tracked = _tracked(top)
-    names = [name for name in tracked if _is_ours(top, name)]
+    block = _read_block(top)
+    formats = formats_of(block) if block is not None else ()
+    names = [name for name in tracked if _is_ours(top, name) and _is_asked_for(name, formats)]
     merges = get_attributes(names, "merge", cwd=top)
     values = {key: find_setting(key, cwd=top) for key in driver_settings()}
     settings = {key: value for key, value in values.items() if value is not None}
@@ -220,6 +223,17 @@ def _is_ours(top: Path, name: str) -> bool:
     ):
         return False
     return classify(top / name).kind is FileKind.BANK
+
+
+def _is_asked_for(name: str, formats: Collection[str]) -> bool:
+    """True unless the lines in `.gitattributes` are for other formats alone."""
+    named = parse_name(Path(name))
+    return not formats or named is None or named[0].name in formats
+
+
+def _read_block(top: Path) -> bytes | None:
+    path = find_places(Scope.LOCAL, cwd=top, env={}).attributes
+    return find_block(path.read_bytes()) if path.is_file() else None
 
 
 def _check_settings(settings: Mapping[str, str], top: Path) -> Iterator[CheckProblem]:
@@ -274,8 +288,7 @@ def _start(command: str, top: Path) -> str:
 
 def _check_block(top: Path, merges: Mapping[str, str]) -> Iterator[CheckProblem]:
     """Yield a problem unless `.gitattributes` has the lines this version writes."""
-    path = find_places(Scope.LOCAL, cwd=top, env={}).attributes
-    block = find_block(path.read_bytes()) if path.is_file() else None
+    block = _read_block(top)
     if block is None and DRIVER not in merges.values():
         yield CheckProblem(
             code=CheckCode.NOT_DECLARED,
@@ -285,7 +298,7 @@ def _check_block(top: Path, merges: Mapping[str, str]) -> Iterator[CheckProblem]
             paths=tuple(merges),
         )
         return
-    if block is not None and block != attribute_block():
+    if block is not None and block != attribute_block(formats_of(block)):
         yield CheckProblem(
             code=CheckCode.OLD_BLOCK,
             where=".gitattributes",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.errors import BankPathError, UsageError
+from aoebank.formats.registry import FORMATS, get_format
 from aoebank.merging.document import ASIDE_GLOB, conflict_path
 from aoebank.model.digest import sha256_of
 from aoebank.report.output import Report, Text, members, plural
@@ -142,18 +143,22 @@ def plan_install(
     command: str = DEFAULT_COMMAND,
     has_hook: bool = False,
     has_tool: bool = False,
+    formats: Collection[str] = (),
 ) -> InstallPlan:
     """Return the plan that registers the drivers; other lines of these files stay.
 
     Args:
         has_hook: Whether a `pre-commit` hook is to stop commits while conflicts are open.
         has_tool: Whether `git mergetool` is to know a tool for conflicts in banks.
+        formats: Names of the formats whose files git is to give to the drivers; all without any.
 
     Raises:
-        UsageError: a hook is asked for in all repositories.
+        UsageError: a hook is asked for in all repositories, or a format there is none of.
         HistoryError: no git, or no repository here.
         BankPathError: a file cannot be read.
     """
+    for name in formats:
+        _demand_format(name)
     start = shell_command(command)
     wanted = {**driver_settings(start), **(tool_settings(start) if has_tool else {})}
     settings = tuple(
@@ -161,7 +166,7 @@ def plan_install(
         for key, value in wanted.items()
     )
     files = []
-    for path, block in _blocks(find_places(scope, cwd=cwd, env=env)):
+    for path, block in _blocks(find_places(scope, cwd=cwd, env=env), formats):
         before = _read(path)
         files.append(
             FileChange(path=path, before=before, after=put_block(before or b"", block, path))
@@ -227,8 +232,18 @@ def apply_plan(plan: InstallPlan) -> None:
     )
 
 
-def _blocks(places: GitPlaces) -> Iterator[tuple[Path, bytes]]:
-    yield places.attributes, attribute_block()
+def _demand_format(name: str) -> None:
+    try:
+        get_format(name)
+    except ValueError as error:
+        known = ", ".join(one.name for one in FORMATS)
+        raise UsageError(
+            "no such format", where="--format", got=name, expected=f"one of {known}"
+        ) from error
+
+
+def _blocks(places: GitPlaces, formats: Collection[str] = ()) -> Iterator[tuple[Path, bytes]]:
+    yield places.attributes, attribute_block(formats)
     yield places.exclude, exclude_block(*exclude_patterns())
 
 

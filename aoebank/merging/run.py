@@ -47,7 +47,7 @@ from aoebank.model.timing import Measurements
 from aoebank.processes import count_processes, map_in_order
 from aoebank.report.output import plural
 from aoebank.storage.binary_caches import BY_TUNER_ONLY
-from aoebank.storage.sides.side import PathSide, Side, SideKind, StoredSide, size_on_disk
+from aoebank.storage.sides.side import PathSide, Side, SideKind, StoredSide, listed, size_on_disk
 from aoebank.storage.writing.journal import demand_whole
 
 _BOTH = (Source.OURS, Source.THEIRS)
@@ -406,15 +406,17 @@ def merge(request: MergeRequest) -> MergeResult:
     Raises:
         AoebankError: a side cannot be merged, or the result not be written; nothing is changed.
     """
-    ours, *others = request.sides
     base, destination = request.base, request.destination
-    _demand_known(request.verdicts, others)
+    _demand_known(request.verdicts, request.sides[1:])
     for side in (*request.sides, base):
         if isinstance(side, PathSide):
             demand_whole(side.path)
     other_files = check_sides(
         request.sides, base, may_differ_in_soc=request.rules.may_differ_in_soc
     )
+    # a large tree takes longer to list than to read
+    ours, *others = map(listed, request.sides)
+    base = listed(base) if base is not None else None
     tally = _Tally()
     written: tuple[Path, ...] = ()
     for number, theirs in enumerate(others):

@@ -61,6 +61,6 @@ class RichDisplay:
 
 
 def load_place(place: str) -> Any:
-    """Return what a place, `module:name`, has."""
+    """Return the object that `module:name` names."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)

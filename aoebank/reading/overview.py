@@ -411,15 +411,16 @@ class Table:
 
 def tables(result: OverviewResult) -> Iterator[Table]:
     """Yield the parts there is anything to tell of."""
+    bank, (_, kind, cell), *others = _COVERAGE
     word = target_word(part.format for part in result.coverage)
-    coverage = ((word if name == "soc_version" else name, *more) for name, *more in _COVERAGE)
+    coverage = (bank, (word, kind, cell), *others)
     noted = [
         part for part in result.staleness if part.fresh + part.to_check + part.stale + part.unknown
     ]
     opinions = [row for found in result.disagreements for row in _opinions(found)]
     parts = (
         ("Size", result.sizes, _SIZE),
-        ("Coverage and gains", result.coverage, tuple(coverage)),
+        ("Coverage and gains", result.coverage, coverage),
         ("Age", result.ages, _AGE),
         ("Staleness", noted, _STALENESS),
         ("Outliers", result.outliers, _OUTLIERS),

@@ -100,6 +100,7 @@ class _Reading:
 
     schema: str
     forms_with_file: frozenset[str]
+    takes_format: bool
     wanted: list[tuple[str, str, str]] = field(default_factory=list)  # format, option, FILE
     output: str | None = None
     results: list[str] = field(default_factory=list)  # files that the command itself writes
@@ -129,7 +130,8 @@ class _Reading:
             else:
                 self.rest.append(word)
                 self._note_result(name, value if equals else next(iter(words), ""))
-                if name == "--format":  # an older spelling, which the command takes as well
+                # an older spelling, which the command takes as well
+                if name == "--format" and self.takes_format:
                     form = value if equals else next(iter(words), "")
                     if form not in ("", Form.TEXT):
                         self.wanted.append((form, f"--format {form}", STANDARD_OUTPUT))
@@ -162,6 +164,7 @@ def read_documents(
     *,
     schema: str,
     takes_output: bool = True,
+    takes_format: bool = True,
     forms_with_file: frozenset[str] = frozenset(),
 ) -> tuple[Documents, list[str]]:
     """Return the documents a command line asks for, and its other words.
@@ -169,6 +172,7 @@ def read_documents(
     Args:
         schema: Name of the JSON document of the call, as in `aoebank.ls/1`.
         takes_output: False for a command whose `-o` names its result.
+        takes_format: False for a command whose `--format` is another one, or that has none.
         forms_with_file: Formats behind whose option any word is a FILE.
 
     Raises:
@@ -176,7 +180,7 @@ def read_documents(
             take the place of what is none.
         AoebankError: a document cannot be written to its file.
     """
-    reading = _Reading(schema=schema, forms_with_file=forms_with_file)
+    reading = _Reading(schema=schema, forms_with_file=forms_with_file, takes_format=takes_format)
     reading.read(list(arguments), takes_output=takes_output)
     documents = _settled(reading.wanted, reading.output)
     # before the command does anything: what it did would be done, and its answer lost

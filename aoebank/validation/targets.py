@@ -101,7 +101,7 @@ class TargetCheck:
         self._seen.setdefault(group, []).append(seen)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what is odd about the targets of all files."""
+        """Yield copies between targets, targets and workloads in two spellings, and fall-backs."""
         yield from self._found
         for files in self._seen.values():
             yield from _copies(files)

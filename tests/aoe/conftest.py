@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.engine.built_kernels import kept_toolchain
 from support.engine.first_guesses import FirstGuesses
 from support.engine.models import conv_net
 from support.engine.offline import write_parts
 
 import aoe.kernels
 from aoe.device.registry import default_device
-from aoe.device.toolchain import Toolchain, find_toolchain, halide_include
+from aoe.device.toolchain import Toolchain, halide_include
 from aoe.execute.runner import Runner
 from aoe.om.file import Manifest, write_offline_model
 from aoe.target import Target
@@ -37,9 +38,9 @@ def target() -> Target:
 
 
 @pytest.fixture(scope="session")
-def toolchain() -> Toolchain:
-    """Return this machine's C compiler."""
-    return find_toolchain(os.environ)
+def toolchain(target: Target) -> Toolchain:
+    """Return this machine's C compiler; the glue of kernels is compiled once."""
+    return kept_toolchain(target)
 
 
 @pytest.fixture(scope="session")

@@ -99,7 +99,7 @@ def _runs(
 
 
 def _kind(found: _LookUp | None) -> tuple[Shape, str, str] | None:
-    """Return what look-ups that are joined have in common."""
+    """Return shape, index type and table type of a look-up: joined look-ups share all three."""
     return None if found is None else (found.shape, found.dtype, found.table.dtype.name)
 
 

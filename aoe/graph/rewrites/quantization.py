@@ -238,7 +238,7 @@ def _members(node: onnx.NodeProto, known: _Ports) -> list[str]:
 
 
 def _types(graph: ModelGraph, at: int, known: _Ports) -> Iterator[int]:
-    """Yield what a node says of the type of its codes."""
+    """Yield the integer type of each zero point, input and attribute that fixes a node's codes."""
     node = graph.nodes[at]
     constants = [_input(node, one) for one, _ in known.points] + _members(node, known)
     for name in constants:

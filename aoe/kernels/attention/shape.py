@@ -130,7 +130,7 @@ class Groups:
 def _seen(
     workload: Workload, read: Sequence[str], shapes: Mapping[str, Shape], groups: Groups
 ) -> list[tuple[BufferView, TensorSpec]] | Support:
-    """Return how operations see tensors: their views, of an input, and their shapes.
+    """Return, for each tensor that operations read, the view of an input it is, and its shape.
 
     Raises:
         CutLoop: there is a view where a dimension is two.

@@ -264,7 +264,7 @@ def _packing(shape: ConvNchwShape, panels: Panels) -> PackedInput:
 def _filter_values(
     shape: ConvNchwShape, taps: Sequence[hl.Var], phase: hl.Var
 ) -> tuple[list[hl.Expr], hl.Expr]:
-    """Return which values of a filter the taps of a phase are, and whether there are such."""
+    """Return the place in the filter of each tap of a phase, and whether all lie inside it."""
     values: list[hl.Expr] = []
     is_there = hl.Expr(True)
     rest: hl.Expr = hl.Expr(phase)

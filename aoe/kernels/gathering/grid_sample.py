@@ -91,7 +91,7 @@ class GridDimension:
         return [before, part]
 
     def _coordinate(self, given: hl.Expr) -> hl.Expr:
-        """Return which element a coordinate points at; the first end for what is no place."""
+        """Return the pixel of a coordinate from -1 to 1; the first end for NaN and infinities."""
         moved = strict(given + constant(1.0))
         if self.corners:
             at = strict(strict(moved * constant(0.5)) * constant(float(self.extent - 1)))

@@ -169,7 +169,7 @@ def _operand_patterns(workload: Workload, stored: Collection[str]) -> _Patterns 
 def _pattern(
     spec: TensorSpec, channel_axis: int | None, workload: Workload, shapes: Mapping[str, Shape]
 ) -> tuple[bool, ...] | str:
-    """Return which axes of the result an operand has."""
+    """Return, for each axis of the result, whether an operand varies along it; else the reason."""
     rank = len(workload.output.shape)
     has = [False] * rank
     if channel_axis is not None:

@@ -265,7 +265,10 @@ class _Arguments:
         return zero * constant(2.0**-self.of.bits) + constant(1.0)
 
     def scale_of_shares(self, lane: hl.Expr, block: hl.Expr, panel: hl.Expr) -> hl.Expr:
-        """Return what the distance of two shares is multiplied by; a power of 2 rounds nothing."""
+        """Return the factor from the distance of two shares to the product.
+
+        It is the scale times a power of 2, which rounds nothing.
+        """
         return self.scale(lane, block, panel) * constant(2.0**self.of.bits)
 
     def read_by(self, pipeline: Pipeline) -> Pipeline:
@@ -473,7 +476,7 @@ def _of_blocks(
 
 
 def _times(of: BlockwiseProduct) -> float:
-    """Return what weights are multiplied by in integers (see `_sixteenfold`)."""
+    """Return the factor that 4-bit weights carry in integers (see `_sixteenfold`), else 1."""
     return 16.0 if of.in_byte > 1 else 1.0
 
 

@@ -220,7 +220,7 @@ def _check_shapes(made: IntegerProduct) -> Support | None:
 
 
 def _spec_of(workload: Workload, ref: str) -> TensorSpec | None:
-    """Return what an input is; None for a constant of one element, and for none."""
+    """Return type and shape of an input tensor; None for a scalar constant or no input at all."""
     return workload.inputs[int(ref[1:])] if ref.startswith("x") else None
 
 

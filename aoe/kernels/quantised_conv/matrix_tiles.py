@@ -65,7 +65,10 @@ _LEAST_CYCLES = 13
 
 
 def level_reads(shape: QuantisedShape) -> LevelReads:
-    """Return how the levels of an image are read."""
+    """Return the access pattern of a convolution as tile products read it: a row is a pixel's sum.
+
+    Columns of the filter that lie side by side in memory are one part of the depth.
+    """
     columns, rows = shape.kernel
     is_joined = shape.dilations[0] == 1
     return LevelReads(

@@ -477,7 +477,10 @@ def _padded(buffers: PlaneBuffers, unit: Unit) -> hl.Func:
 
 
 def start_of_sums(buffers: PlaneBuffers, weight_sum: hl.ImageParam) -> hl.Func:
-    """Return what the sums of a channel start from, over (lane, block, group)."""
+    """Return the first value of a channel's sums, over (lane, block, group).
+
+    It takes the zero point of the image, times the sum of the weights, off every sum.
+    """
     offset, place = hl.Func("offset"), (v.lane, v.block, v.g)
     offset[place] = -buffers.zero() * weight_sum[place]
     offset.bound(v.lane, 0, buffers.plan.shape.lanes).compute_root()

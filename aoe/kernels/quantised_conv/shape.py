@@ -428,7 +428,7 @@ def weight_sums(plan: QuantisedPlan) -> PackedInput:
 def requantised(
     plan: QuantisedPlan, buffers: Buffers, weight_sum: hl.ImageParam
 ) -> tuple[hl.Func, hl.Func]:
-    """Return what is added to the sums of a channel, and what they are multiplied by, by channel.
+    """Return offset and factor of each channel: a result is (sum + offset) * factor.
 
     Both are made in every call, of a few numbers for each channel: scales are inputs.
     """

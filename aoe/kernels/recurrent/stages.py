@@ -422,7 +422,7 @@ class _Walk:
 
 
 def _from_end(of: Recurrence, step: hl.Expr, direction: hl.Var) -> hl.Expr:
-    """Return which step of the sequence comes as that one; turned twice, it is itself again."""
+    """Return the place in the sequence of a step, counted from the end in reverse directions."""
     if of.direction is Direction.FORWARD:
         return step
     backwards = of.steps - 1 - step

@@ -124,7 +124,7 @@ def optimization_level(where: str, value: Any) -> OptimizationLevel:
 
 
 def compression(where: str, value: Any) -> object:
-    """Return what gradients may be summed in."""
+    """Return the 16-bit type in which gradients may be summed, or the one for none."""
     from aoe.gradients.compression import parse_compression
 
     return parse_compression(value, where)

@@ -98,7 +98,7 @@ class OperatorReader(RecordReader):
         return OperatorAnswer(workload=workload, schedule=strategy[0], context=self._context)
 
     def undecided(self) -> Iterator[Callable[[KernelCompilers], DecidedOperator]]:
-        """Yield what decides each operator that a busy machine has left open."""
+        """Yield the function that decides each operator that a busy machine left undecided."""
         for op_type in FAMILIES:
             for one in self._bank.undecided(op_type):
                 yield partial(self._decided, one)

@@ -353,7 +353,7 @@ def _extent_kernel(
 def _known_served(
     tuning: TuneContext, bank: OperatorBank, operator: RowOperator
 ) -> ServedRows | None:
-    """Return which blocks serve where as the bank has it, None where that is to be measured."""
+    """Return the bank's choice of blocks by number of rows; None where it is to be measured."""
     lookup_only = tuning.settings.lookup_only
     if tuning.settings.repeat_tune:
         return None

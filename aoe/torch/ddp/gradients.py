@@ -323,7 +323,7 @@ def _no_step() -> None:
 
 
 def _warner(training: DdpTraining) -> Callable[[str], None]:
-    """Return what warns the user, in the first process alone: all of them know the same."""
+    """Return a function that warns the user; it does nothing but in the first process."""
     if not training.is_first:
         return lambda text: None
     return lambda text: warnings.warn(text, StrategyWarning, stacklevel=5)

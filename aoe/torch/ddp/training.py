@@ -297,7 +297,7 @@ class DdpTraining:
         return default_device().usage()
 
     def load_since(self, before: CpuUse) -> MachineLoad:
-        """Return how the machine served the process it served worst since a reading of each."""
+        """Return the load since `before`, as the process that got the least CPU time saw it."""
         uses: list[CpuUse] = self._ranks.of_all(self.usage().since(before))
         worst = min(uses, key=attrgetter("given_share"))
         return MachineLoad(use=worst, threads=torch.get_num_threads())

@@ -57,6 +57,7 @@ _TEXTS: Mapping[str, str] = {
 _NAMES = frozenset({"kernelName", "kernelName1", "kernelName2", "libtype"})
 _FLAG_WORDS = ("0", "1", "True", "False", "")
 _PLAIN_NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,17})?", re.ASCII)
+_HEADS = frozenset({"M", "token"})  # one of them is in every header
 _NO_NUMBER = ("", "nan", "inf", "-inf", "NaN")
 _FILE_NAME = re.compile(
     r"(?P<op>(?:[^/]*_)?(?:un)?tuned(?:_batched)?_(?:gemm|fmoe)(?:_bf16)?)[^/]*\.csv", re.ASCII
@@ -132,7 +133,7 @@ class AiterFormat(Format):
             yield known[told]
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
-        """Yield what is odd about each row, and rows that come twice."""
+        """Yield values in a wrong column, times that are none, blanks in keys, repeated rows."""
         columns = table.read_columns(parsed.data)
         is_tuned, layout = TIME in columns, _layout(columns)
         for number in range(len(parsed)):
@@ -316,19 +317,26 @@ def _scan_rows(scan: FileScan, columns: tuple[str, ...], key: tuple[tuple[str, i
         except ValueError:
             scan.report(_ragged("quoted field does not end in its line", "", ""), start, end)
             continue
-        if line == header:
+        if line == header or (_HEADS & {*fields} and _layout(tuple(fields)).key):
+            is_same = line == header
             problem = Problem(
                 code="AB221",
                 tokens=(),
-                message="header line comes again",
-                hint="remove the line; two tables were put together",
+                message="header line comes again" if is_same else "header line of another table",
+                got=None if is_same else line.decode("utf-8", errors="replace")[:80],
+                hint="remove the line; two tables were put together"
+                if is_same
+                else "give the rows behind it a file of their own",
             )
             scan.report(problem, start, end)
         elif len(fields) != number:
             problem = _ragged(
                 "row has another number of columns than the header", f"{len(fields)}", f"{number}"
             )
-            scan.report(problem, start, end)
+            # the first field too many, or the last one there is
+            text = line.decode("utf-8", errors="replace")
+            place = table.column_of(text, min(number, len(fields) - 1))
+            scan.report(problem, start + len(text[:place].encode("utf-8")), end)
         else:
             scan.add(
                 ",".join([f"{name}={table.strip_field(fields[place])}" for name, place in key]),
@@ -464,7 +472,7 @@ def _field_problems(columns: tuple[str, ...], fields: list[str], key: str) -> It
 
 
 def _misfit(name: str, field: str) -> str:
-    """Return what a field under a column is; empty if it may be this one."""
+    """Return the kind of value its column expects of a field; empty if the field is one."""
     if name in _INTEGERS:
         return "" if field in _NO_NUMBER or field.lstrip("-").isdecimal() else "an integer"
     if name in _NUMBERS:

@@ -106,7 +106,7 @@ class VectorFormat(Format):
         return ""
 
     def strategy_words(self, record: Record) -> Iterator[str]:
-        """Return that the template schedule stays, where it does."""
+        """Yield a line for a record that keeps the template schedule."""
         if record.strategy in (TEMPLATE, [TEMPLATE]):
             yield "the template schedule stays"
 

@@ -15,6 +15,7 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from aoebank.formats.names import BankName
@@ -97,7 +98,7 @@ class VllmFormat(Format):
         return f"{sizes},device_name={target.soc_version or '<soc_version>'}{more}.json"
 
     def check_name(self, path: Path) -> Iterator[Finding]:
-        """Yield that a name has no device."""
+        """Yield a finding for a file whose name has an empty device."""
         match = _FILE_NAME.fullmatch(path.name)
         if match is not None and not match["device"]:
             yield make_finding(
@@ -136,7 +137,11 @@ class VllmFormat(Format):
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield the problems of each row, and rows that come twice."""
-        for number in range(len(parsed)):
+        for number, key in enumerate(parsed.keys):
+            start, row = f'"{key}": ', parsed.text(number)
+            is_plain = row.startswith(start) and _is_plain(row[len(start) :])
+            if is_plain and parsed.find(key) == number:
+                continue  # nearly all rows of nearly all files
             text = member_text(parsed, number)
             value = json_text.scan(text.text, text.value)[0]
             for problem in (
@@ -192,7 +197,7 @@ def render_row(record: Record) -> bytes:
 
 
 def read_workload(op_type: str) -> JsonObject:
-    """Return what a name says of a workload, numbers and lists as such.
+    """Return the parameters of a workload in a file name, numbers and lists as such.
 
     >>> read_workload("E=8,N=512,dtype=fp8_w8a8,block_shape=[128,128]_down")
     {'E': 8, 'N': 512, 'dtype': 'fp8_w8a8', 'block_shape': [128, 128], 'down': True}
@@ -250,6 +255,25 @@ def row_problems(value: JsonValue) -> Iterator[Problem]:
         yield replace(
             wrong_type(value, ("row",), "an object"), tokens=(), message="row is no object"
         )
+
+
+@lru_cache(maxsize=4096)
+def _is_plain(text: str) -> bool:
+    """True if a configuration has known arguments alone, once each and as Triton takes them.
+
+    Files of one project repeat their configurations, so that few are read.
+    """
+    try:
+        value = json_text.loads(text)
+    except json_text.JsonTextError:
+        return False
+    # each colon is behind a name, and as many as there are members: no name comes twice
+    return (
+        isinstance(value, Mapping)
+        and all(type(member) in (int, str) for member in value.values())
+        and text.count(":") == len(value)
+        and not any(_value_problems(value))
+    )
 
 
 def _name_problems(parsed: ParsedFile, number: int, text: RecordText) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from aoebank.errors import AoebankError, BankPathError
@@ -24,6 +24,7 @@ QUARANTINE = ".aoebank/quarantine.jsonl"
 LINE_GLOBS = (f"*{SUFFIX}", f"**/{QUARANTINE}")
 
 _NOTE = f"written by `aoebank git install`, version {BLOCK_VERSION}"
+_ONLY = "only "
 _SHELL = b"#!/bin/sh\n"
 _SHELL_LINE = re.compile(rb"#!.*\b(?:ba|da|k|z)?sh\b")
 _BEGIN = b"# >>> aoebank"
@@ -34,13 +35,24 @@ _BLOCK = re.compile(
 )
 
 
-def attribute_block() -> bytes:
-    """Return the lines for `.gitattributes`; `-text`: bank files are kept byte for byte."""
-    globs = bank_globs()
+def attribute_block(formats: Collection[str] = ()) -> bytes:
+    """Return the lines for `.gitattributes`; `-text`: bank files are kept byte for byte.
+
+    Args:
+        formats: Names of the formats that git is to know; all without any.
+    """
+    globs = bank_globs(formats)
     width = max(map(len, (*globs, *LINE_GLOBS)))
     banks = (f"{glob:<{width}} merge={DRIVER} diff={DRIVER} -text" for glob in globs)
     lines = (f"{glob:<{width}} merge={DRIVER} -text" for glob in LINE_GLOBS)
-    return make_block(f"{_NOTE}; a later line counts more", (*banks, *lines))
+    only = f"; {_ONLY}{', '.join(sorted(formats))}" if formats else ""
+    return make_block(f"{_NOTE}{only}; a later line counts more", (*banks, *lines))
+
+
+def formats_of(block: bytes) -> tuple[str, ...]:
+    """Return the formats that a block of `.gitattributes` was written for; none for all."""
+    _, found, names = block.partition(b"\n")[0].decode("utf-8", "replace").partition(_ONLY)
+    return tuple(names.partition(";")[0].split(", ")) if found else ()
 
 
 def exclude_block(*patterns: str) -> bytes:

@@ -228,7 +228,7 @@ class GitHistory:
 
     @property
     def _start(self) -> str:
-        """Return what paths from the top begin with in this bank."""
+        """Return the prefix of the bank's paths, counted from the top of the work tree."""
         return f"{self._inside}/" if self._inside else ""
 
     def _listing(self, commit: str) -> CommitFiles:

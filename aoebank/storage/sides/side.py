@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -99,6 +99,7 @@ class PathSide:
 
     label: str
     path: Path
+    listed: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
 
     @property
     def kind(self) -> SideKind:
@@ -109,6 +110,8 @@ class PathSide:
         return self.path.is_dir()
 
     def names(self) -> tuple[str, ...]:
+        if self.listed is not None:
+            return self.listed
         names, closed = self.listing()
         for error in closed:  # passed over, its records would count as removed
             raise error
@@ -155,6 +158,17 @@ class PathSide:
 
     def _place(self, name: str) -> Path:
         return (self.path if self.is_tree else self.path.parent) / name
+
+
+def listed(side: Side) -> Side:
+    """Return a side whose names are asked of the disk once, as an operation takes them.
+
+    Raises:
+        BankPathError: as `Side.names`.
+    """
+    if isinstance(side, PathSide) and side.is_tree:
+        return replace(side, listed=side.names())
+    return side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,16 @@ def test_time_is_held_against_the_tensors_of_the_workload() -> None:
     assert not find_time_problem(record(0.2, 4096))
 
 
+def test_layer_of_experts_is_held_against_its_neighbours() -> None:
+    def layer(tokens: int, cost_us: float) -> Record:
+        workload = {"token": tokens, "model_dim": 7168, "inter_dim": 256, "expert": 257, "topk": 9}
+        return Record(key="k", workload=workload, strategy={}, cost_us=cost_us)
+
+    neighbours = [layer(tokens, 90.0 + tokens) for tokens in (16, 32, 128)]
+    assert find_time_problem(layer(64, 0.02), neighbours=neighbours)
+    assert not find_time_problem(layer(64, 60.0), neighbours=neighbours)
+
+
 def test_table_that_is_read_in_part_does_not_count() -> None:
     workload = {"op_type": "Gather", "x_shape": [10**6, 1024], "y_shape": [1, 1024]}
     assert not find_time_problem(Record(key="k", workload=workload, strategy={}, cost_us=0.5))

@@ -58,6 +58,27 @@ def test_other_files_stay_with_git(tree: WorkTree, name: str) -> None:
     assert "merge: unspecified" in tree.git("check-attr", "merge", "--", name)
 
 
+def test_formats_that_are_named_are_the_only_ones_git_is_told_of(clone: WorkTree) -> None:
+    names = ("E=8,N=64,device_name=NVIDIA_H200.json", "a8w8_tuned_gemm.csv", BANK.name)
+    for name in names:
+        (clone.top / name).write_bytes(BANK.data if name == BANK.name else b"{}")
+    clone.git("add", "--", *names)
+    _install(clone, "--format", "vllm", "--format", "aiter")
+    shown = clone.git("check-attr", "merge", "--", *names).splitlines()
+    assert [line.rpartition(" ")[2] for line in shown] == ["aoebank", "aoebank", "unspecified"]
+    check = clone.aoebank("git", "check")
+    assert (check.returncode, "2 of 2 bank files" in check.stdout) == (0, True), check.stdout
+    _install(clone)  # without a name it is all of them again
+    assert "aoebank" in clone.git("check-attr", "merge", "--", BANK.name)
+
+
+def test_format_there_is_none_of_is_refused_and_nothing_is_written(clone: WorkTree) -> None:
+    before = _snapshot(clone)
+    result = clone.aoebank("git", "install", "--format", "vlm")
+    assert (result.returncode, _snapshot(clone)) == (2, before)
+    assert "expected one of" in result.stderr
+
+
 def test_second_install_changes_nothing(clone: WorkTree) -> None:
     _install(clone)
     before = _snapshot(clone)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from aoe.device.compiler import KernelSource, build_library, compile_kernel, objects_of
 from aoe.device.object_cache import ObjectCache
-from aoe.device.toolchain import Toolchain
+from aoe.device.toolchain import Toolchain, find_toolchain
 from aoe.target import Target
 
 _LIMIT_BYTES = 1 << 30
@@ -29,6 +29,12 @@ def _kept(target: Target) -> ObjectCache | None:
     kept = ObjectCache(Path(named) / "objects", target, limit_bytes=_LIMIT_BYTES)
     kept.prune()
     return kept
+
+
+def kept_toolchain(target: Target) -> Toolchain:
+    """Return this machine's C compiler, which keeps the glue it has compiled."""
+    kept = _kept(target)
+    return replace(find_toolchain(os.environ), kept=kept.kept if kept is not None else None)
 
 
 def compiled(source: KernelSource, target: Target, folder: Path) -> Path:
@@ -48,7 +54,4 @@ def linked(
     """Return the library of kernels, whose parts are compiled into the folder of `file`."""
     parts = {part.name: part for source in sources for part in source.parts}
     objects = [compiled(part, target, file.parent) for part in parts.values()]
-    kept = _kept(target)
-    if kept is not None:  # the glue, too
-        toolchain = replace(toolchain, kept=kept.kept)
     return build_library(sources, objects, target=target, toolchain=toolchain, file=file)

@@ -108,10 +108,12 @@ def test_row_that_slipped_by_a_column_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("row", "code", "column"),
     [
-        ("80,32,512,256,3,0,9.5", "AB219", 1),
-        (ROW + ",1", "AB219", 1),
+        ("80,32,512,256,3,0,9.5", "AB219", 19),
+        (ROW + ",1", "AB219", len(ROW) + 2),
         ('80,32,512,256,3,0,9.5,"gemm,0.0', "AB219", 1),
         (HEADER, "AB221", 1),
+        (HEADER.replace("errRatio", "err"), "AB221", 1),
+        (HEADER + ",bw", "AB221", 1),
         ("80,32,512,256,gemm_16x64,0,9.5,3,0.0", "AB220", 15),
         ("80,32,512,256,3,0,nan,gemm,0.0", "AB402", 19),
         ("80,32,512,256,3,0,inf,gemm,0.0", "AB402", 19),
