@@ -11,6 +11,7 @@ import onnxruntime as ort
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import numpy_helper
 from support.engine.cpu import open_session
 from support.engine.models import Array
 from support.engine.offline import first_guess
@@ -101,6 +102,7 @@ class _Net:
         replaced = Replacement(region=region, kernel=self.kernel.name, shape=shapes[region.output])
         tuned = rewrite(graph, [replaced])
         self.tuned = _session(tuned.SerializeToString(), library)
+        self.weights = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
         self.default = _session(model.SerializeToString())
 
     def arrays(self, batch: int, length: int, seed: int = 0) -> dict[str, Array]:
@@ -149,6 +151,21 @@ def test_product_takes_its_rows_from_each_call(
     flat[3, 5], flat[17, 0], flat[22, 1] = np.nan, np.inf, -np.inf
     found, expected = net.run(arrays)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, 17, 27, 45, 50, 75])
+def test_product_of_any_rows_is_what_numpy_computes(open_net: _Net, length: int) -> None:
+    arrays = open_net.arrays(1, length)
+    wide = {name: array.astype(np.float64) for name, array in (arrays | open_net.weights).items()}
+    expected = np.maximum(wide["x"] @ wide["w"] + wide["b"], 0)
+    np.testing.assert_allclose(open_net.run(arrays)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def open_net(
+    target: Target, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
+) -> _Net:
+    return _Net("product", tmp_path_factory.mktemp("open"), target, toolchain, _open_kernel_of)
 
 
 @pytest.mark.parametrize("name", ["chain", "softmax", "norm"])
