@@ -121,7 +121,8 @@ class ImageKernel(BlockKernel):
     """A kernel along the open axes of its workload that has several schedules, and fixed shapes.
 
     A block of fixed shape computes calls of exactly its shapes. Of the others it is the first one
-    whose `rows`, elements of the result, are no more than the call has; the last is for any.
+    whose `rows`, elements of the result, are no more than the call has; the last is for any. Of a
+    product of any number of rows, workload and schedule are those of a fixed number of them.
     """
 
 
@@ -188,6 +189,23 @@ def image_kernel(
         name=_block_kernel_name("images", blocks, []),
         workload=any_size[0][1].workload,
         schedule=any_size[0][1].schedule,
+        blocks=tuple(blocks),
+    )
+
+
+def open_rows_kernel(variants: Mapping[int, KernelSource], record: KernelSource) -> ImageKernel:
+    """Return the kernel of a product of any number of rows, under its own name.
+
+    Args:
+        variants: By the elements of the result from which on each computes; the least is 0.
+        record: The kernel of a fixed number of rows the bank has the record of.
+    """
+    any_rows = sorted(variants.items(), reverse=True)
+    blocks = _fewest([RowBlock(rows=least, source=one, us=0.0) for least, one in any_rows])
+    return ImageKernel(
+        name=_block_kernel_name("rows", blocks, []),
+        workload=record.workload,
+        schedule=record.schedule,
         blocks=tuple(blocks),
     )
 

@@ -136,6 +136,14 @@ class KernelCompilers:
         future = self._beside.submit(self._compile_beside, self._apart, missing, left_s)
         self._waiting |= {source.name: future for source in missing}
 
+    def compiles_in(self, sources: Sequence[KernelSource], left_s: float) -> bool:
+        """Have kernels compiled in so many seconds; return whether all of them are."""
+        self.prepare(sources, left_s=left_s)
+        for source in sources:
+            if source.name in self._waiting:
+                self._waiting.pop(source.name).result()
+        return all(self._is_here(source, self._scratch.path) for source in sources)
+
     def _compile_beside(
         self, apart: SeparateCompiler, sources: Sequence[KernelSource], left_s: float
     ) -> None:

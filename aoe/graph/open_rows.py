@@ -13,8 +13,11 @@ from math import prod
 
 from aoe.graph.extents import OpenShape, find_shape_at, is_closed, shape_at
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.open_images import LEAST_OPEN
 from aoe.graph.regions import Region
+from aoe.kernels.halide.open_extents import extent_relations
 from aoe.kernels.halide.shapes import infer_shapes, shapes_of
+from aoe.kernels.matmul.open_rows import read_open_rows
 from aoe.kernels.registry import classify
 from aoe.operators import (
     MICROSOFT_DOMAIN,
@@ -81,6 +84,28 @@ class OpenRows:
         )
         found = classify(made)
         return None if isinstance(found, str) else found
+
+    @property
+    def opened(self) -> Workload | None:
+        """The product by one matrix in its own shapes with open axes, None for anything else.
+
+        What is no product is as fast in blocks of rows: it has no weights to read again.
+        """
+        axes = tuple(at for at, extent in enumerate(self.lead) if isinstance(extent, str))
+        given = self.region.workload
+        if any(given.output.shape[at] < LEAST_OPEN for at in axes):
+            return None
+        made = replace(
+            given,
+            inputs=tuple(
+                replace(spec, open=axes) if is_open else spec
+                for spec, is_open in zip(given.inputs, self.open_inputs, strict=True)
+            ),
+            output=replace(given.output, open=axes),
+        )
+        if read_open_rows(made) is None or isinstance(extent_relations(made), str):
+            return None
+        return made
 
     @property
     def facts(self) -> object:

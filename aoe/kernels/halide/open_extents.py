@@ -15,7 +15,7 @@ from aoe.errors import ScheduleError
 from aoe.kernels.family import UPDATE, OpenAxes, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.shapes import shapes_of
-from aoe.operators import OperatorKind, Shape, facts_of, is_reorder
+from aoe.operators import MICROSOFT_DOMAIN, OperatorKind, Shape, facts_of, is_reorder, op_key
 from aoe.operators.extents import Extent, Steps, image_extents, pads_by_extent, steps_of
 from aoe.operators.movement import moves_channels_alone
 from aoe.schedule import Fuse, Parallel, Schedule, Split, Step, Tail, Unroll, Vectorize
@@ -28,6 +28,14 @@ _SMALL_TILES = ((4, 2), (4, 1), (1, 0))
 the tile has six, 720 us in guarded ones, and 204 us in a kernel for 64 columns (one thread of a
 busy Xeon with AVX-512, CPU time, 2026-11-27).
 """
+_MATRIX_PRODUCTS = frozenset(
+    {
+        ("", "MatMul"),
+        ("", "Gemm"),
+        (MICROSOFT_DOMAIN, "FusedMatMul"),
+        (MICROSOFT_DOMAIN, "FusedGemm"),
+    }
+)
 _SUM = 3
 """Position of what a blocked convolution adds. Source: `com.microsoft.nchwc.Conv`, version 1."""
 
@@ -85,6 +93,8 @@ class _Following:
         if facts.kind is OperatorKind.ELEMENTWISE or is_reorder(operation) or is_moved:
             given = [ref for at, ref in enumerate(operation.inputs) if at not in facts.per_channel]
             return self._alike([ref for ref in given if ref], shape, shapes)
+        if op_key(operation) in _MATRIX_PRODUCTS:
+            return self._of_rows(operation, shapes)
         data = operation.inputs[0]
         read = self._alike([data], shapes[data], shapes)
         if read is None or len(read) < 3 or len(shape) != len(read):
@@ -98,6 +108,23 @@ class _Following:
             if ref and self._alike([ref], shape, shapes, made) is None:
                 return None
         return made
+
+    def _of_rows(
+        self, operation: Operation, shapes: Mapping[str, Shape]
+    ) -> tuple[Extent, ...] | None:
+        """Return the extents of rows times one matrix, which has closed ones; None for others."""
+        data, matrix, *summands = operation.inputs
+        shape, turned = shapes[operation.output], operation.attributes.get("transA", 0)
+        read = self._alike([data], shapes[data], shapes)
+        is_one = len(shapes[matrix]) == 2 and not self._is_open(matrix)
+        if read is None or turned or not is_one or len(shape) != len(read):
+            return None
+        made = (*read[:-1], shape[-1])
+        alike = self._alike([ref for ref in summands if ref], shape, shapes, made)
+        return None if isinstance(read[-1], str) else alike
+
+    def _is_open(self, ref: str) -> bool:
+        return ref.startswith("x") and bool(self._workload.inputs[int(ref[1:])].open)
 
     def _alike(
         self,

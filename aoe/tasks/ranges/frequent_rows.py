@@ -89,9 +89,12 @@ def frequent_rows(
 
 
 def uncovered_rows(operator: RowOperator, points: Sequence[ShapePoint]) -> Counter[int]:
-    """Return the numbers of rows at the points that have no block, with their calls."""
+    """Return the numbers of rows at the points that have no block, with their calls.
+
+    A product takes its rows from each call: nothing is cut there.
+    """
     found: Counter[int] = Counter()
-    if isinstance(operator.rows, OpenRows):
+    if isinstance(operator.rows, OpenRows) and operator.rows.opened is None:
         for point in points:
             rows = operator.rows.rows(point.extents)
             if rows and rows not in operator.blocks:

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from math import isqrt, prod
 from statistics import geometric_mean
 
 from aoe.bank.operators import OperatorBank, key_of
-from aoe.device.compiler import KernelSource, RowBlock, extent_kernel, row_kernel
+from aoe.device.compiler import (
+    ImageKernel,
+    KernelSource,
+    RowBlock,
+    extent_kernel,
+    open_rows_kernel,
+    row_kernel,
+)
 from aoe.entry.shape_range import ShapePoint
 from aoe.errors import TurnTimeoutError
 from aoe.graph.open_extents import OpenRegion
 from aoe.graph.open_rows import OpenRows
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.matmul.open_rows import with_open_rows
 from aoe.kernels.registry import OPEN_EXTENTS, get_family
 from aoe.measurement import Measurement, MeasurePolicy
 from aoe.schedule import Schedule
 from aoe.tasks.operators.chosen_kernel import ChosenKernel
-from aoe.tasks.operators.operator import OperatorContext, TunedOperator, bytes_around
+from aoe.tasks.operators.operator import (
+    OperatorContext,
+    TunedOperator,
+    bytes_around,
+    invalid_reason_of,
+)
 from aoe.tasks.operators.operator_task import OperatorTask, measure_schedules
 from aoe.tasks.operators.operator_tasks import TunedOperators
 from aoe.tasks.ranges.block_notes import TimedBlock, find_times, note_blocks, note_times
@@ -172,21 +187,48 @@ def _row_kernel(
     blocks = paying(blocks, operator.frequent)
     if not blocks or blocks[-1].rows > 1:
         return None  # not every number of rows could be computed to its end
+    source = _open_source(tuning, context, operator, blocks, left_s) if is_last else None
+    source = source or _source(operator, blocks)
     saved_us = 0.0
     if timed:
         default_us = {one.block.rows: one.default_us for one in timed}
+        own_us = {one.rows: one.us for one in blocks}
         counts = [operator.rows.rows(point.extents) for point in points]
         before = [interpolated_us(default_us, count) for count in counts]
-        after = [expected_us(blocks, count) for count in counts]
+        is_one_call = isinstance(source, ImageKernel)
+        after = [
+            interpolated_us(own_us, count) if is_one_call else expected_us(blocks, count)
+            for count in counts
+        ]
         ratios = [one / other for one, other in zip(before, after, strict=True)]
         if geometric_mean(ratios) < LEAST_GAIN or min(ratios) < _MOST_LOST:
             return None
         saved_us = before[-1] - after[-1]
-    if (
-        are_new and is_last
-    ):  # one that promises nothing now is measured again, since noise may say so
+    if are_new and is_last:  # where nothing is promised now, noise may promise it later
         note_times(bank, operator.blocks, timed, operator.op_names, cut_rows=operator.cut_rows)
-    return _chosen(operator, _source(operator, blocks), saved_us)
+    recorded = tuple(one.source.workload for one in blocks)
+    return replace(_chosen(operator, source, saved_us), recorded=recorded)
+
+
+def _open_source(
+    tuning: TuneContext,
+    context: OperatorContext,
+    operator: RowOperator,
+    blocks: Sequence[RowBlock],
+    left_s: Callable[[], float],
+) -> KernelSource | None:
+    """Return the kernel of a product of any number of rows, compiled; None without the time.
+
+    The blocks it takes the schedules of have been compiled before.
+    """
+    if not isinstance(operator.rows, OpenRows):
+        return None
+    invalid_reason = partial(invalid_reason_of, tuning.machine.runner)
+    found = open_product(operator.rows, blocks, invalid_reason)
+    compilers = context.builder
+    if found is None or compilers is None or compilers.compiles_in(found.parts, left_s()):
+        return found
+    return None
 
 
 def _source(operator: RowOperator, blocks: Sequence[RowBlock]) -> KernelSource:
@@ -200,6 +242,40 @@ def _source(operator: RowOperator, blocks: Sequence[RowBlock]) -> KernelSource:
         open_inputs=found.open_inputs,
         shapes=[spec.shape for spec in (*workload.inputs, workload.output)],
     )
+
+
+def open_product(
+    found: OpenRows,
+    blocks: Sequence[RowBlock],
+    invalid_reason: Callable[[Workload, Schedule], str],
+) -> ImageKernel | None:
+    """Return the kernel of a product that takes its rows from each call, None where there is none.
+
+    A call is computed by the schedule of one block, from half-way between it and the next smaller
+    one on (in the ratio of their rows): its weights are read once, and its last register tile of
+    rows alone overlaps the one before it.
+
+    Args:
+        found: The operator.
+        blocks: The largest first.
+        invalid_reason: Says what is wrong with a schedule; empty if it can be compiled.
+    """
+    opened = found.opened
+    if opened is None:
+        return None
+    row = prod(opened.output.shape[found.open_rank :])
+    variants: dict[int, KernelSource] = {}
+    below = 0
+    for block in reversed(blocks):
+        fixed = block.source
+        schedule = with_open_rows(fixed.workload, fixed.schedule, opened)
+        if schedule is None or invalid_reason(opened, schedule):
+            continue
+        source = KernelSource.of(opened, schedule)
+        if source not in variants.values():
+            variants[isqrt(below * block.rows) * row] = source
+        below = block.rows
+    return open_rows_kernel(variants, blocks[0].source) if variants else None
 
 
 def _measured_blocks(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import onnxruntime as ort
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import numpy_helper
 from support.engine.built_kernels import linked
 from support.engine.cpu import open_session
 from support.engine.models import Array
@@ -17,6 +19,7 @@ from support.engine.offline import first_guess
 from support.engine.open_rows import opened, parsed
 
 from aoe.device.compiler import (
+    BlockKernel,
     RowBlock,
     RowKernel,
     kernel_table,
@@ -27,6 +30,7 @@ from aoe.graph.open_rows import OpenRows, find_open_rows
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.ort.sessions import session_options
 from aoe.target import Target
+from aoe.tasks.ranges.row_kernels import open_product
 
 _EXTENTS = {"N": 3, "S": 5}
 _BLOCKS = {16: 10.0, 7: 4.5, 4: 4.0, 1: 2.0}
@@ -74,23 +78,32 @@ _NETS = {
 class _Net:
     """A network with a kernel for any number of rows in it, and the same without."""
 
-    def __init__(self, name: str, folder: Path, target: Target, toolchain: Toolchain) -> None:
-        inputs, body, weights = _NETS[name]
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        target: Target,
+        toolchain: Toolchain,
+        make: Callable[[OpenRows, Target], BlockKernel] | None = None,
+    ) -> None:
+        inputs, body, weights = {**_NETS, **_PRODUCTS}[name]
         model = parsed(inputs, body, weights=weights)
         graph, shapes, parts = opened(model, _EXTENTS)
         region = parts.regions[-1]
         rows = find_open_rows(graph, region, shapes)
         assert isinstance(rows, OpenRows)
-        self.kernel = _kernel_of(rows, target)
+        self.kernel = (make or _kernel_of)(rows, target)
+        self.open_rank = rows.open_rank
         library = linked([self.kernel], target=target, toolchain=toolchain, file=folder / "rows.so")
         replaced = Replacement(region=region, kernel=self.kernel.name, shape=shapes[region.output])
         tuned = rewrite(graph, [replaced])
         self.tuned = _session(tuned.SerializeToString(), library)
+        self.weights = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
         self.default = _session(model.SerializeToString())
 
     def arrays(self, batch: int, length: int, seed: int = 0) -> dict[str, Array]:
         """Return seeded inputs with so many rows."""
-        extents = {"N": batch * length if self.kernel.open_rank == 1 else batch, "S": length}
+        extents = {"N": batch * length if self.open_rank == 1 else batch, "S": length}
         rng = np.random.default_rng(seed)
         return {
             one.name: rng.standard_normal([extents.get(at, at) for at in one.shape]).astype(
@@ -110,20 +123,80 @@ class _Net:
         return bool(np.allclose(found, expected, rtol=1e-4, atol=1e-5))
 
 
+_PRODUCTS = {
+    "residual": (
+        "float[N,S,40] z, float[N,S,24] x",
+        "t = MatMul(x, w) u = Add(t, b) v = Relu(u) y = Add(v, z)",
+        "float[24,40] w, float[40] b",
+    ),
+    "one batch": ("float[1,S,24] x", "y = MatMul(x, w)", "float[24,37] w"),
+}
+
+
+@pytest.mark.parametrize("name", ["product", "gemm", *_PRODUCTS])
+def test_product_takes_its_rows_from_each_call(
+    name: str, tmp_path: Path, target: Target, toolchain: Toolchain
+) -> None:
+    net = _Net(name, tmp_path, target, toolchain, make=_open_kernel_of)
+    assert len(net.kernel.blocks) > 1
+    lengths = ((1, 1), (1, 2), (3, 1), (1, 5), (2, 7), (1, 17), (3, 9), (5, 13), (1, 75), (1, 0))
+    for batch, length in lengths:
+        assert net.agrees(net.arrays(batch, length)), (batch, length)
+    arrays = net.arrays(1, 23, seed=1)
+    flat = arrays["x"].reshape(23, -1)
+    flat[3, 5], flat[17, 0], flat[22, 1] = np.nan, np.inf, -np.inf
+    found, expected = net.run(arrays)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, 17, 27, 45, 50, 75])
+def test_product_of_any_rows_is_what_numpy_computes(open_net: _Net, length: int) -> None:
+    arrays = open_net.arrays(1, length)
+    wide = {name: array.astype(np.float64) for name, array in (arrays | open_net.weights).items()}
+    expected = np.maximum(wide["x"] @ wide["w"] + wide["b"], 0)
+    np.testing.assert_allclose(open_net.run(arrays)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def open_net(
+    target: Target, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
+) -> _Net:
+    return _Net("product", tmp_path_factory.mktemp("open"), target, toolchain, _open_kernel_of)
+
+
+@pytest.mark.parametrize("name", ["chain", "softmax", "norm"])
+def test_what_is_no_product_is_cut_into_blocks(name: str, target: Target) -> None:
+    inputs, body, weights = _NETS[name]
+    graph, shapes, parts = opened(parsed(inputs, body, weights=weights), _EXTENTS)
+    rows = find_open_rows(graph, parts.regions[-1], shapes)
+    assert isinstance(rows, OpenRows) and rows.opened is None
+    assert open_product(rows, _blocks_of(rows, target), lambda *_: "") is None
+
+
 def _session(model: bytes, library: Path | None = None) -> ort.InferenceSession:
     return open_session(model, session_options(threads=2, optimize=False, library=library))
 
 
-def _kernel_of(rows: OpenRows, target: Target) -> RowKernel:
+def _blocks_of(rows: OpenRows, target: Target) -> list[RowBlock]:
     blocks = []
     for count, us in _BLOCKS.items():
         workload = rows.of(count)
         assert workload is not None
         source = first_guess(replace(rows.region, workload=workload), target)
         blocks.append(RowBlock(rows=count, source=source, us=us))
+    return blocks
+
+
+def _open_kernel_of(rows: OpenRows, target: Target) -> BlockKernel:
+    found = open_product(rows, _blocks_of(rows, target), lambda *_: "")
+    assert found is not None
+    return found
+
+
+def _kernel_of(rows: OpenRows, target: Target) -> RowKernel:
     region = rows.region.workload
     return row_kernel(
-        blocks,
+        _blocks_of(rows, target),
         open_rank=rows.open_rank,
         open_inputs=rows.open_inputs,
         shapes=[spec.shape for spec in (*region.inputs, region.output)],
