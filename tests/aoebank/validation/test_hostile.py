@@ -30,6 +30,8 @@ NAMES = (
     "E=8,N=64,device_name=NVIDIA_H200.json",
     "a8w8_tuned_gemm.csv",
     "tunableop_results0.csv",
+    "add-kernel_tuner.json",
+    "add-t4-results.json",
     "MI300X-GEMM-A8W8.json",
     "odd.json",
     "odd.bin",
