@@ -222,8 +222,7 @@ class KernelTunerFormat(Format):
             BankFormatError: a record is of another device, kernel or space: it would lose that.
         """
         parsed = nested.with_head(parsed, changes, HEAD, CACHE)
-        prefix = key_prefix(read_head(parsed))
-        return splice(parsed, changes, partial(_render, parsed.path, prefix))
+        return splice(parsed, changes, partial(_render, parsed.path, read_head(parsed)))
 
 
 def read_head(parsed: ParsedFile) -> JsonObject:
@@ -285,13 +284,17 @@ def _open_note(path: Path) -> Finding:
 # ---- writing ----
 
 
-def _render(path: Path, prefix: str, record: Record) -> bytes:
-    workload, strategy = record.workload, record.strategy
+def _render(path: Path, head: JsonObject, record: Record) -> bytes:
+    workload, strategy, prefix = record.workload, record.strategy, key_prefix(head)
+    if not record.key.startswith(prefix):
+        raise BankFormatError(
+            f"record {record.key} is of another device, kernel or problem size",
+            path=path,
+            expected=f"{prefix}<configuration>",
+        )
     if not (isinstance(workload, Mapping) and isinstance(strategy, Mapping)):
         raise BankFormatError(f"record {record.key} is no result", path=path)
-    head = record.extra.get(HEAD)
-    names = _parameters(head) if isinstance(head, Mapping) else [*workload]
-    own = {name: workload[name] for name in names if name in workload}
+    own = {name: workload[name] for name in _parameters(head) if name in workload}
     extra = {name: record.extra[name] for name in record.extra if name != HEAD}
     if TIME not in own and to_microseconds(extra.get(TIME)) != record.cost_us:
         extra.pop(TIME, None)

@@ -30,6 +30,10 @@ _DIRECTIONS = ("", "minimize", "maximize")
 _DATABASE = b"SQLite format 3\0"
 _LINE = re.compile(rb'\{"op_code": ?[0-9]+, ?"worker_id"')
 _UNITS = re.compile(r"(?:^|_)(ns|us|ms|s)$")
+_ODD = (
+    *(KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError),
+    sqlite3.Error,
+)
 _MARKED = {"INF_POS": math.inf, "INF_NEG": -math.inf, "NAN": math.nan}
 
 
@@ -71,6 +75,8 @@ class Study:
 def is_study(path: Path) -> bool:
     """True if a file is a journal, or a database, of Optuna."""
     try:
+        if not path.is_file():  # a pipe would make us wait for ever
+            return False
         with path.open("rb") as stream:
             head = stream.read(200)
     except OSError:
@@ -99,7 +105,7 @@ def read_studies(path: Path) -> list[Study]:
         return _read_database(path) if is_database else _read_journal(path)
     except BankFormatError:
         raise
-    except (sqlite3.Error, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+    except _ODD as error:
         raise BankFormatError(
             f"is no study of Optuna: {error}", path=path, expected="a storage of Optuna 3.1 to 5"
         ) from error
@@ -196,9 +202,10 @@ class _Journal:
             raise ValueError(f"no operation {code} is known")
 
     def _create_study(self, line: Mapping[str, Any]) -> None:
-        if line["study_name"] not in {study.name for study in self.studies.values()}:
+        name = str(line["study_name"])
+        if name not in {study.name for study in self.studies.values()}:
             directions = [_DIRECTIONS[int(one)] for one in line["directions"]]
-            self.studies[self._created] = Study(name=line["study_name"], directions=directions)
+            self.studies[self._created] = Study(name=name, directions=directions)
             self._created += 1
 
     def delete(self, line: Mapping[str, Any]) -> None:
@@ -213,7 +220,7 @@ class _Journal:
         """Note the names of the objectives."""
         names = line["system_attr"].get("study:metric_names")
         if names:
-            self.studies[line["study_id"]].metric_names = list(names)
+            self.studies[line["study_id"]].metric_names = [*map(str, names)]
 
     def create_trial(self, line: Mapping[str, Any]) -> None:
         """Begin a trial, or take in one that was measured elsewhere."""
@@ -272,7 +279,7 @@ def _read_journal(path: Path) -> list[Study]:
     for number, line in enumerate(lines[:-1], start=1):  # behind the last end of line: torn
         try:
             journal.apply(json.loads(line))
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        except _ODD as error:
             raise BankFormatError(
                 f"line is none of Optuna's journal: {error}", path=path, line=number
             ) from error
@@ -305,7 +312,7 @@ def _read_database(path: Path) -> list[Study]:
     with closing(_open(path)) as database:
         rows = _Rows(database, _tables(database))
         studies = {
-            key: Study(name=name, directions=[])
+            key: Study(name=str(name), directions=[])
             for key, name in rows.of("studies", "study_id, study_name")
         }
         for study, direction in rows.of("study_directions", "study_id, direction", "objective"):
@@ -314,7 +321,7 @@ def _read_database(path: Path) -> list[Study]:
             studies[study].user_attrs[name] = json.loads(text)
         for study, name, text in rows.of("study_system_attributes", "study_id, key, value_json"):
             if name == "study:metric_names":
-                studies[study].metric_names = json.loads(text)
+                studies[study].metric_names = [*map(str, json.loads(text))]
         for trial, study in _read_trials(rows):
             studies[study].trials.append(trial)
     return [*studies.values()]

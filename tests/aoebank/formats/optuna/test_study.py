@@ -93,6 +93,16 @@ def test_journal_becomes_a_t4_file(tmp_path: Path) -> None:
         ({"op_code": 11}, "no operation 11 is known"),
         ({"op_code": 4}, "study_id"),
         ({"op_code": 6, "trial_id": 7, "state": 1}, "out of range"),
+        ({"op_code": 4, "study_id": 0, "user_attrs": 3}, "not iterable"),
+        (
+            {
+                "op_code": 4,
+                "study_id": 0,
+                "params": {"x": float("inf")},
+                "distributions": {"x": INT},
+            },
+            "infinity",
+        ),
     ],
 )
 def test_line_that_is_none_is_told_with_its_number(
