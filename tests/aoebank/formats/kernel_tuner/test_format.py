@@ -240,6 +240,7 @@ def test_files_of_two_devices_are_not_merged_and_of_one_by_time(tmp_path: Path) 
     assert out.read_bytes() == bank(row(32, 0.125), row(128), row(64, 0.5))
     for option in ((), ("--allow-other-soc",)):
         call = ["merge", str(paths[0]), str(paths[2]), "-o", str(tmp_path / "x.json"), *option]
+        call += ["--base", str(paths[0]), "--allow-unrelated"] if option else []
         outcome = golden_harness.run("aoebank", call)
         assert outcome.exit_code == 3
         assert "NVIDIA H100" in outcome.stderr
