@@ -419,6 +419,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "aoebank convert banks/ -o bank.db",
         "aoebank convert git:v1.0 -o v1.jsonl",
         "aoebank convert v1.jsonl -o banks/",
+        "aoebank convert study.db -o results/",
     ),
     "git install": ("aoebank git install", "aoebank git install --global"),
     "git uninstall": ("aoebank git uninstall",),

@@ -215,7 +215,7 @@ def kernel_tuner_members(numbers: range, rng: Random, cores: int) -> Iterator[st
         result = {"block_size_x": block, "vector": vector, "time": times[1], "times": times}
         result |= {"compile_time": round(rng.uniform(200, 500), 2), "benchmark_time": 1.25}
         result |= {
-            "GB/s": round(rng.uniform(100, 1400), 1),
+            "GB/s": rng.randrange(100, 1400),
             "timestamp": "2026-01-01 00:00:00+00:00",
         }
         yield f"{json.dumps(f'{block},{vector}')}: {json.dumps(result)}"

@@ -461,7 +461,13 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
         "broken": [{"path": "text", "problem": "text"}],
         "unreadable": [{"path": "text", "problem": "text"}],
     },
-    "convert/1": {"source": "text", "output": "text", "files": "count", "records": "count"},
+    "convert/1": {
+        "source": "text",
+        "output": "text",
+        "files": "count",
+        "records": "count",
+        "left_out": COUNTS,
+    },
     "fmt/1": {"check": "flag", "files": [FIX]},
     "hits/1": {
         "counts": [

@@ -6,8 +6,8 @@
 # source that does not compile is "tuned" with them without a message.
 # Seen with: kernel_tuner 1.5.0, C backend, gcc, Python 3.11; 2026-11-28. Needs gcc.
 # Matters: caches that are merged or committed as banks answer for kernels that no longer exist.
-# Handled in: aoebank keeps tool and versions in the provenance of a record
-# (aoebank/model/provenance.py); caches of Kernel Tuner are not read.
+# Handled in: aoebank/formats/kernel_tuner/format.py (AB319): a cache that says neither is told, and
+# caches that say another source or compiler in their head are not merged.
 set -euo pipefail
 
 folder="$(mktemp -d)"

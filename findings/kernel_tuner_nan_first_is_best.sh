@@ -6,8 +6,8 @@
 # Seen with: kernel_tuner 1.5.0, C backend, gcc, Python 3.11; 2026-11-28. Needs gcc.
 # Matters: the winner goes into a bank. Its time compares as neither faster nor slower than a
 # later one, so a merge that keeps the faster record may never replace it.
-# Handled in: aoe/tuner/search/protocol.py (`Trial`), aoebank/model/record.py (finite times
-# only).
+# Handled in: aoe/tuner/search/protocol.py (`Trial`), aoebank/model/record.py (finite times only),
+# aoebank/formats/kernel_tuner/format.py and t4/format.py (AB415).
 set -euo pipefail
 
 folder="$(mktemp -d)"

@@ -37,7 +37,8 @@ _LINE = 100  # a list that is longer gets a line per item
 def textconv(parsed: ParsedFile) -> str:
     """Return the text of a file, broken or not; what cannot be read is told at the end."""
     order = sorted(range(len(parsed)), key=lambda number: (parsed.keys[number], number))
-    properties = f", {parsed.format.header(parsed)}" if parsed.properties or parsed.inside else ""
+    told = parsed.format.header(parsed) if parsed.properties or parsed.inside else ""
+    properties = "".join(f", {line}" for line in told.split("\n") if line)
     lines = [f"{parsed.format.name} bank, {plural(len(parsed), 'record')}{properties}"]
     for number in order:
         lines.append("")
@@ -63,12 +64,13 @@ def _block(parsed: ParsedFile, number: int) -> Iterator[str]:
     op_type = f" {record.op_type}" if record.op_type else ""
     yield f"record {key}{op_type}{'' if is_used else ' (not used: the key comes twice)'}"
     yield f"{indent}workload: {workload_line(record, _WIDTH)}"
-    yield from _answer(record, indent)
+    told = parsed.format.head_member  # in the first line of the file
+    yield from _answer(record, indent, told)
     for place, other in enumerate(record.alternatives, 2):
         candidate = f"{indent}candidate {place} "
         if other.workload != record.workload:
             yield f"{candidate}workload: {dumps_compact(other.workload)}"
-        yield from _answer(other, candidate)
+        yield from _answer(other, candidate, told)
 
 
 def _short(key: str) -> str:
@@ -80,7 +82,7 @@ def _short(key: str) -> str:
     return sha256_of(key.encode("utf-8", "surrogatepass"))[:8]
 
 
-def _answer(answer: Record | Alternative, indent: str) -> Iterator[str]:
+def _answer(answer: Record | Alternative, indent: str, told: str) -> Iterator[str]:
     if answer.cost_us is not None:
         yield f"{indent}time: {dumps_compact(answer.cost_us)} us"
     if answer.origin is not None:
@@ -91,6 +93,8 @@ def _answer(answer: Record | Alternative, indent: str) -> Iterator[str]:
     yield from _members("strategy", strategy, indent)
     yield from (f"{indent}strategy.steps[]: {step}" for step in steps)
     for name, value in sorted(answer.extra.items()):
+        if name == told:
+            continue
         yield from _members(_name(name), value, indent)
 
 

@@ -46,6 +46,7 @@ class Format(Protocol):
     may_be_sorted: bool = False
     # Whether its readers find a file by its name; else they take the name a person gives them.
     is_found_by_name: bool = True
+    head_member: str = ""  # Member of the `extra` of records that repeats the head of their file
     is_found_by_key: bool = True  # Whether the key of a workload is all its readers look for
     keeps_alternatives: bool = False  # Whether a key may have several answers
     keeps_times: bool = False  # Whether its records may hold a measured time

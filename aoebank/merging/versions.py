@@ -325,12 +325,15 @@ def _demand_one_header(versions: Versions) -> None:
     one, other = ours.format.header(ours), theirs.format.header(theirs)
     # where one side left the file alone, the other side's version line comes with its file
     is_one_sided = base is not None and base.data in (ours.data, theirs.data)
+    # a head with the device is part of every key: records would come under another one
+    is_one_sided = is_one_sided and ours.inside is None
     if one != other and not is_one_sided:
+        own, their = one.split("\n"), other.split("\n")
         raise BankFormatError(
-            "version line differs",
+            "version line differs" if len(own) == len(their) == 1 else "head differs",
             path=theirs.path,
-            got=other,
-            expected=one,
+            got=", ".join(line for line in their if line not in own)[:300],
+            expected=", ".join(line for line in own if line not in their)[:300],
             hint="bring both to one version first",
         )
 

@@ -131,7 +131,7 @@ def convert(
             kind=str,
             metavar="BANK|FILE",
             is_argument=True,
-            help="A bank, git:REV or snapshot:REF; or .jsonl, .db, .sqlite.",
+            help="A bank, git:REV or snapshot:REF; or .jsonl, .db, .sqlite; or a study of Optuna.",
             completes=Completes.SIDE,
         ),
     ],
@@ -153,19 +153,24 @@ def convert(
 
     Args:
         source: A bank (tree or file, `git:REV`, `snapshot:REF`), or a `.jsonl`, `.db` or `.sqlite`
-            file of an earlier conversion.
+            file of an earlier conversion; or a journal or SQLite storage of Optuna, whose studies
+            become files in the T4 format.
         force: Replace a file that is there; a folder never is.
 
     Raises:
         UsageError: the output is of no known kind.
         BankNotFoundError: there is no such source.
-        BankFormatError: something would not come back byte for byte, or a row is no record.
+        BankFormatError: something would not come back byte for byte, a row is no record, or no
+            trial has a result.
         BankPathError: the output is there already, or cannot be written.
     """
+    from aoebank.formats.optuna.study import is_study
     from aoebank.shipping import convert as run
     from aoebank.shipping.convert import find_container
     from aoebank.storage.sides.open import is_stored
 
+    if not is_stored(str(source)) and is_study(Path(source)):
+        return run.convert_studies(Path(source), Path(output))
     if not is_stored(str(source)) and find_container(Path(source)) is not None:
         return run.convert_rows(Path(source), Path(output))
     return run.convert_bank(open_bank(source), Path(output), force=force)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import count, pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, UsageError, shell_word
+from aoebank.formats.optuna.study import file_name, read_studies, write_results
 from aoebank.formats.protocol import (
     Format,
     ParsedFile,
@@ -247,6 +249,7 @@ class ConvertResult:
     output: Path  # What was written
     files: int  # Files of the bank, side-cars and the quarantine too
     records: int  # Records of the bank
+    left_out: Mapping[str, int] = field(default_factory=dict)  # Trials without a result, by state
 
 
 def convert_bank(side: Side, output: Path, *, force: bool) -> ConvertResult:
@@ -318,6 +321,45 @@ def convert_rows(source: Path, root: Path) -> ConvertResult:
         output=root,
         files=len(files),
         records=sum(row.record is not None for row in rows),
+    )
+
+
+def convert_studies(source: Path, root: Path) -> ConvertResult:
+    """Make results in the T4 format of the studies of Optuna, a file each.
+
+    Args:
+        source: A journal or a database, for which `is_study` holds.
+        root: Folder for the files, which must not be there yet.
+
+    Raises:
+        BankFormatError: it is not as Optuna writes it, or has no trial with a result.
+        BankPathError: the folder is there already, or cannot be made.
+    """
+    if os.path.lexists(root):
+        raise BankPathError("is there already, and studies become a bank of their own", path=root)
+    studies = read_studies(source)
+    trials = [trial for study in studies for trial in study.trials]
+    records = sum(trial.has_result for trial in trials)
+    if not records:
+        raise BankFormatError(
+            "no trial has a result",
+            path=source,
+            got=f"{len(studies)} studies, {len(trials)} trials",
+        )
+    files: dict[str, bytes] = {}
+    for study in studies:
+        if any(trial.has_result for trial in study.trials):
+            name = file_name(study)
+            free = (f"{number}-{name}" if number > 1 else name for number in count(1))
+            files[next(one for one in free if one not in files)] = write_results(study)
+    changes = (FileWrite(path=root / name, data=data) for name, data in files.items())
+    write_files(changes, journal=file_journal(root, "convert"), root=root, is_new_tree=True)
+    return ConvertResult(
+        source=str(source),
+        output=root,
+        files=len(files),
+        records=records,
+        left_out=Counter(sorted(trial.state for trial in trials if not trial.has_result)),
     )
 
 

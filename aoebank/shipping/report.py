@@ -21,7 +21,10 @@ class ConvertReport(Report):
     schema: str = "aoebank.convert/1"
 
     def document(self) -> Mapping[str, object]:
-        return members(self.result, "source output files records")
+        return {
+            **members(self.result, "source output files records"),
+            "left_out": dict(self.result.left_out),
+        }
 
     def write(self, text: Text) -> None:
         result = self.result
@@ -29,6 +32,9 @@ class ConvertReport(Report):
             f"{result.source} -> {result.output}: {plural(result.records, 'record')} in "
             f"{plural(result.files, 'file')}"
         )
+        if result.left_out:
+            states = ", ".join(f"{number} {state}" for state, number in result.left_out.items())
+            text.line(f"trials without a result, left out: {states}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

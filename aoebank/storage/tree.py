@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from aoebank.errors import BankFormatError, BankPathError, BankPermissionError, shell_word
+from aoebank.formats.optuna.study import STUDY, is_study
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import HEAD_BYTES, bank_folders, find_format, may_be_bank
 from aoebank.formats.text.checks import is_blank, is_stub
@@ -177,6 +178,12 @@ def demand_bank_file(path: Path, shown: Path | None = None) -> None:
     is_empty = is_blank(head) or is_stub(head) or head.strip() == b"[]"
     if is_empty or head.startswith(b"<<<<<<< "):  # what a merge left: its own error tells
         return
+    if is_study(path):
+        raise BankFormatError(
+            STUDY,
+            path=shown or path,
+            hint=f"aoebank convert {shell_word(shown or path)} -o DIR makes T4 results of it",
+        )
     raise BankFormatError(
         "is no bank file", path=shown or path, expected="a file of a format of docs/formats.md"
     )

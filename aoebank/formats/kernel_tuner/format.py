@@ -79,6 +79,7 @@ class KernelTunerFormat(Format):
     keeps_times = True
     has_target_in_rows = True
     is_found_by_name = False
+    head_member = HEAD
     target_word = "target"
     fatal_codes = frozenset({"AB105"})  # Python's json takes no mark
 
@@ -119,11 +120,12 @@ class KernelTunerFormat(Format):
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position; a time is in milliseconds in the file."""
-        text = _text(parsed, number)
+        head = read_head(parsed)
+        prefix = key_prefix(head)
+        text = _text(parsed, number, prefix)
         value = constants.loads(text.text[text.value :])
         if not isinstance(value, Mapping):
             raise text.error(next(_row_problems(value)))
-        head = read_head(parsed)
         configuration = {name: value[name] for name in _parameters(head) if name in value}
         time = value.get(TIME)
         is_measured = isinstance(time, int | float) or time in constants.NAMES
@@ -134,7 +136,10 @@ class KernelTunerFormat(Format):
         record = Record(
             **facts,
             op_type=_word(head.get("kernel_name")),
-            workload={**size, **(configuration or {"configuration": _own_name(parsed, number)})},
+            workload={
+                **size,
+                **(configuration or {"configuration": parsed.keys[number].removeprefix(prefix)}),
+            },
             strategy={
                 name: value[name]
                 for name in value
@@ -167,14 +172,15 @@ class KernelTunerFormat(Format):
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield what the head lacks, times that are none, names no look-up asks for."""
         head = read_head(parsed)
+        prefix = key_prefix(head)
         if len(parsed):
             yield from _head_findings(parsed, head)
         for number in range(len(parsed)):
-            text = _text(parsed, number)
+            text = _text(parsed, number, prefix)
             value = json_text.scan(text.text, text.value)[0]
             for problem in (
                 *STRUCTURE.problems(value, _row_problems(value)),
-                *_name_problems(parsed, number, text, head),
+                *_name_problems(parsed, number, constants.named(value, text.text), head, prefix),
                 *_time_problems(value, head, number),
             ):
                 yield text.finding(problem)
@@ -192,8 +198,9 @@ class KernelTunerFormat(Format):
         unset: Collection[str],
     ) -> bytes | None:
         """Return a result with other figures; time and configuration are no such."""
-        text = _text(parsed, number)
-        fixed = {*_parameters(read_head(parsed)), TIME, *_BOOKKEEPING}
+        head = read_head(parsed)
+        text = _text(parsed, number, key_prefix(head))
+        fixed = {*_parameters(head), TIME, *_BOOKKEEPING}
         if told := sorted(fixed & {*assign, *unset}):
             raise BankFormatError(
                 "configuration and times of a result are no field of its strategy",
@@ -215,8 +222,7 @@ class KernelTunerFormat(Format):
             BankFormatError: a record is of another device, kernel or space: it would lose that.
         """
         parsed = nested.with_head(parsed, changes, HEAD, CACHE)
-        prefix = key_prefix(read_head(parsed))
-        return splice(parsed, changes, partial(_render, parsed.path, prefix))
+        return splice(parsed, changes, partial(_render, parsed.path, read_head(parsed)))
 
 
 def read_head(parsed: ParsedFile) -> JsonObject:
@@ -255,13 +261,9 @@ def _parameters(head: JsonObject) -> list[str]:
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def _own_name(parsed: ParsedFile, number: int) -> str:
-    """Return the name of a result in its file: the configuration as its look-up spells it."""
-    return parsed.keys[number].removeprefix(key_prefix(read_head(parsed)))
-
-
-def _text(parsed: ParsedFile, number: int) -> RecordText:
-    text = record_text(parsed, number, (CACHE, _own_name(parsed, number)))
+def _text(parsed: ParsedFile, number: int, prefix: str) -> RecordText:
+    # the name of a result in its file is the configuration, as its look-up spells it
+    text = record_text(parsed, number, (CACHE, parsed.keys[number].removeprefix(prefix)))
     hidden = constants.hide(text.text)
     return replace(text, text=hidden, value=value_place(hidden))
 
@@ -282,13 +284,17 @@ def _open_note(path: Path) -> Finding:
 # ---- writing ----
 
 
-def _render(path: Path, prefix: str, record: Record) -> bytes:
-    workload, strategy = record.workload, record.strategy
+def _render(path: Path, head: JsonObject, record: Record) -> bytes:
+    workload, strategy, prefix = record.workload, record.strategy, key_prefix(head)
+    if not record.key.startswith(prefix):
+        raise BankFormatError(
+            f"record {record.key} is of another device, kernel or problem size",
+            path=path,
+            expected=f"{prefix}<configuration>",
+        )
     if not (isinstance(workload, Mapping) and isinstance(strategy, Mapping)):
         raise BankFormatError(f"record {record.key} is no result", path=path)
-    head = record.extra.get(HEAD)
-    names = _parameters(head) if isinstance(head, Mapping) else [*workload]
-    own = {name: workload[name] for name in names if name in workload}
+    own = {name: workload[name] for name in _parameters(head) if name in workload}
     extra = {name: record.extra[name] for name in record.extra if name != HEAD}
     if TIME not in own and to_microseconds(extra.get(TIME)) != record.cost_us:
         extra.pop(TIME, None)
@@ -343,9 +349,9 @@ def _python_text(value: JsonValue) -> str:
 
 
 def _name_problems(
-    parsed: ParsedFile, number: int, text: RecordText, head: JsonObject
+    parsed: ParsedFile, number: int, value: JsonValue, head: JsonObject, prefix: str
 ) -> Iterator[Problem]:
-    own = _own_name(parsed, number)
+    own = parsed.keys[number].removeprefix(prefix)
     if parsed.find(parsed.keys[number]) != number:
         yield Problem(
             code="AB301",
@@ -355,15 +361,14 @@ def _name_problems(
             expected="each configuration once",
             hint="remove this one; readers use the last",
         )
-    value = constants.loads(text.text[text.value :])
     names = _parameters(head)
     if not isinstance(value, Mapping) or not names:
         return
-    for name in names:
-        if name not in value:
-            yield missing(name, hint="remove the record; its configuration is not known")
-    asked = ",".join(_python_text(value[name]) for name in names if name in value)
-    if asked != own and all(name in value for name in names):
+    lost = [name for name in names if name not in value]
+    for name in lost:
+        yield missing(name, hint="remove the record; its configuration is not known")
+    asked = "" if lost else ",".join([_python_text(value[name]) for name in names])
+    if not lost and asked != own:
         yield Problem(
             code="AB313",
             tokens=(),

@@ -70,6 +70,7 @@ class T4Format(Format):
     keeps_times = True
     has_target_in_rows = True
     is_found_by_name = False
+    head_member = HEAD
     target_word = "target"
     fatal_codes = frozenset({"AB105"})  # Python's json takes no mark
 
@@ -162,16 +163,17 @@ class T4Format(Format):
         head = read_head(parsed)
         if len(parsed):
             yield from _head_findings(parsed, head)
+        repeated = parsed.repeated()
         for number in range(len(parsed)):
             text = _text(parsed, number)
             value = json_text.scan(text.text, 0)[0]
-            shown = constants.named(value)
+            shown = constants.named(value, text.text)
             assert isinstance(shown, Mapping)
             for problem in (
                 *STRUCTURE.problems(value, _item_problems(value)),
                 *_outcome_problems(shown),
                 *_time_problems(shown, head, number),
-                *_identity_problems(parsed, number),
+                *(_identity_problems(parsed, number) if repeated else ()),
             ):
                 yield text.finding(problem)
             yield from text.duplicates(value)
@@ -260,14 +262,17 @@ def _time_of(
 ) -> tuple[int, JsonValue, float] | None:
     """Return place, value and unit in microseconds of the time that counts, if one does."""
     figures = value.get("measurements")
-    for number, one in enumerate(figures if isinstance(figures, list) else ()):
-        if isinstance(one, Mapping) and one.get("name") == _objective(value):
+    for name in dict.fromkeys((_objective(value), "time")):
+        for number, one in enumerate(figures if isinstance(figures, list) else ()):
+            if not isinstance(one, Mapping) or one.get("name") != name:
+                continue
             unit = one.get("unit")
-            if unit in ("", None) and one.get("name") == "time":
+            if unit in ("", None) and name == "time":
                 metadata = head.get("metadata")
                 unit = metadata.get("timeunit") if isinstance(metadata, Mapping) else None
             factor = _US.get(unit) if isinstance(unit, str) else None
-            return None if factor is None else (number, one.get("value"), factor)
+            if factor is not None:
+                return number, one.get("value"), factor
     return None
 
 
@@ -399,7 +404,7 @@ def _time_problems(
         message="time of the first configuration is NaN: a reader takes it for the best"
         if is_first
         else "measured time is not positive and finite",
-        got=time if time in constants.NAMES else json.dumps(time)[:40],  # type: ignore[arg-type]
+        got=time if time in constants.NAMES else json.dumps(time)[:40],
         expected="a time > 0",
         hint="tune the workload again, or remove the record",
     )

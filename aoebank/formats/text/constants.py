@@ -59,8 +59,7 @@ def loads(hidden: str) -> JsonValue:
     >>> loads(hide('{"time": NaN}'))
     {'time': 'NaN'}
     """
-    value = json_text.loads(hidden)
-    return named(value) if _MARK in hidden else value
+    return named(json_text.loads(hidden), hidden)
 
 
 def dumps(value: JsonValue) -> str:
@@ -80,8 +79,14 @@ def dumps(value: JsonValue) -> str:
     )
 
 
-def named(value: JsonValue) -> JsonValue:
-    """Return a value from a hidden text with the names of its constants."""
+def named(value: JsonValue, hidden: str = _MARK) -> JsonValue:
+    """Return a value with the names of its constants.
+
+    Args:
+        hidden: Text from `hide` that it was read from; nearly all have no constant.
+    """
+    if _MARK not in hidden:
+        return value
     if isinstance(value, Mapping):
         return {name: named(member) for name, member in value.items()}
     if isinstance(value, list):

@@ -143,8 +143,8 @@ def with_head(
             raise BankFormatError(
                 f"record {record.key} was made under another head",
                 path=parsed.path,
-                got=head_text(head)[:200],
-                expected=own[:200],
+                got=_lines_beyond(head_text(head), own),
+                expected=_lines_beyond(own, head_text(head)),
             )
     return parsed
 
@@ -154,6 +154,11 @@ def _write_head(format_: Format, head: Mapping[str, JsonValue], member: str) -> 
     texts = [f"{json_text.dumps(name)}: {constants.dumps(head[name])}" for name in head]
     texts.append(f"{json_text.dumps(member)}: {records}")
     return ("{\n" + ",\n".join(texts) + "\n}\n").encode("utf-8")
+
+
+def _lines_beyond(one: str, other: str) -> str:
+    lines = other.split("\n")
+    return ", ".join(line for line in one.split("\n") if line not in lines)[:200] or "no more"
 
 
 def report_head(scan: FileScan, head: bytes) -> None:
@@ -192,5 +197,5 @@ def finish(scan: FileScan, format_: Format, place: Place | None) -> ParsedFile:
 
 
 def head_text(head: Mapping[str, JsonValue]) -> str:
-    """Return a head as one text, in which the order of its members does not count."""
-    return ", ".join(f"{name}: {constants.dumps(head[name])}" for name in sorted(head))
+    """Return a head as lines, in which the order of its members does not count."""
+    return "\n".join(f"{name}: {constants.dumps(head[name])}" for name in sorted(head))

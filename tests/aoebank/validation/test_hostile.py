@@ -32,6 +32,8 @@ NAMES = (
     "tunableop_results0.csv",
     "repository.json",
     "v0_1_trtllm_fused_moe_NVIDIA_B200.py",
+    "add-kernel_tuner.json",
+    "add-t4-results.json",
     "MI300X-GEMM-A8W8.json",
     "odd.json",
     "odd.bin",

@@ -32,8 +32,10 @@ def read_pairs(format_name: str, data: bytes) -> list[tuple[str, str]]:
     """
     try:
         return _READERS[format_name](data.decode("utf-8").removeprefix(BOM))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
+    except (LookupError, ValueError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         raise NotReadableError(str(error)) from error
+    except StopIteration as error:
+        raise NotReadableError("no member with records") from error
 
 
 def read_values(data: bytes) -> list[object]:
@@ -171,17 +173,20 @@ def _solutions(text: str) -> list[tuple[str, str]]:
 
 
 def _configurations(text: str) -> list[tuple[str, str]]:
-    """Return results of Kernel Tuner's cache, closed as its reader closes it."""
-    whole = text.strip()
-    if whole[-3:] not in ("}\n}", "}}}"):
-        whole = whole.removesuffix(",") + "}\n}"
-    head = _members(whole)
-    (results,) = [member for name, member in head if name == "cache"]
-    return [(key, canonical(value)) for key, value in results.items()]
+    """Return results of Kernel Tuner's cache; one that is open is closed as its reader does."""
+    try:
+        head = _one(text, object_pairs_hook=_Members)
+    except ValueError:
+        closed = f"{text.strip().removesuffix(',')}}}\n}}"
+        head = _one(closed, object_pairs_hook=_Members)
+    results = next(member for name, member in head if name == "cache")
+    if not isinstance(results, _Members):
+        raise TypeError("no object")
+    return [(key, canonical(_without_pairs(value))) for key, value in results]
 
 
 def _results(text: str) -> list[tuple[str, str]]:
-    (items,) = [member for name, member in _members(text) if name == "results"]
+    items = next(member for name, member in _members(text) if name == "results")
     return [(canonical(item["configuration"]), canonical(item)) for item in items]
 
 

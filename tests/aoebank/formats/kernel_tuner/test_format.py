@@ -216,7 +216,12 @@ def test_record_of_another_head_is_refused_by_name(tmp_path: Path) -> None:
     other = FORMAT.record(parse(bank(row(64), device_name="NVIDIA H100")), 0)
     with pytest.raises(BankFormatError, match="made under another head"):
         Bank(tmp_path).put(file, [replace(other, soc_version=None)])
+    alone = replace(other, soc_version=None, extra={"time": 0.25})
+    with pytest.raises(BankFormatError, match="of another device, kernel or problem size"):
+        Bank(tmp_path).put(file, [alone])
     assert file.read_bytes() == bank(row(32))
+    Bank(tmp_path).put(file, [replace(alone, key=f"{PREFIX}64,True,0.5")])
+    assert file.read_bytes() == bank(row(32), row(64))
 
 
 def test_files_of_two_devices_are_not_merged_and_of_one_by_time(tmp_path: Path) -> None:
@@ -235,6 +240,7 @@ def test_files_of_two_devices_are_not_merged_and_of_one_by_time(tmp_path: Path) 
     assert out.read_bytes() == bank(row(32, 0.125), row(128), row(64, 0.5))
     for option in ((), ("--allow-other-soc",)):
         call = ["merge", str(paths[0]), str(paths[2]), "-o", str(tmp_path / "x.json"), *option]
+        call += ["--base", str(paths[0]), "--allow-unrelated"] if option else []
         outcome = golden_harness.run("aoebank", call)
         assert outcome.exit_code == 3
         assert "NVIDIA H100" in outcome.stderr

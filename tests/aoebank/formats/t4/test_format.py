@@ -97,7 +97,8 @@ def test_record_has_configuration_outcome_and_microseconds() -> None:
         ({"measurements": [{"name": "time", "value": 0.25}]}, 250),
         ({"measurements": [{"name": "time", "value": 0.25, "unit": "s"}]}, 250_000),
         ({"measurements": [{"name": "time", "value": 0.25, "unit": "furlong"}]}, None),
-        ({"objectives": ["energy"]}, None),
+        ({"objectives": ["energy"]}, 250),
+        ({"measurements": [{"name": "energy", "value": 2, "unit": "J"}]}, None),
         ({"measurements": [{"name": "t2", "value": 3, "unit": "us"}], "objectives": ["t2"]}, 3),
         ({"outcome": "runtime"}, None),
         ({"measurements": "none"}, None),
@@ -172,7 +173,9 @@ def test_new_time_is_written_into_the_measurement(tmp_path: Path) -> None:
     Bank(tmp_path).put(file, [replace(record, cost_us=125.0)])
     assert file.read_bytes() == bank(item(32, 0.125), item(64))
     with pytest.raises(BankFormatError, match="without loss"):
-        other = FORMAT.record(parse(bank(item(32, objectives=["energy"]))), 0)
+        other = FORMAT.record(
+            parse(bank(item(32, measurements=[{"name": "energy", "value": 1}]))), 0
+        )
         Bank(tmp_path).put(file, [replace(other, cost_us=125.0)])
 
 

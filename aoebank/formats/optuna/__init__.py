@@ -1,0 +1,1 @@
+"""Studies of Optuna, which are read and never written."""
