@@ -14,18 +14,16 @@ folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 python3 -m venv venv
-venv/bin/python -m pip download --quiet --no-deps --only-binary=:all: mindspore==2.10.0
+PIP_NO_DEPS=1 venv/bin/python -m pip install --quiet --no-compile mindspore==2.10.0
 venv/bin/python -W ignore - <<'PY'
 import ast
 import json
 import sys
-import zipfile
-from pathlib import Path
+from importlib.metadata import distribution, version
 
-(wheel,) = Path(".").glob("*.whl")
-with zipfile.ZipFile(wheel) as archive:
-    source = archive.read("mindspore/_akg/akg/composite/build_module.py").decode()
-    repository = json.loads(archive.read("mindspore/_akg/akg/config/repository.json"))
+wheel = distribution("mindspore")
+source = wheel.locate_file("mindspore/_akg/akg/composite/build_module.py").read_text()
+repository = json.loads(wheel.locate_file("mindspore/_akg/akg/config/repository.json").read_bytes())
 tree = ast.parse(source)
 tree.body = [node for node in tree.body if getattr(node, "name", "") == "generate_trait"]
 scope = {}
@@ -47,7 +45,7 @@ kernel = {
     "op_desc": [operator],
 }
 compute, shapes, types = scope["generate_trait"](kernel)
-print(wheel.name.split("-cp")[0], "makes the keys", compute, shapes, types)
+print("mindspore", version("mindspore"), "makes the keys", compute, shapes, types)
 
 
 def count(trait):

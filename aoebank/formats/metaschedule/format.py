@@ -171,7 +171,8 @@ class MetaScheduleFormat(Format):
         """Return the kinds of steps of the trace, then each of them."""
         strategy = record.strategy
         steps = strategy.get("instructions") if isinstance(strategy, Mapping) else None
-        told = [step for step in steps or () if isinstance(step, list) and step[:1]]
+        listed = steps if isinstance(steps, list) else []
+        told = [step for step in listed if isinstance(step, list) and step]
         counts = Counter(str(step[0]) for step in told if step[0] not in _UNTOLD)
         yield (
             " + ".join(f"{name} x{count}" if count > 1 else name for name, count in counts.items())
@@ -268,19 +269,20 @@ def _argument_words(arguments: Sequence[JsonValue]) -> Iterator[str]:
 
 def _render(path: Path, record: Record) -> bytes:
     workload, strategy = record.workload, record.strategy
-    is_whole = isinstance(workload, Mapping) and isinstance(strategy, Mapping)
-    has_all = is_whole and {*workload} == {"workload", "args"}
-    if not has_all or not {*record.extra} <= {TIMES, TARGET}:
+    if (
+        not isinstance(workload, Mapping)
+        or not isinstance(strategy, Mapping)
+        or {*workload} != {"workload", "args"}
+        or {*strategy} != {"instructions", "decisions"}
+        or not {*record.extra} <= {TIMES, TARGET}
+    ):
         raise BankFormatError(f"record {record.key} is no tuning record", path=path)
     times = record.extra.get(TIMES)
     if record.cost_us != _time_us(times):
         times = None if record.cost_us is None else [record.cost_us / _US_PER_S]
-    trace = [strategy.get("instructions", []), strategy.get("decisions", [])]
-    line = [
-        workload["workload"],
-        [trace, times, record.extra.get(TARGET), workload["args"]],
-    ]
-    return json_text.dumps_compact(line).encode("utf-8")
+    trace: JsonValue = [strategy["instructions"], strategy["decisions"]]
+    told: JsonValue = [trace, times, record.extra.get(TARGET), workload["args"]]
+    return json_text.dumps_compact([workload["workload"], told]).encode("utf-8")
 
 
 # ---- checking ----

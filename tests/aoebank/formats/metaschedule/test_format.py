@@ -107,8 +107,13 @@ def test_record_that_is_no_trial_is_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / NAME
     file.write_bytes(bank(trial(0, 1e-5)))
     (record,) = parse(file.read_bytes()).iter_records()
-    with pytest.raises(BankFormatError, match="no tuning record"):
-        Bank(tmp_path).put(file, [replace(record, extra={"a": 1})])
+    for other in (
+        replace(record, extra={"a": 1}),
+        replace(record, strategy={"instructions": [], "decisions": [], "a": 1}),
+    ):
+        with pytest.raises(BankFormatError, match="no tuning record"):
+            Bank(tmp_path).put(file, [other])
+    assert file.read_bytes() == bank(trial(0, 1e-5))
 
 
 def test_verbs_read_a_database_and_none_writes_single_records(
