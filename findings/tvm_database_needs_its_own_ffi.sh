@@ -5,8 +5,8 @@
 # does not even load with it, and writes databases with apache-tvm-ffi 0.1.12.
 # Seen with: apache-tvm 0.27.0.post1, apache-tvm-ffi 0.1.15.post2, Python 3.11; 2026-11-29.
 # Matters: a bank left empty by a crash looks like one that was just made.
-# Handled in: aoebank/formats/metaschedule/format.py: an empty database is a note (AB115), as TVM
-# leaves one for each new database.
+# Handled in: aoebank/formats/metaschedule/format.py: a database of no bytes is an error (AB110), so
+# that a merge never takes its records for removed.
 set -euo pipefail
 
 folder="$(mktemp -d)"
