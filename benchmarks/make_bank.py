@@ -187,6 +187,21 @@ def flashinfer_members(numbers: range, rng: Random, cores: int) -> Iterator[str]
         yield f'"{key}": (\n        0,\n        {rng.randrange(8)},\n    )'
 
 
+def metaschedule_lines(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield tuning records of TVM's MetaSchedule, a workload each."""
+    target = {"keys": ["cuda", "gpu"], "kind": "cuda", "arch": "sm_90", "max_num_threads": 1024}
+    for number in numbers:
+        steps = [
+            ["GetSBlock", [], ["T_matmul", "main"], ["b0"]],
+            ["GetLoops", ["b0"], [], ["l1", "l2", "l3"]],
+            ["Split", ["l1", "None", rng.choice((4, 8, 16))], [1, 0], ["l4", "l5"]],
+        ]
+        seconds = [round(1e-6 * rng.uniform(5, 500), 9) for _ in range(3)]
+        sides = ([16 * (number + 1), 64], [64, 8 * cores])
+        arguments = [["TENSOR", "float16", shape] for shape in sides]
+        yield _compact([number, [[steps, []], seconds, target, arguments]])
+
+
 def aiter_rows(numbers: range, rng: Random, cores: int) -> Iterator[str]:
     """Yield rows of tuned products of aiter."""
     for number in numbers:
@@ -301,6 +316,12 @@ LAYOUTS: dict[str, tuple[Texts, str, str, tuple[str, str, str]]] = {
         "",
         "v0_1_trtllm_fused_moe_{soc}.py",
         ("best_configs = {\n    ", ",\n    ", ",\n}\n"),
+    ),
+    "metaschedule": (
+        metaschedule_lines,
+        "",
+        "{folder}database_tuning_record.json",
+        ("", "\n", "\n"),
     ),
     "tunable_op": (
         tunable_op_lines,

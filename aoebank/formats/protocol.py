@@ -61,6 +61,7 @@ class Format(Protocol):
     has_target_in_rows: bool = False
     # Whether `edit_strategy` writes the fields of a strategy, which is no JSON object in the file.
     edits_fields: bool = False
+    companion_problem: str = ""  # Why nobody but its tuner writes a file that has its companion
     # Codes of findings that are notes elsewhere and break its readers.
     fatal_codes: frozenset[str] = frozenset()
 

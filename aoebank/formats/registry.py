@@ -14,6 +14,7 @@ from aoebank.formats.flashinfer.format import FlashInferFormat
 from aoebank.formats.gradient.format import GradientFormat
 from aoebank.formats.graph.format import GraphFormat
 from aoebank.formats.kernel_tuner.format import KernelTunerFormat
+from aoebank.formats.metaschedule.format import MetaScheduleFormat
 from aoebank.formats.names import BankName, plain_soc
 from aoebank.formats.protocol import Format
 from aoebank.formats.runtime_kb.format import RuntimeKbFormat
@@ -39,6 +40,7 @@ FORMATS: tuple[Format, ...] = (
     AiterTritonFormat(),
     AkgFormat(),
     FlashInferFormat(),
+    MetaScheduleFormat(),
     TunableOpFormat(),
     KernelTunerFormat(),
     T4Format(),

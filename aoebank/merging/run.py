@@ -333,7 +333,8 @@ def _choose_binary_cache(
             return binary_caches.of(source)
     if binary_caches.ours is not None or binary_caches.theirs is not None:
         hint = "take the file of one side, with its twin"
-        raise BankPathError(BY_TUNER_ONLY, path=Path(name), hint=hint)
+        problem = versions.any().format.companion_problem or BY_TUNER_ONLY
+        raise BankPathError(problem, path=Path(name), hint=hint)
     return None
 
 

@@ -60,4 +60,4 @@ def demand_no_binary_cache(
         return
     # one that was not fetched is a link to nowhere, and one all the same
     if os.path.lexists(root / binary_cache if root else binary_cache):
-        raise BankPathError(problem, path=binary_cache, hint=hint)
+        raise BankPathError(format_.companion_problem or problem, path=binary_cache, hint=hint)

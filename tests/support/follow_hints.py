@@ -20,7 +20,7 @@ from aoebank.storage.bank import load_file
 from support import golden_harness
 from support import sample_bank_files as samples
 from support.runtime_kb_lines import name_for, whole_record
-from support.smallest_trees import HEALTHY, A, unified
+from support.smallest_trees import HEALTHY, WORKLOADS, A, unified
 
 Follow = Callable[[Path, Finding], None]
 
@@ -249,6 +249,11 @@ def _move_into_attrs(_: Path, finding: Finding) -> None:
     _rewrite_json(finding, edit)
 
 
+def _bring_workloads(_: Path, finding: Finding) -> None:
+    for name, text in WORKLOADS.items():
+        finding.location.path.with_name(name).write_text(text)
+
+
 def _write_constant(_: Path, finding: Finding) -> None:
     constant = json.loads(finding.expected or "")
     _field(finding, lambda values, name: values.update({name: constant}))
@@ -275,7 +280,7 @@ def _name_device(_: Path, finding: Finding) -> None:
 # how hints begin, behind their code; each one is followed by one of these
 HINTS: Mapping[str, Follow] = {
     r"^AB(111|112|113|204|205|208|221|404|515) (remove|restore) (the line|it)\b": _remove_line,
-    r"^AB(103|107|108|204|219|220|313) restore the line from git, or remove it$": _remove_line,
+    r"^AB(103|107|108|204|206|219|220|313) restore the line from git, or remove it$": _remove_line,
     r"^AB(305|306|312) remove this line$": _remove_record,
     r"remove the bad lines; ": _remove_bad_lines,
     r"^AB\d+ remove the record(;|$)": _remove_record,
@@ -312,6 +317,7 @@ HINTS: Mapping[str, Follow] = {
     r"^AB313 rename it to the M it was tuned for, or remove it$": _remove_member,
     r"^AB313 remove it, or name it as the look-up does$": _remove_field,
     r"^AB211 move it into attrs$": _move_into_attrs,
+    r"^AB50[89] restore the workloads of the same commit beside it$": _bring_workloads,
     r"^AB316 add a class any$": lambda _, finding: _rewrite_json(
         finding, lambda bank: bank.update({"any": {}})
     ),

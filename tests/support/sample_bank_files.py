@@ -21,9 +21,11 @@ KERNEL_TUNER = GPU / "vector_add-kernel_tuner.json"
 T4 = GPU / "vector_add-t4-results.json"
 AKG = GPU / "repository.json"
 FLASHINFER = GPU / "v0_1_trtllm_fused_moe_NVIDIA_B200.py"
+METASCHEDULE = GPU / "database_tuning_record.json"
 ALL = (
     *(RUNTIME_KB, UNIFIED, CUBE, VECTOR, GRAPH, GRADIENT),
     *(VLLM, AITER, TUNABLE_OP, AITER_TRITON, KERNEL_TUNER, T4, AKG, FLASHINFER),
+    METASCHEDULE,
 )
 
 

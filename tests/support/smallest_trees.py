@@ -114,6 +114,12 @@ def kernels(named: dict[str, Any]) -> str:
     return json.dumps({**named, "1.Sqrt1.2": {}}, indent=4)
 
 
+def trial(workload: int, time_s: float = 1e-5) -> str:
+    """Return a line of a database of MetaSchedule."""
+    return json.dumps([workload, [[[], []], [time_s], {"kind": "cuda"}, None]]) + "\n"
+
+
+WORKLOADS = {"database_workload.json": '["1", "e30="]\n' * 6}
 TREES: dict[str, dict[str, str | bytes]] = {
     "AB102": {B: unified(KEY, candidate(origin="é")).replace("\\u00e9", "é").encode("latin-1")},
     "AB103": {B: "{"},

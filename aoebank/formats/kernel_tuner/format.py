@@ -78,6 +78,7 @@ class KernelTunerFormat(Format):
     brackets = b"{}"
     keeps_times = True
     has_target_in_rows = True
+    edits_fields = True
     is_found_by_name = False
     head_member = HEAD
     target_word = "target"

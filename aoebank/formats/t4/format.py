@@ -69,6 +69,7 @@ class T4Format(Format):
     indent = b" "
     keeps_times = True
     has_target_in_rows = True
+    edits_fields = True
     is_found_by_name = False
     head_member = HEAD
     target_word = "target"

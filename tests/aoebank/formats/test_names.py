@@ -161,6 +161,7 @@ def test_every_format_of_cann_has_a_reader() -> None:
         "aiter_triton",
         "akg",
         "flashinfer",
+        "metaschedule",
         "tunable_op",
         "kernel_tuner",
         "t4",

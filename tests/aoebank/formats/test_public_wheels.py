@@ -7,6 +7,7 @@ where that fails.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -219,10 +220,58 @@ def test_schema_of_t4_takes_what_is_written_here(tmp_path: Path) -> None:
         Draft202012Validator(json.loads(schema.read_bytes())).validate(json.loads(data))
 
 
+_DATABASE = """
+import tvm
+from tvm import s_tir, te
+from tvm.s_tir import meta_schedule as ms
+
+a, b = (te.placeholder((64, 64), name=name) for name in "ab")
+k = te.reduce_axis((0, 64), "k")
+c = te.compute((64, 64), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+function = te.create_prim_func([a, b, c])
+database = ms.database.JSONDatabase(work_dir=".")
+workload = database.commit_workload(tvm.IRModule({"main": function}))
+target = tvm.target.Target({"kind": "llvm", "num-cores": 2, "mcpu": "icelake-server"})
+for factor, seconds in ((4, [3e-5, 4e-5]), (8, [1e-5 / 3]), (16, [1e10])):
+    schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
+    schedule.split(schedule.get_loops(schedule.get_sblock("C"))[0], [None, factor])
+    types = ms.arg_info.ArgInfo.from_prim_func(function)
+    record = ms.database.TuningRecord(schedule.trace, workload, seconds, target, types)
+    database.commit_tuning_record(record)
+"""
+
+
+def test_database_that_tvm_writes_is_read_and_written_back(tmp_path: Path) -> None:
+    wheels, folder = tmp_path / "tvm", tmp_path / "database"
+    folder.mkdir()
+    install = [sys.executable, "-m", "pip", "install", "-q", "--target", str(wheels)]
+    needed = ("apache-tvm==0.25.0", "apache-tvm-ffi==0.1.12")
+    environment = {**os.environ, "PYTHONPATH": str(wheels)}
+    try:
+        subprocess.run([*install, *needed], check=True, capture_output=True, timeout=_TIMEOUT_S)
+    except (subprocess.SubprocessError, OSError):
+        pytest.skip("apache-tvm cannot be downloaded here")
+    subprocess.run([sys.executable, "-c", _DATABASE], check=True, cwd=folder, env=environment)
+    file = _parse(folder / "database_tuning_record.json")
+    assert file is not None
+    records = [*file.iter_records()]
+    assert [record.cost_us for record in records] == [
+        pytest.approx(35),
+        pytest.approx(10 / 3),
+        None,
+    ]
+    assert {record.soc_version for record in records} == {"llvm-icelake-server"}
+    for record in records:  # numbers in TVM's own spelling
+        written = file.format.serialize(file, {record.key: replace(record)})
+        assert written.splitlines() == [record.raw]
+    findings = validate([folder]).findings
+    assert [(one.code, one.location.line) for one in findings] == [("AB401", 3)]
+
+
 def test_repositories_of_akg_are_read_and_written_back(tmp_path: Path) -> None:
     _unpack("mindspore==2.10.0", tmp_path, lambda name: "/akg/config/repository" in name)
-    paths = sorted(tmp_path.rglob("*.json"))
-    counts = {file.path.name: _check_round_trip(file) for path in paths if (file := _parse(path))}
+    parsed = [_parse(path) for path in sorted(tmp_path.rglob("*.json"))]
+    counts = {file.path.name: _check_round_trip(file) for file in parsed if file is not None}
     assert counts == {"repository.json": 86, "repository_cpu.json": 0, "repository_cuda.json": 25}
     found = Counter((one.code, one.location.line) for one in validate([tmp_path]).findings)
     # an attribute outside attrs, a kernel under no trait, four types for two shapes

@@ -71,6 +71,7 @@ def test_sample_of_each_format_is_told_without_json() -> None:
         "gpu/add-t4-results.json": "block_size_x=32 vector=2",
         "gpu/repository.json": "Mul + TensorAdd, inputs: 2",
         "gpu/B200.py": "MoERunner 16x512 by 8x192x64 by 0",
+        "gpu/record.json": "workload 0: float16 16x64 by 64x192",
         "gpu/results0.csv": "params=nt_512_4096_64 M=512 N=4096 K=64",
         "gpu/shape=[128,128].json": "M=8 E=8 N=1024 dtype=fp8_w8a8 block_shape=[128,128]",
     }

@@ -351,7 +351,7 @@ def test_fixing_once_is_enough_and_makes_nothing_worse(
 SAMPLES = sorted(
     path
     for path in (Path(__file__).resolve().parents[3] / "sample_banks").rglob("*.json")
-    if path.is_file()
+    if path.is_file() and path.name != "database_workload.json"  # modules, no records
 )
 
 

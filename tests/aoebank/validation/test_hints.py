@@ -29,6 +29,7 @@ from support.smallest_trees import (
     SIDE_CAR,
     SUBGRAPH,
     TREES,
+    WORKLOADS,
     A,
     B,
     C,
@@ -46,6 +47,7 @@ from support.smallest_trees import (
     rows,
     runtime,
     table,
+    trial,
     unified,
     write_tree,
 )
@@ -60,6 +62,7 @@ TODAY = date(2026, 5, 1)
 VECTOR = samples.VECTOR.name
 NONE = "0" * 32
 # further hints of codes that have several, one per format or cause
+D = "database_tuning_record.json"
 T = "v0_1_trtllm_fused_moe_NVIDIA_B200.py"
 MORE: dict[str, dict[str, str | bytes]] = {
     "AB103 line": {A: f"{line()}\n{{\n"},
@@ -104,6 +107,11 @@ MORE: dict[str, dict[str, str | bytes]] = {
     "AB211 akg": {"repository.json": kernels({"1.Abs1.2": {"metadata": {"x": 1, "attrs": {}}}})},
     "AB313 flashinfer": {T: "best_configs = {\n    \"('a', 'B', ((1,),))\": (0, 5),\n}\n"},
     "AB206 flashinfer": {T: "best_configs = {\n    \"('a', 'B', (), ())\": 5,\n}\n"},
+    "AB508 metaschedule": {D: trial(0)},
+    "AB509 metaschedule": {D: trial(2), "database_workload.json": '["1","e30="]\n'},
+    "AB206 metaschedule": {D: f"{trial(0)}[0]\n", **WORKLOADS},
+    "AB315 metaschedule": {D: trial(0) + trial(1).replace('{"kind": "cuda"}', "null"), **WORKLOADS},
+    "AB402 metaschedule": {D: trial(0) + trial(1, -1.5), **WORKLOADS},
     "AB402 vector": {VECTOR: '{"[[1]]": "[[1], -5]"}'},
     "AB405 much": {A: with_knowledge(baseM=2**40)},
     "AB407 bool": {A: with_knowledge(baseM=True)},

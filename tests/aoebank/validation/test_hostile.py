@@ -30,6 +30,7 @@ NAMES = (
     "E=8,N=64,device_name=NVIDIA_H200.json",
     "a8w8_tuned_gemm.csv",
     "tunableop_results0.csv",
+    "database_tuning_record.json",
     "repository.json",
     "v0_1_trtllm_fused_moe_NVIDIA_B200.py",
     "add-kernel_tuner.json",

@@ -145,6 +145,14 @@ def _rows(text: str) -> list[tuple[str, str]]:
     ]
 
 
+def _trials(text: str) -> list[tuple[str, str]]:
+    found: list[Any] = [_one(line) for line in text.split("\n") if line.strip()]
+    return [
+        (canonical([workload, target, arguments]), canonical([trace, times]))
+        for workload, (trace, times, target, arguments) in found
+    ]
+
+
 def _dictionary(text: str) -> list[tuple[str, str]]:
     (node,) = ast.parse(text).body
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Dict):
@@ -202,6 +210,7 @@ _READERS: Mapping[str, Callable[[str], list[tuple[str, str]]]] = {
     "aiter_triton": _unified,
     "akg": _unified,
     "flashinfer": _dictionary,
+    "metaschedule": _trials,
     "tunable_op": _solutions,
     "kernel_tuner": _configurations,
     "t4": _results,

@@ -87,6 +87,7 @@ def test_key_of_other_fields_than_the_look_up_asks_with_is_told(extras: str) -> 
         (bank(member(16), member(16)), "AB301"),
         (bank(member(16)) + b"x = 1\n", "AB107"),
         (b"x = {}\n", "AB201"),
+        (bank(member(16, "9" * 5000)), "AB116"),
         (bank(member(16)).replace(b"),\n}", b"),\n"), "AB103"),
         (bank(member(16)).replace(b"),\n}", b")\n  'x', }"), "AB103"),
     ],

@@ -58,7 +58,8 @@ def with_long_integer(bank: SampleBank) -> bytes:
 
 @pytest.mark.parametrize(
     "bank",
-    [bank for bank in SAMPLES.values() if _INTEGER.search(bank.data)],
+    # in tactics of FlashInfer the last one stands in a text
+    [b for b in SAMPLES.values() if _INTEGER.search(b.data) and not b.name.endswith(".py")],
     ids=lambda one: one.name,
 )
 def test_no_command_ends_by_one(bank: SampleBank, tmp_path: Path) -> None:
