@@ -17,6 +17,7 @@ _ROOT = _DOCS.parent
 _FILES = "files"
 _ENTRY = re.compile(r"\[([^]]+)\]\(([\w/-]+\.md)\)")
 _LINK = re.compile(r"(\[(?:[^][]|\[[^]]*\])*\])\((?!https?:|mailto:|#)([^)#\s]+)((?:#[^)\s]*)?)\)")
+_WIDE_ROW = re.compile(r"^(?=.{170})\|(?:[^|\n]*\|){6,}$", re.MULTILINE)
 
 
 def menu(index: str) -> list[dict[str, Any]]:
@@ -70,7 +71,12 @@ def _place(page: Path, target: str) -> str | None:
 
 
 def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
-    """Return a page whose links lead to pages and files of the site; others are words."""
+    """Return a page whose links lead to pages and files of the site; others are words.
+
+    A page with a wide table has the room of the table of contents.
+    """
+    if _WIDE_ROW.search(markdown):
+        page.meta["hide"] = [*page.meta.get("hide", ()), "toc"]
     uri = page.file.src_uri
     source = _ROOT / uri.removeprefix(f"{_FILES}/") if _is_outside(uri) else _DOCS / uri
 

@@ -143,9 +143,36 @@ def test_steps_of_the_image_make_an_engine_in_a_new_environment(tmp_path: Path) 
         if word == "RUN" and "pip" in rest:
             subprocess.run(["bash", "-ec", rest], cwd=context, env=environment, check=True)
     (work := tmp_path / "work").mkdir()
-    for words in (["aoe", "--version"], ["aoebank", "--version"], ["aoe", "doctor"]):
-        done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True)
+    _save_small_model(work / "net.onnx")
+    (work / "bank").mkdir()
+    environment |= {"AOE_ACCEPT_BUSY": "True", "AOE_LOCK_PATH": str(tmp_path)}
+    environment |= {"TUNE_BANK_PATH": str(work / "bank")}
+    for words in (
+        "aoe --version",
+        "aoebank --version",
+        "aoe doctor",
+        "aoe --model=net.onnx --output=out --trials=2 --html run.html",
+        "aoe run out/net_tune.om --input random",
+        "aoe inspect out/net_tune.om",
+        "aoebank validate bank",
+        "aoebank report bank --html bank.html",
+    ):
+        done = subprocess.run(
+            words.split(), cwd=work, env=environment, capture_output=True, text=True
+        )
         assert done.returncode == 0, (words, done.stdout, done.stderr)
+    assert any((work / "bank").rglob("*_lrn.json"))
+
+
+def _save_small_model(path: Path) -> None:
+    """Save a model with an operator that ONNX Runtime computes slowly."""
+    import onnx
+
+    made = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> net (float[1,32,28,28] x)'
+        " => (float[1,32,28,28] y) { y = LRN <size = 5> (x) }"
+    )
+    onnx.save(made, path)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,9 @@ def test_site_is_built_without_a_warning_and_asks_no_network(tmp_path: Path) -> 
     loaded = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="([^"]+)"', page)
     assert not [address for address in loaded if address.startswith("http")]
     assert (tmp_path / "search" / "search_index.json").exists()
+    settings = (tmp_path / "environment.html").read_text(encoding="utf-8")
+    assert 'data-md-type="toc" hidden' in settings  # so that its six columns are in sight
+    assert "site.css" in settings and 'data-md-type="toc" hidden' not in page
     reference = (tmp_path / "api-aoebank.html").read_text(encoding="utf-8")
     # from the `Param` of the parameter, which the command has too
     assert (

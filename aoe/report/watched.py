@@ -43,6 +43,11 @@ class WatchReport(Report):
     schema: str = "aoe.watch/1"
 
     @property
+    def about(self) -> str:
+        """Folder of the run, where it is one."""
+        return str(self.runs[0].folder) if len(self.runs) == 1 else ""
+
+    @property
     def exit_code(self) -> int:
         """0 while runs go on and if they end well."""
         good = (RunState.RUNNING, RunState.SUCCESSFUL)

@@ -20,13 +20,14 @@ _LONG = 160  # characters of one cell
 _BACKTICKS = re.compile(r"`+")
 _PLAIN = re.compile(r"[\w.,:%+/() ~-]*", re.ASCII)
 _Part: TypeAlias = tuple[str, str]
+Line: TypeAlias = tuple[_Part, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """Lines of parts with their styles, or a table below its caption."""
 
-    lines: list[tuple[_Part, ...]] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     kinds: str = ""
@@ -135,7 +136,17 @@ def blocks_of(report: Report, most: int = _MOST_ROWS, rest: str | None = None) -
 def _pages() -> Environment:
     from aoebank.report.html import page_environment
 
-    return page_environment(mood_of)
+    return page_environment(heading_apart, mood_of)
+
+
+def heading_apart(block: Block | None, following: Block | None) -> tuple[Sequence[Line], str]:
+    """Return the lines of a block, and apart from them the one that heads the table behind it."""
+    lines = block.lines if block is not None and not block.head else []
+    if not lines or following is None or not following.head:
+        return lines, ""
+    last = "".join(text for text, _ in lines[-1]).strip()
+    is_heading = last.endswith(":") or all(style == "bold" for _, style in lines[-1])
+    return (lines[:-1], last.removesuffix(":")) if is_heading and last else (lines, "")
 
 
 def mood_of(style: str) -> str:

@@ -43,6 +43,13 @@ def computed_words(workload: JsonValue) -> str:
     >>> total = {"op": "ReduceSum", "in": ["x0"], "out": "t0", "attr": {"keepdims": 0}}
     >>> computed_words({"operations": [total], "inputs": [image], "output": one})
     'ReduceSum: 1x56x56x64 uint8, result scalar float32'
+    >>> pool = {"op": "MaxPool", "in": ["x0"], "out": "t0", "attr": {"kernel_shape": [3, 3]}}
+    >>> computed_words({"operations": [pool], "inputs": [image], "output": image})
+    'MaxPool 3x3: 1x56x56x64 uint8'
+    >>> image, kernel = image | {"dtype": "float32"}, weights | {"shape": [64, 8, 2, 2]}
+    >>> grown = {"op": "ConvTranspose", "in": ["x0", "x1"], "attr": {"strides": [2, 2]}}
+    >>> computed_words({"operations": [grown], "inputs": [image, kernel], "output": image})
+    'ConvTranspose 2x2 64->8 stride 2x2: 1x56x56x64 float32'
     """
     if not isinstance(workload, Mapping):
         return ""
@@ -92,8 +99,10 @@ def _operator_words(operation: Any, tensors: Mapping[str, Any]) -> str:
     if name in _LINEAR and not _is_one(tensors.get(operation["in"][1])):
         words.append("per channel")
     groups = attributes.get("group", 1)
-    if kernel and len(filters) == len(kernel) + 2:
-        words.append(f"{filters[1] * groups}->{filters[0]}")
+    if "Conv" in name and kernel and len(filters) == len(kernel) + 2:  # a pool reads no filters
+        channels = filters[1] * groups, filters[0]
+        depth, width = channels[::-1] if "Transpose" in name else channels
+        words.append(f"{depth}->{width}")
     elif name in _WEIGHTS and len(filters) > 1:
         depth, width = filters[-2:][::-1] if attributes.get("transB") else filters[-2:]
         words.append(f"{depth}->{width}")

@@ -148,7 +148,7 @@ def test_wheel_has_every_file_of_it(tmp_path: Path) -> None:
         shutil.copytree(
             REPOSITORY / name, tree / name, ignore=shutil.ignore_patterns("__pycache__")
         )
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, tree / name)
     shutil.copytree(REPOSITORY / "docs" / "man", tree / "docs" / "man")
     code = f"from setuptools import build_meta as b; print(b.build_wheel({str(tmp_path)!r}))"

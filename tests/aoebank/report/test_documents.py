@@ -17,6 +17,7 @@ from support.pages import ReadPage
 import aoebank
 from aoe.cli.app import app as aoe_app
 from aoebank.cli import app, main
+from aoebank.report.answer_page import Block, heading_apart
 
 BANK = Path(__file__).resolve().parents[3] / "sample_banks" / "x86-64-icelake"
 
@@ -214,3 +215,40 @@ def test_reports_outside_of_a_program_are_as_they_were(
     report = ListReport(result=aoebank.list_bank(BANK))
     assert aoebank.emit(report, as_json=True, indent=None) == 0
     assert json.loads(capsys.readouterr().out)["schema"] == "aoebank.ls/1"
+
+
+def test_named_page_is_overwritten_whoever_wrote_it_and_a_json_file_only_if_it_is_ours(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No page has a name by default; a JSON file of somebody else's may be a bank."""
+    for name in ("ls.html", "ls.md", "ls.txt", "ls.json"):
+        Path(name).write_text("mine")
+    assert main(["ls", "bank", "--html", "ls.html", "--markdown", "ls.md", "-o", "ls.txt"]) == 0
+    assert not [one for one in ("ls.html", "ls.md", "ls.txt") if Path(one).read_text() == "mine"]
+    assert main(["ls", "bank", "--json=ls.json"]) == 2
+    assert Path("ls.json").read_text() == "mine"
+    assert main(["ls", "bank", "--html"]) == 0
+    assert sorted(file.name for file in here.iterdir()) == sorted(
+        ["bank", "ls.html", "ls.md", "ls.txt", "ls.json"]
+    )
+
+
+def test_page_opens_long_texts_at_a_click(here: Path) -> None:
+    query = "select key, workload from records limit 2"
+    assert main(["query", query, "bank", "--html", "query.html"]) == 0
+    page = ReadPage(Path("query.html").read_text())
+    assert page.tags.count("details") == 2
+    summaries = [text for text in page.texts if text.startswith("{") and text.endswith("...")]
+    assert len(summaries) == 2 and max(map(len, summaries)) < 100
+
+
+def test_line_before_a_table_heads_it(here: Path) -> None:
+    blocks = [
+        Block(lines=[(("first", ""),), (("operators:", ""),)]),
+        Block(head=["a"], rows=[("1",)], caption="operators"),
+        Block(lines=[(("last", "green"),)]),
+    ]
+    assert heading_apart(blocks[0], blocks[1]) == ([(("first", ""),)], "operators")
+    assert heading_apart(blocks[1], blocks[2]) == ([], "")
+    assert heading_apart(blocks[2], blocks[1]) == (blocks[2].lines, "")
+    assert heading_apart(blocks[0], None)[0] == blocks[0].lines
