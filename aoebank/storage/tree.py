@@ -11,7 +11,6 @@ from enum import StrEnum
 from pathlib import Path
 
 from aoebank.errors import BankFormatError, BankPathError, BankPermissionError, shell_word
-from aoebank.formats.optuna.study import STUDY, is_study
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import HEAD_BYTES, bank_folders, find_format, may_be_bank
 from aoebank.formats.text.checks import is_blank, is_stub
@@ -178,6 +177,8 @@ def demand_bank_file(path: Path, shown: Path | None = None) -> None:
     is_empty = is_blank(head) or is_stub(head) or head.strip() == b"[]"
     if is_empty or head.startswith(b"<<<<<<< "):  # what a merge left: its own error tells
         return
+    from aoebank.formats.optuna.study import STUDY, is_study  # it loads sqlite3
+
     if is_study(path):
         raise BankFormatError(
             STUDY,

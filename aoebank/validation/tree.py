@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from aoebank.formats.optuna.study import STUDY, is_study
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import ProvenanceLog, bank_file_of
 from aoebank.formats.registry import bank_folders
@@ -39,19 +38,27 @@ def check_entry(entry: TreeEntry, *, is_named: bool = False) -> Iterator[Finding
             )
         case FileKind.LINK:
             yield _link(entry)
-        case FileKind.UNKNOWN if is_named and is_study(entry.path):
-            study = make_finding(
-                "AB504",
-                place,
-                f"{STUDY} and no bank file",
-                hint="move it out of the bank; aoebank convert FILE -o DIR makes T4 results of it",
-            )
-            yield replace(study, severity=Severity.ERROR)
+        case FileKind.UNKNOWN if is_named:
+            yield replace(_named_stray(entry.path), severity=Severity.ERROR)
         case FileKind.UNKNOWN:
-            stray = make_finding(
-                "AB504", place, "file is no bank file", hint="move it out of the bank"
-            )
-            yield replace(stray, severity=Severity.ERROR) if is_named else stray
+            yield _stray(place)
+
+
+def _stray(place: Location) -> Finding:
+    return make_finding("AB504", place, "file is no bank file", hint="move it out of the bank")
+
+
+def _named_stray(path: Path) -> Finding:
+    from aoebank.formats.optuna.study import STUDY, is_study  # it loads sqlite3
+
+    if not is_study(path):
+        return _stray(Location(path=path))
+    return make_finding(
+        "AB504",
+        Location(path=path),
+        f"{STUDY} and no bank file",
+        hint="move it out of the bank; aoebank convert FILE -o DIR makes T4 results of it",
+    )
 
 
 def is_foreign(entry: TreeEntry) -> bool:

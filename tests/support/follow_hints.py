@@ -46,6 +46,13 @@ def _remove_line(_: Path, finding: Finding) -> None:
     _edit(finding, edit)
 
 
+def _split_file(_: Path, finding: Finding) -> None:
+    path = finding.location.path
+    lines, at = path.read_text().split("\n"), finding.location.line - 1
+    path.write_text("\n".join([*lines[:at], ""]))
+    path.with_name(f"other_{path.name}").write_text("\n".join(lines[at:]))
+
+
 def _remove_bad_lines(_: Path, finding: Finding) -> None:
     _edit(finding, lambda text: "\n".join(row for row in text.split("\n") if '"op"' in row))
 
@@ -281,6 +288,7 @@ def _name_device(_: Path, finding: Finding) -> None:
 HINTS: Mapping[str, Follow] = {
     r"^AB(111|112|113|204|205|208|221|404|515) (remove|restore) (the line|it)\b": _remove_line,
     r"^AB(103|107|108|204|206|219|220|313) restore the line from git, or remove it$": _remove_line,
+    r"^AB221 give the rows behind it a file of their own$": _split_file,
     r"^AB(305|306|312) remove this line$": _remove_record,
     r"remove the bad lines; ": _remove_bad_lines,
     r"^AB\d+ remove the record(;|$)": _remove_record,

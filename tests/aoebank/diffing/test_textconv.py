@@ -21,7 +21,7 @@ from aoebank.storage.bank import load_file
 from aoebank.testing.factories import make_record
 
 ROOT = Path(__file__).resolve().parents[3]
-FILES = sorted((ROOT / "sample_banks").rglob("*.json"))
+FILES = [path for path in sorted((ROOT / "sample_banks").rglob("*.json")) if find_format(path)]
 NAME = Path(file_name())
 SHORT = make_record().key[:8]
 

@@ -47,7 +47,7 @@ def test_files_whose_name_tells_no_target_are_counted_too(tmp_path: Path) -> Non
     root = Path(shutil.copytree(sample_bank_files.VLLM.parent, tmp_path / "gpu"))
     banks.snap(root, "one")
     shown = run("aoebank", ["log", str(root)]).stdout
-    assert "42 added (- 18, MI300X 6, NVIDIA_B200 6, NVIDIA_H200 6, aicore 6)" in shown
+    assert "54 added (- 30, MI300X 6, NVIDIA_B200 6, NVIDIA_H200 6, aicore 6)" in shown
 
 
 def test_log_is_newest_first_with_what_moved(bank: Path) -> None:

@@ -87,6 +87,9 @@ MORE: dict[str, dict[str, str | bytes]] = {
     "AB305 table": {H: table("80,1,2,3,0,9.5", "80,1,2,3,0,9.5")},
     "AB306 table": {H: table("80,1,2,3,0,9.5", "80,1,2,3,1,9.5")},
     "AB314 table": {H: table("80,1,2,3,0,9.5", "80, 2,2,3,0,9.5")},
+    "AB221 other": {
+        H: table("80,1,2,3,0,9.5", "cu_num,M,N,K,kernelId,us,bw", "80,2,2,3,0,9.5,1.0")
+    },
     "AB402 table": {H: table("80,1,2,3,0,9.5", "80,2,2,3,0,0.0")},
     "AB315 tunable_op": {"tunableop_results0.csv": "A_B_NN,nn_1_2,x,1\n"},
     "AB313 tunable_op": {"tunableop_results0.csv": "A_B_NN,nn_1_2,x,1\nA_B_NN,8,x,1\n"},

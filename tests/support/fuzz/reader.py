@@ -24,6 +24,12 @@ class NotReadableError(ValueError):
     """The file is none its readers take."""
 
 
+_ODD = (
+    *(LookupError, ValueError, TypeError, AttributeError, SyntaxError),
+    *(RecursionError, csv.Error),
+)
+
+
 def read_pairs(format_name: str, data: bytes) -> list[tuple[str, str]]:
     """Return identity and answer of each record of a file as canonical texts, in file order.
 
@@ -32,7 +38,7 @@ def read_pairs(format_name: str, data: bytes) -> list[tuple[str, str]]:
     """
     try:
         return _READERS[format_name](data.decode("utf-8").removeprefix(BOM))
-    except (LookupError, ValueError, TypeError, AttributeError, RecursionError, csv.Error) as error:
+    except _ODD as error:
         raise NotReadableError(str(error)) from error
     except StopIteration as error:
         raise NotReadableError("no member with records") from error
