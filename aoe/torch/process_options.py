@@ -115,7 +115,7 @@ def _why_without_effect(name: str, value: str) -> str:
     if unused is None:
         near = get_close_matches(name, (MODE, DIRECTORY, *UNUSED), n=1)
         meant = f"; did you mean {near[0]}?" if near else ""
-        return f"{name} is no option of torch_npu, and has no effect{meant}"
+        return f"{name} is none of the nine options of torch_npu, and has no effect{meant}"
     if not unused.takes(value):
         expected = "1 to 32" if unused.values == _CORES else " or ".join(unused.values)
         raise OptionError(name, "no value of it", got=value, expected=expected)

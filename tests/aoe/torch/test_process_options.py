@@ -141,7 +141,7 @@ def test_options_without_effect_say_so_and_change_nothing() -> None:
     ("name", "words"),
     [
         ("ACL_OP_COMPILER_CACHE_MODES", "; did you mean ACL_OP_COMPILER_CACHE_MODE\\?$"),
-        ("MM_BMM_ND_ENABLE", "is no option of torch_npu, and has no effect$"),
+        ("MM_BMM_ND_ENABLE", "is none of the nine options of torch_npu, and has no effect$"),
     ],
 )
 def test_unknown_options_pass_with_a_warning(name: str, words: str) -> None:
