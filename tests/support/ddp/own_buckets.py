@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -71,8 +72,10 @@ def _own(make: Callable[[], nn.Module], options: dict[str, Any]) -> dict[str, An
     default = training.default
     is_default = training.is_default(default)
     filled = from_bucket_caps(trace.sizes_bytes)
+    # which candidates are the first by promise depends on times, and those measured here are noise
+    even = replace(trace, ready_us=tuple(50.0 * place for place in range(1, len(trace) + 1)))
     candidates = gdat_candidates(
-        trace,
+        even,
         AllReduceCost(latency_us=1.0, us_per_byte=1e-3),
         default if is_default else None,
         stored=None,
