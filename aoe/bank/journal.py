@@ -163,7 +163,7 @@ class BankJournal:
         return f"in quarantine: {entry.reason}" + (f" ({entry.ticket})" if entry.ticket else "")
 
     def stored_quarantine_reason(self, file: Path, record: Record) -> str | None:
-        """Return why nobody should use a stored record, None if everybody may.
+        """Return the reason of the quarantine a stored record is in, None if it is in none.
 
         Of several banks the quarantine of the one that answers counts: see `quarantine_reason`.
         """

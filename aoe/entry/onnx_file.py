@@ -141,7 +141,7 @@ def as_host_reads(proto: onnx.ModelProto, where: str) -> ReadableModel:
 
 
 def _refused(proto: onnx.ModelProto) -> str | None:
-    """Return what ONNX Runtime lacks of a model; see `aoe.ort.newer_opsets.Refused`."""
+    """Return the operator or opset ONNX Runtime refuses: see `aoe.ort.newer_opsets.Refused`."""
     options = session_options(threads=1, optimize=False)
     options.add_session_config_entry(NO_PACKING, "1")
     try:

@@ -102,7 +102,7 @@ def _versioned(node: onnx.NodeProto, opset: int) -> str:
 
 
 def _difference(node: onnx.NodeProto, new: defs.OpSchema, opset: int) -> str:
-    """Return what distinguishes the older form of an operator; empty if nothing does."""
+    """Return the inputs, attributes or meaning an older version lacks; empty if it lacks none."""
     if not defs.has(node.op_type, opset, ""):
         return f"opset {opset} does not have it"
     old = defs.get_schema(node.op_type, opset, "")

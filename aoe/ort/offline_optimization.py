@@ -126,7 +126,7 @@ def _optimized_to_the_end(
     open_session: OpenSession,
     threads: int,
 ) -> onnx.ModelProto:
-    """Return what is optimised again until that leaves the operators as they are."""
+    """Return the model, optimised again until the counts of its operators stay the same."""
     for number in range(_MOST_ROUNDS):
         again = file.with_name(f"{file.stem}_{number}{file.suffix}")
         try:

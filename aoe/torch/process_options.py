@@ -104,7 +104,7 @@ def set_option(option: Mapping[str, str | os.PathLike[str]]) -> None:
 
 
 def _why_without_effect(name: str, value: str) -> str:
-    """Return why an option changes nothing; empty for the two that do.
+    """Return the warning about an option without effect; empty for the two that have one.
 
     Raises:
         OptionError: `torch_npu` does not take the value either.

@@ -250,7 +250,7 @@ def percent(ratio: float) -> str:
 
 
 def header_text(header: HeaderChange) -> str:
-    """Return what changed of a header, for people.
+    """Return the changed fields of a header in words, `err -> errRatio`.
 
     >>> header_text(HeaderChange(file="x.csv", a="cu_num,M,err", b="cu_num,M,errRatio"))
     'err -> errRatio'

@@ -15,7 +15,7 @@ from aoebank.formats.release import NEWEST, Release, StrategyField
 from aoebank.formats.releases import guess_release
 from aoebank.formats.text import json_text
 from aoebank.formats.text.json_text import dumps_compact
-from aoebank.formats.text.splice import remove_member, set_member
+from aoebank.formats.text.splice import edit_members
 from aoebank.model.digest import canonical_text
 from aoebank.model.display import RichDisplay
 from aoebank.model.finding import Location
@@ -379,15 +379,13 @@ def _edited_records(
 ) -> tuple[dict[int, bytes], int]:
     """Return the new bytes of records that change, by position, and how many were meant."""
     meant = [number for number, record in numbers.items() if holds(request.where, record)]
+    values = {name: dumps_compact(value) for name, value in request.assign.items()}
     replaced = {}
     for number in meant:
         row = parsed.format.edit_strategy(parsed, number, request.assign, request.unset)
         text = parsed.text(number)
         for place in reversed(parsed.format.strategy_places(parsed, number)):
-            for name, value in request.assign.items():
-                text = set_member(text, place, name, dumps_compact(value))
-            for name in request.unset:
-                text = remove_member(text, place, name)
+            text = edit_members(text, place, values, request.unset)
         raw = text.encode("utf-8") if row is None else row
         if raw != parsed.raw(number):
             replaced[number] = raw

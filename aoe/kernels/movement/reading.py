@@ -289,7 +289,7 @@ def neighbour(
 
 
 def _number(split: SplitAround, arguments: Sequence[hl.ImageParam], level: hl.Expr) -> hl.Expr:
-    """Return what a level stands for, by the scale and zero point of its tensor."""
+    """Return the number of an integer level, by the scale and zero point of its tensor."""
     operation, workload = split.dequantised, split.workload
     assert operation is not None
     values = [level]

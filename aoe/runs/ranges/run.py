@@ -196,7 +196,7 @@ class RangeOperators:
         return tuple(fixed for one in self.images for fixed in one.fixed_operators())
 
     def whole(self, tuned: Sequence[TunedOperator]) -> list[TunedOperator]:
-        """Return what is tuned of images, and of operators whose blocks of rows are all tuned.
+        """Return the tuned operators of images, and those whose blocks of rows are all tuned.
 
         Open extents are left out: where each of their blocks serves is measured once, at the end.
         """

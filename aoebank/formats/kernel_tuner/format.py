@@ -23,12 +23,11 @@ from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.structure import Structure
 from aoebank.formats.text import constants, json_text, nested
 from aoebank.formats.text.containers import scan_members, value_place
-from aoebank.formats.text.json_text import JsonTextError
 from aoebank.formats.text.member_words import member_text
 from aoebank.formats.text.problem import Problem, RecordText, kind_of, missing, wrong_type
 from aoebank.formats.text.record import cost_us, record_text, stored
 from aoebank.formats.text.scan import start_scan
-from aoebank.formats.text.splice import remove_member, set_member, splice
+from aoebank.formats.text.splice import edit_members, splice
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.record import Record, with_raw
@@ -100,14 +99,8 @@ class KernelTunerFormat(Format):
         """Find the configurations; the ends of an open cache are thought to be there."""
         scan = start_scan(data, path)
         hidden = constants.hide_bytes(data)
-        try:
-            place = nested.find_place(hidden, CACHE, self.brackets, _TAIL)
-        except JsonTextError as error:
-            if not data.isspace() and data:
-                scan.report_error(error)
-            return scan.file(self)
+        place = nested.find_records(scan, hidden, CACHE, self.brackets, _TAIL)
         if place is None:
-            scan.report(nested.no_records(CACHE), 0, len(data))
             return scan.file(self)
         scan.data = nested.records_alone(hidden, place, self.brackets)
         scan_members(scan, _KEY_START)
@@ -209,11 +202,8 @@ class KernelTunerFormat(Format):
                 got=told[0],
                 hint="measure the configuration again, or remove the record",
             )
-        edited = text.text
-        for name, value in assign.items():
-            edited = set_member(edited, text.value, name, constants.dumps(value))
-        for name in unset:
-            edited = remove_member(edited, text.value, name)
+        values = {name: constants.dumps(value) for name, value in assign.items()}
+        edited = edit_members(text.text, text.value, values, unset)
         return constants.show(edited).encode("utf-8")
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:

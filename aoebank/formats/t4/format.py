@@ -23,12 +23,11 @@ from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.structure import Structure
 from aoebank.formats.text import constants, json_text, nested
 from aoebank.formats.text.containers import scan_items
-from aoebank.formats.text.json_text import JsonTextError
 from aoebank.formats.text.member_words import member_text
 from aoebank.formats.text.problem import Problem, RecordText, kind_of, missing, wrong_type
 from aoebank.formats.text.record import cost_us, record_text, stored
 from aoebank.formats.text.scan import start_scan
-from aoebank.formats.text.splice import remove_member, set_member, splice
+from aoebank.formats.text.splice import edit_members, splice
 from aoebank.model.digest import canonical_text
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.json_value import JsonObject, JsonValue
@@ -92,14 +91,8 @@ class T4Format(Format):
         """Find the items of the list; one without a configuration is no record."""
         scan = start_scan(data, path)
         hidden = constants.hide_bytes(data)
-        try:
-            place = nested.find_place(hidden, RESULTS, self.brackets, _TAIL)
-        except JsonTextError as error:
-            if not data.isspace() and data:
-                scan.report_error(error)
-            return scan.file(self)
+        place = nested.find_records(scan, hidden, RESULTS, self.brackets, _TAIL)
         if place is None:
-            scan.report(nested.no_records(RESULTS), 0, len(data))
             return scan.file(self)
         place = replace(place, is_open=False)  # nobody appends to it
         scan.data = nested.records_alone(hidden, place, self.brackets)
@@ -198,11 +191,8 @@ class T4Format(Format):
                 got=told[0],
                 expected=" or ".join(_ANSWER),
             )
-        edited = _text(parsed, number).text
-        for name, value in assign.items():
-            edited = set_member(edited, 0, name, constants.dumps(value))
-        for name in unset:
-            edited = remove_member(edited, 0, name)
+        values = {name: constants.dumps(value) for name, value in assign.items()}
+        edited = edit_members(_text(parsed, number).text, 0, values, unset)
         return constants.show(edited).encode("utf-8")
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:

@@ -176,22 +176,31 @@ def report_head(scan: FileScan, head: bytes) -> None:
         scan.data = data
 
 
-def no_records(member: str) -> Problem:
-    """Return the problem of a file without the member that holds the records."""
-    return Problem(
-        code="AB205",
-        tokens=(),
-        message=f"member {member} is missing",
-        expected=member,
-        hint="restore the file from git, or mend it in an editor",
-    )
+def find_records(
+    scan: FileScan, hidden: bytes, member: str, brackets: bytes, tail: re.Pattern[bytes]
+) -> Place | None:
+    """Return where the records are, see `find_place`; where there are none, add why to a scan."""
+    try:
+        place = find_place(hidden, member, brackets, tail)
+    except JsonTextError as error:
+        if not scan.data.isspace() and scan.data:
+            scan.report_error(error)
+        return None
+    if place is None:
+        problem = Problem(
+            code="AB205",
+            tokens=(),
+            message=f"member {member} is missing",
+            expected=member,
+            hint="restore the file from git, or mend it in an editor",
+        )
+        scan.report(problem, 0, len(scan.data))
+    return place
 
 
-def finish(scan: FileScan, format_: Format, place: Place | None) -> ParsedFile:
+def finish(scan: FileScan, format_: Format, place: Place) -> ParsedFile:
     """Return the file as scanned, with the place of its records."""
     parsed = scan.file(format_)
-    if place is None:
-        return parsed
     end = place.end if place.is_open else place.end - 1
     return replace(parsed, inside=(place.start + 1, end))
 

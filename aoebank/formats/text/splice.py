@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, zip_longest
@@ -50,6 +50,22 @@ def set_member(text: str, place: int, name: str, value: str) -> str:
         return _with_new(text, place, members, name, value)
     for member in reversed(same):
         text = text[: member.value] + value + text[member.end :]
+    return text
+
+
+def edit_members(text: str, place: int, values: Mapping[str, str], removed: Collection[str]) -> str:
+    """Return a text whose object at `place` has other members.
+
+    Args:
+        text: JSON.
+        place: Offset of the object.
+        values: JSON by the name of the member that has it from here on.
+        removed: Names of members it has no longer.
+    """
+    for name, value in values.items():
+        text = set_member(text, place, name, value)
+    for name in removed:
+        text = remove_member(text, place, name)
     return text
 
 
