@@ -8,7 +8,9 @@ Source: S. Williams et al., Roofline, Communications of the ACM 52(4), 2009.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from aoe.kernels.algorithms import STREAMED, allowed_space, weights_kept
@@ -17,7 +19,7 @@ from aoe.kernels.halide.shapes import shapes_of
 from aoe.operators import OperatorKind, facts_of
 from aoe.schedule import Configuration
 from aoe.target import TILES_SUFFIX
-from aoe.workload import TensorSpec, Workload
+from aoe.workload import TensorSpec, Workload, workload_from_json, workload_to_json
 
 _FLOAT_BYTES = 4
 _SHORTER_BYTES = {"int8": 1, "uint8": 1, "float16": 2}
@@ -88,7 +90,28 @@ def least_us(
     reading_us = _FAR * _weight_bytes(workload) / rates.bytes_per_us
     return min(
         max(moving_us, plain_us / _rate(name)) + reading_us * _more_weights(name)
-        for name in _algorithms(workload, family, target)
+        for name in first_algorithms(family, workload, target) or ("",)
+    )
+
+
+def first_algorithms(
+    family: KernelFamily, workload: Workload, target: KernelTarget
+) -> frozenset[str]:
+    """Return the names of the algorithms a family begins with, none if its space is empty.
+
+    They are what most of the engine asks a space for. Ranking thousands of configurations tells
+    them, so each workload is ranked once in a process, however often a model has it.
+    """
+    return _first_algorithms(family, json.dumps(workload_to_json(workload)), target)
+
+
+@lru_cache(maxsize=4096)
+def _first_algorithms(family: KernelFamily, workload: str, target: KernelTarget) -> frozenset[str]:
+    read = workload_from_json(json.loads(workload))
+    space = allowed_space(family, read, target)
+    guesses = space.first_guesses if space is not None else ()
+    return frozenset(
+        family.schedule(read, Configuration(guess), target).algorithm for guess in guesses
     )
 
 
@@ -104,14 +127,6 @@ def _weight_bytes(workload: Workload) -> int:
 
 def _bytes_of(spec: TensorSpec) -> int:
     return spec.size * _SHORTER_BYTES.get(spec.dtype, _FLOAT_BYTES)
-
-
-def _algorithms(workload: Workload, family: KernelFamily, target: KernelTarget) -> set[str]:
-    """Return the names of the algorithms a family begins with, "" if there is none."""
-    space = allowed_space(family, workload, target)
-    guesses = space.first_guesses if space is not None else ()
-    found = {family.schedule(workload, Configuration(guess), target).algorithm for guess in guesses}
-    return found or {""}
 
 
 def _rate(algorithm: str) -> float:

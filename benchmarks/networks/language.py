@@ -146,6 +146,11 @@ class LstmTagger(nn.Module):
         return self.head(self.lstm(self.words(tokens))[0])
 
 
+def bert4() -> nn.Module:
+    """Four layers of BERT-base."""
+    return Bert(4)
+
+
 def bert6() -> nn.Module:
     """Six layers of BERT-base."""
     return Bert(6)

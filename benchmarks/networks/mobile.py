@@ -107,18 +107,29 @@ class WideHead(nn.Module):
 
 def mobilenet_v2() -> nn.Module:
     """MobileNetV2 for 1,000 classes."""
-    layers: list[nn.Module] = [ConvNorm(3, 32, 3, 2, act=nn.ReLU6)]
-    inputs = 32
-    for factor, outputs, depth, stride in (
+    return _mobilenet_v2(1.0)
+
+
+def mobilenet_v2_140() -> nn.Module:
+    """MobileNetV2 of width 1.4 for 1,000 classes."""
+    return _mobilenet_v2(1.4)
+
+
+def _mobilenet_v2(width: float) -> nn.Module:
+    inputs = rounded_channels(32 * width)
+    layers: list[nn.Module] = [ConvNorm(3, inputs, 3, 2, act=nn.ReLU6)]
+    for factor, channels, depth, stride in (
         *((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2)),
         *((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)),
     ):
+        outputs = rounded_channels(channels * width)
         for index in range(depth):
             step = 1 if index else stride
             layers.append(InvertedResidual(inputs, factor * inputs, outputs, stride=step))
             inputs = outputs
-    layers.append(ConvNorm(320, 1280, act=nn.ReLU6))
-    return ImageClassifier(nn.Sequential(*layers), 1280)
+    features = rounded_channels(1280 * max(1.0, width))
+    layers.append(ConvNorm(inputs, features, act=nn.ReLU6))
+    return ImageClassifier(nn.Sequential(*layers), features)
 
 
 def mobilenet_v3_large() -> nn.Module:

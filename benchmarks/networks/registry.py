@@ -46,9 +46,13 @@ NETWORKS: dict[str, Network] = {
     "light_vgg19": _shipped("VGG-19", file="vgg19"),
     "light_zfnet512": _shipped("ZFNet-512", file="zfnet512", image="gpu_0/data_0"),
     "resnet18": _image("ResNet-18", "residual:resnet18", "arXiv:1512.03385", parameters=11_689_512),
+    "resnet34": _image("ResNet-34", "residual:resnet34", "arXiv:1512.03385", parameters=21_797_672),
     "resnet50": _image("ResNet-50", "residual:resnet50", "arXiv:1512.03385", parameters=25_557_032),
     "mobilenet_v2": _image(
         "MobileNetV2", "mobile:mobilenet_v2", "arXiv:1801.04381", parameters=3_504_872
+    ),
+    "mobilenet_v2_140": _image(
+        "MobileNetV2 1.4", "mobile:mobilenet_v2_140", "arXiv:1801.04381", parameters=6_108_776
     ),
     "mobilenet_v3_large": _image(
         "MobileNetV3-L", "mobile:mobilenet_v3_large", "arXiv:1905.02244", parameters=5_483_032
@@ -79,6 +83,15 @@ NETWORKS: dict[str, Network] = {
         "arXiv:2110.02178",
         side=256,
         parameters=5_578_632,
+    ),
+    "bert4": Network(
+        title="BERT, 4 layers",
+        builder="language:bert4",
+        inputs=(
+            _tokens(128, 30522),
+            NetworkInput(name="mask", shape=(1, 128), draw=Draw.MASK),
+        ),
+        source="arXiv:1810.04805",
     ),
     "bert6": Network(
         title="BERT, 6 layers",

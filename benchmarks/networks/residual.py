@@ -121,6 +121,11 @@ def resnet18() -> nn.Module:
     return _resnet(BasicBlock, (2, 2, 2, 2))
 
 
+def resnet34() -> nn.Module:
+    """ResNet-34 for 1,000 classes."""
+    return _resnet(BasicBlock, (3, 4, 6, 3))
+
+
 def resnet50() -> nn.Module:
     """ResNet-50 for 1,000 classes."""
     return _resnet(Bottleneck, (3, 4, 6, 3))

@@ -41,7 +41,8 @@ def fold_constants(proto: onnx.ModelProto, *op_types: str) -> None:
     graph = proto.graph
     known: dict[str, TensorProto] = _constants(graph)
     outputs = {value.name for value in graph.output}
-    room = INLINE_BYTES - sum(len(tensor.raw_data) for tensor in graph.initializer)
+    # not the length of `raw_data`, which copies all weights of a model that folds nothing
+    room = INLINE_BYTES - sum(tensor.ByteSize() for tensor in graph.initializer)
     kept = []
     for node in graph.node:
         result = node.output[0]

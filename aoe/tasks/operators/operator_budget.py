@@ -142,6 +142,8 @@ class OperatorBudget:
         default_factory=lambda: defaultdict(lambda: _Pace(seconds=_SCREENING_S))
     )
     _screened: set[str] = field(default_factory=set)
+    # Results that were not looked into yet; nobody asks where the bank had all answers.
+    _news: list[tuple[TunedOperator, float, bool]] = field(default_factory=list)
 
     def see(self, operators: Sequence[Operator]) -> None:
         """Take into account how fast the default computes operators: no roof lies below that.
@@ -217,6 +219,15 @@ class OperatorBudget:
             seconds: What it took.
             is_screening: True if that was its first guess only.
         """
+        self._news.append((tuned, seconds, is_screening))
+
+    def _catch_up(self) -> None:
+        """Look into the results so far, in their order."""
+        news, self._news = self._news, []
+        for tuned, seconds, is_screening in news:
+            self._take(tuned, seconds, is_screening=is_screening)
+
+    def _take(self, tuned: TunedOperator, seconds: float, *, is_screening: bool) -> None:
         operator = tuned.operator
         found = tuned.search
         if found is not None and found.trials:
@@ -259,6 +270,7 @@ class OperatorBudget:
 
     def _expected_us(self, operator: Operator) -> float:
         """Return the time tuning is expected to save in one run of the model, in us."""
+        self._catch_up()
         return self._room_us(operator) * self._experience(operator).share
 
     def _share_us(self, operator: Operator) -> float:

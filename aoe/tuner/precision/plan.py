@@ -10,9 +10,9 @@ import onnx
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.origins import Origins
 from aoe.graph.regions import Refusal, Region
-from aoe.kernels.algorithms import allowed_space
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import classify, get_family
+from aoe.kernels.roofline import first_algorithms
 from aoe.operators import OperatorKind, Rounding, Specials, facts_of
 from aoe.tuner.precision.settings import Listing, PrecisionMode, PrecisionSettings, onnx_name
 from aoe.workload import Operation, Precision, Workload
@@ -104,10 +104,10 @@ class PrecisionPlan:
         if isinstance(named, str) or not _is_dense(named):
             return named
         try:
-            space = allowed_space(get_family(named.op_type), named, self.target)
+            found = first_algorithms(get_family(named.op_type), named, self.target)
         except Exception as error:  # a bug of one family costs its own kernels, never a run
             return f"{named.op_type}: the family failed: {type(error).__name__}: {error}"
-        return named if space is not None else f"{named.op_type}: no algorithm in {precision.value}"
+        return named if found else f"{named.op_type}: no algorithm in {precision.value}"
 
 
 class _ListedNodes:

@@ -527,3 +527,30 @@ def test_chain_that_reads_more_than_a_kernel_may_is_cut_where_it_is_full() -> No
     assert not found.refusals
     assert sorted(at for region in found.regions for at in region.nodes) == list(range(40))
     assert [len(region.inputs) for region in found.regions] == [10, 32]
+
+
+class _CountedOperators:
+    """Operators that may join, and how often the partition asks for them."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __contains__(self, key: object) -> bool:
+        self.asked += 1
+        return key in FUSIBLE
+
+
+def _asked_of_residual_blocks(blocks: int) -> int:
+    nodes, now = list[onnx.NodeProto](), "x"
+    for number in range(blocks):
+        nodes.append(_op("Relu", [now], f"relu{number}"))
+        nodes.append(_op("Add", [now, f"relu{number}"], f"sum{number}"))
+        now = f"sum{number}"
+    fusible = _CountedOperators()
+    partition(_graph(nodes, [now]), fusible=fusible, anchors=ANCHORS, classify=_classify)
+    return fusible.asked
+
+
+def test_work_of_a_partition_does_not_double_with_each_residual_block() -> None:
+    few, many = map(_asked_of_residual_blocks, (6, 12))
+    assert many < 16 * few  # paths through the blocks are 64 times as many

@@ -11,6 +11,7 @@ from support.engine.families import chain_workload
 from aoe.kernels.algorithms import allowed_space, is_allowed, precision_of
 from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.roofline import first_algorithms
 from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
 from aoe.workload import Precision, Workload
 
@@ -96,3 +97,23 @@ def test_family_without_algorithms_keeps_its_space_in_float32_and_has_none_below
         assert space.configurations() == whole.configurations()
     for precision in (_BFLOAT16, _INT8, _INT4):
         assert allowed_space(family, replace(workload, precision=precision), _TARGET) is None
+
+
+class _Ranking(Several):
+    """Counts how often its configurations are ranked."""
+
+    rankings = 0
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        type(self).rankings += 1
+        return super().space(workload, target)
+
+
+def test_algorithms_a_family_begins_with_are_ranked_once_for_each_workload() -> None:
+    family, workload = _Ranking(), chain_workload()
+    wide = replace(workload, precision=_BFLOAT16)
+    for _ in range(3):  # partition, budget and look-up ask one after another
+        assert first_algorithms(family, chain_workload(), _TARGET) == {"direct", "winograd_4x4"}
+        assert first_algorithms(family, wide, _TARGET) == {"direct_bf16", "product_tiles"}
+    assert _Ranking.rankings == 2
+    assert not first_algorithms(Elementwise(), wide, _TARGET)

@@ -17,8 +17,10 @@ from support.engine.tuning import (
 )
 
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.matmul.family import MatMul
+from aoe.kernels.registry import FAMILIES
 from aoe.results.files import RepoOutcome
-from aoe.schedule import Configuration, Schedule
+from aoe.schedule import Configuration, Schedule, Space
 from aoe.tasks.operators.operator import TunedOperator
 from aoe.tasks.operators.operator_budget import OperatorBudget
 from aoe.tasks.operators.operators import Operator
@@ -215,6 +217,30 @@ def test_what_was_won_raises_hopes_again() -> None:
     for columns in (384, 640):
         budget.learn(_tuned(placed_operator(matrix_product(columns), 3000), 3.0), seconds=4.0)
     assert budget.budget(operator) > low
+
+
+class _Ranked(MatMul):
+    """Counts how often its configurations are ranked."""
+
+    rankings = 0
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        type(self).rankings += 1
+        return super().space(workload, target)
+
+
+def test_hits_teach_nothing_until_something_is_to_be_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(FAMILIES, "matmul", _Ranked())
+    budget = _budget()
+    operator = placed_operator(matrix_product(256), 3000)
+    known = replace(_tuned(operator, 1.4), outcome=RepoOutcome.RESERVED, search=None)
+    budget.learn(known, seconds=0.0)
+    assert not budget.is_hurried([])
+    assert _Ranked.rankings == 0
+    budget.budget(placed_operator(matrix_product(768), 3500))
+    assert _Ranked.rankings == 2  # the hit, and what is asked for
 
 
 def test_other_kinds_are_not_blamed() -> None:
