@@ -14,6 +14,12 @@
 
 #define AOE_ALIGNMENT 64
 #define AOE_HUGE_PAGE_BYTES ((size_t)2 << 20)
+#define AOE_REGION_BYTES ((size_t)64 << 20)
+#ifdef __SANITIZE_ADDRESS__ /* which watches what is between pieces of its own */
+#define AOE_LEAST_IN_REGION SIZE_MAX
+#else
+#define AOE_LEAST_IN_REGION ((size_t)32 << 10)
+#endif
 #define AOE_LANES 4
 
 typedef struct {
@@ -21,6 +27,7 @@ typedef struct {
 } digest;
 
 typedef enum { MAKING, MADE, FAILED } state;
+typedef struct region region;
 
 struct aoe_shared_pack {
   aoe_shared_pack *next;
@@ -29,6 +36,7 @@ struct aoe_shared_pack {
   size_t raw_bytes;
   size_t packed_bytes;
   void *packed;
+  region *home; /* of `packed`; NULL if it has memory of its own */
   int users;
   state state;
 };
@@ -112,27 +120,104 @@ static void remove_from_table(aoe_shared_pack *pack) {
   *at = pack->next;
 }
 
-/* Returns memory for packed values. Many of them are read once in each run, from the first to the
-   last: what looks ahead in memory stops at the end of a page, and each page has to be found. So they
-   lie in huge pages where the system has these for who asks. The last of these is taken, too, where
-   all of them hold a quarter more at most: 1000 x 1280 values that no cache holds are read in 245 us
-   so, and in 289 with small pages at their end (one thread of a Xeon with AVX-512, 2026-11-29). */
-static void *allocate(size_t bytes) {
-  size_t whole = (bytes + AOE_HUGE_PAGE_BYTES - 1) / AOE_HUGE_PAGE_BYTES * AOE_HUGE_PAGE_BYTES;
-  size_t huge = whole - bytes <= bytes / 4 ? whole : bytes / AOE_HUGE_PAGE_BYTES * AOE_HUGE_PAGE_BYTES;
-  size_t alignment = huge ? AOE_HUGE_PAGE_BYTES : AOE_ALIGNMENT;
-  void *memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+/* ---- memory: packs lie one behind the other in huge pages ---- */
+
+/* Addresses of which packs take one piece after the other, until the last pack is gone. */
+struct region {
+  region *next;
+  uint8_t *begin;
+  size_t bytes, taken;
+  int packs;
+};
+
+static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
+static region *regions; /* the newest first, guarded by `memory_lock` */
+
+static size_t up_to(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+/* Reserves addresses, which take no memory until they are written to; NULL if there are none. */
+static region *reserve(size_t bytes) {
+  region *made = (region *)calloc(1, sizeof *made);
+  if (!made) return NULL;
+  size_t asked = bytes + AOE_HUGE_PAGE_BYTES;
+  uint8_t *got = (uint8_t *)mmap(NULL, asked, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (got == MAP_FAILED) {
+    free(made);
+    return NULL;
+  }
+  made->begin = (uint8_t *)up_to((uintptr_t)got, AOE_HUGE_PAGE_BYTES);
+  made->bytes = bytes;
+  size_t before = (size_t)(made->begin - got);
+  if (before) munmap(got, before);
+  munmap(made->begin + bytes, asked - before - bytes);
 #ifdef MADV_HUGEPAGE
-  if (memory && huge) madvise(memory, huge, MADV_HUGEPAGE);
+  madvise(made->begin, bytes, MADV_HUGEPAGE);
 #endif
-  return memory;
+  made->next = regions;
+  regions = made;
+  return made;
+}
+
+/* Gives a pack memory. Packed values are read in each run, by few streams from the first to the last:
+   what looks ahead in memory stops at the end of a page, and each page has to be found, which in a
+   virtual machine takes two walks through tables. So they lie in huge pages where the system has
+   these for who asks, and close together, since hardly one fills its last page: a session wastes part
+   of one. 64 rows of 512 values by 1408 columns take 650 us so, and 695 where two thirds of the values
+   lie in huge pages (one thread of a Xeon with AVX-512, 2026-11-29). Few values do not gain. */
+static void allocate(aoe_shared_pack *pack, size_t bytes) {
+  size_t wanted = up_to(bytes ? bytes : 1, AOE_ALIGNMENT);
+  if (wanted >= AOE_LEAST_IN_REGION) {
+    pthread_mutex_lock(&memory_lock);
+    region *home = regions;
+    while (home && home->bytes - home->taken < wanted) home = home->next;
+    size_t usual = wanted < AOE_REGION_BYTES ? AOE_REGION_BYTES : wanted;
+    if (!home) home = reserve(up_to(usual, AOE_HUGE_PAGE_BYTES));
+    if (home) {
+      pack->packed = home->begin + home->taken;
+      pack->home = home;
+      home->taken += wanted;
+      home->packs++;
+    }
+    pthread_mutex_unlock(&memory_lock);
+  }
+  if (!pack->packed) pack->packed = aligned_alloc(AOE_ALIGNMENT, wanted);
+}
+
+/* Takes the memory of a pack back: the piece, where it is the last one of its region, or its pages;
+   the region with its last pack. */
+static void release(aoe_shared_pack *pack) {
+  region *home = pack->home;
+  if (!home) {
+    free(pack->packed);
+    return;
+  }
+  pthread_mutex_lock(&memory_lock);
+  if (--home->packs == 0) {
+    region **at = &regions;
+    while (*at != home) at = &(*at)->next;
+    *at = home->next;
+    munmap(home->begin, home->bytes);
+    free(home);
+  } else {
+    size_t first = (size_t)((uint8_t *)pack->packed - home->begin);
+    size_t end = first + up_to(pack->packed_bytes, AOE_ALIGNMENT);
+    size_t page = AOE_HUGE_PAGE_BYTES;
+    if (end == home->taken) home->taken = first;
+    if (up_to(first, page) < end / page * page)
+      madvise(home->begin + up_to(first, page), end / page * page - up_to(first, page),
+              MADV_DONTNEED);
+  }
+  pthread_mutex_unlock(&memory_lock);
+  pack->packed = NULL;
+  pack->home = NULL;
 }
 
 /* Makes the packed form, or leaves NULL. */
 static void make(aoe_shared_pack *pack, const aoe_pack_order *order) {
-  pack->packed = allocate(order->packed_bytes);
+  allocate(pack, order->packed_bytes);
   if (!pack->packed || order->make(order->what, pack->packed) == 0) return;
-  free(pack->packed);
+  release(pack);
   pack->packed = NULL;
 }
 
@@ -167,6 +252,6 @@ void aoe_give_back_pack(aoe_shared_pack *pack) {
   if (is_last) remove_from_table(pack);
   pthread_mutex_unlock(&lock);
   if (!is_last) return;
-  free(pack->packed);
+  release(pack);
   free(pack);
 }

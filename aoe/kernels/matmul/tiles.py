@@ -49,7 +49,7 @@ Either way a register tile of columns is walked down the rows of the task: the w
 are what stays in the caches, and the rows of a task come from the second level.
 """
 _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
-_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
+_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
 _LEAST_SUMS = 8
 """Sums a tile keeps at least: two per cycle, four cycles until each is ready again."""
 _STREAMS = 4

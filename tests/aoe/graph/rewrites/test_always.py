@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from support.contracts.small_models import SmallModel
 from support.engine.cpu import CPU, open_session
 from support.engine.models import make_model
+from support.engine.open_rows import parsed
 
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.origins import Origins
@@ -591,3 +593,55 @@ def test_wide_channels_stay_in_blocks_and_are_made_by_the_kernel_that_filters_th
     shapes = [tensors[node.output[0]].shape for node in left]
     assert shapes
     assert not any(WIDE in shape for shape in shapes)
+
+
+# ---- Signs of rotary embeddings: part of the constant behind them ----
+
+_TURN = "t = Transpose <perm = [0, 2, 1, 3]> (x) a, b = Split <axis = 3> (t)"
+_TURNED = "u = Mul(t, c) v = Mul(j, s) y = Add(u, v)"
+_HALVES = f"{_TURN} n = Neg(b) j = Concat <axis = -1> (n, a) {_TURNED}"
+
+
+def rotary(body: str, more: str = "float[5,32] s") -> onnx.ModelProto:
+    """Return heads that are turned by constant angles; `more` are the sines."""
+    return parsed("float[2,5,3,32] x", body, weights=f"float[5,32] c, {more}")
+
+
+@pytest.mark.parametrize("sines", ["float[5,32] s", "float[1,5,1] s", "float[1] s"])
+def test_signs_are_part_of_the_sines(sines: str) -> None:
+    model = rotary(_HALVES, sines)
+    written = rewritten(model, *ALWAYS, tidy=True)
+    kinds = Counter(node.op_type for node in written.graph.node)
+    assert kinds == Counter({"Transpose": 1, "Split": 1, "Concat": 1, "Mul": 2, "Add": 1})
+    x = np.random.default_rng(0).standard_normal((2, 5, 3, 32)).astype(np.float32)
+    x[0, 0, 0, :4] = np.nan, np.inf, -0.0, 1e-41
+    before, after = (
+        open_session(one.SerializeToString(), session_options(threads=1, optimize=False))
+        for one in (model, written)
+    )
+    wanted = ReferenceEvaluator(model).run(None, {"x": x})[0]
+    np.testing.assert_array_equal(after.run(None, {"x": x})[0], before.run(None, {"x": x})[0])
+    np.testing.assert_allclose(after.run(None, {"x": x})[0], wanted, rtol=1e-6)
+
+
+def test_a_rotary_embedding_is_one_region(tmp_path: Path) -> None:
+    found = CPU.optimize(rotary(_HALVES), tmp_path / "o.onnx", threads=1)
+    graph = ModelGraph(found, infer_tensors(found, open_session), block=0)
+    parts = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    assert [len(region.nodes) for region in parts.regions] == [len(found.graph.node)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        _HALVES.replace(
+            "y = Add(u, v)", "r = Relu(n) w = Add(u, v) k = Concat <axis = -1> (r, a) y = Add(w, k)"
+        ),
+        _HALVES.replace("v = Mul(j, s)", "e = Exp(s) v = Mul(j, e)"),
+        f"{_TURN} n = Neg(b) j = Concat <axis = 2> (n, a) q = Mul(j, s) y = Relu(q)",
+    ],
+    ids=["read elsewhere", "computed factor", "along another axis"],
+)
+def test_signs_stay_where_they_are_no_part(body: str) -> None:
+    model = rotary(body, "float[1] s" if "u = " not in body else "float[5,32] s")
+    assert rewritten(model, *ALWAYS) is model

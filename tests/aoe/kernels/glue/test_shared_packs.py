@@ -212,22 +212,59 @@ def _flags_at(address: int) -> set[str]:
 @pytest.mark.skipif(
     not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="the system has no huge pages"
 )
-@pytest.mark.parametrize(("size", "is_whole"), [((5 << 20) + 7, True), (9 << 19, False)])
-def test_packs_that_fill_huge_pages_are_to_lie_in_them(
-    packs: Packs, size: int, is_whole: bool
-) -> None:
-    """The end of a pack does where all of its pages hold a quarter more at most."""
-    pack = packs.take(b"weights", size=size)
-    assert pack is not None
-    address = packs.address(pack)
-    assert address % (2 << 20) == 0
-    assert "hg" in _flags_at(address) and "hg" in _flags_at(address + (4 << 20) - 1)
-    has_end = "hg" in _flags_at(address + size - 1)
-    assert packs.packed(pack, size) == (b"weights" * size)[:size]
-    packs.give_back(pack)
-    if has_end and not is_whole:
-        pytest.skip("the memory has been of another pack, whose end lay there")
-    assert has_end == is_whole
+def test_packs_lie_in_huge_pages_one_behind_the_other(packs: Packs) -> None:
+    sizes = ((5 << 20) + 7, 1 << 20, 100 << 10, 70 << 20)
+    taken = [packs.take(b"weights", size=size) for size in sizes]
+    assert None not in taken
+    addresses = [packs.address(pack) for pack in taken if pack is not None]
+    for pack, address, size in zip(taken, addresses, sizes, strict=True):
+        assert pack is not None
+        assert {"hg"} <= _flags_at(address) & _flags_at(address + size - 1)
+        assert packs.packed(pack, size) == (b"weights" * size)[:size]
+    assert addresses[0] % (2 << 20) == 0
+    assert addresses[1] == addresses[0] + sizes[0] // 64 * 64 + 64
+    assert addresses[2] == addresses[1] + sizes[1]
+    for pack in taken:
+        packs.give_back(pack)
+
+
+def _resident(address: int) -> int:
+    """Return the kB of memory of the mapping at an address; -1 where none is."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *rest = line.split()
+        if "-" in first and not first.endswith(":"):
+            begin, end = (int(part, 16) for part in first.split("-"))
+            inside = begin <= address < end
+        elif inside and first == "Rss:":
+            return int(rest[0])
+    return -1
+
+
+def test_memory_goes_with_a_pack_and_comes_again(packs: Packs) -> None:
+    size = 9 << 20
+    first, second, third = (packs.take(bytes([number]), size=size) for number in (1, 2, 3))
+    assert first is not None and second is not None and third is not None
+    held, address = _resident(packs.address(third)), packs.address(third)
+    packs.give_back(first)
+    assert _resident(address) <= held - (6 << 10)
+    assert packs.packed(second, size) == bytes([2]) * size
+    packs.give_back(third)
+    again = packs.take(b"4", size=size)
+    assert again is not None
+    assert packs.address(again) == address  # the last piece is taken again
+    assert packs.packed(again, size) == b"4" * size
+    packs.give_back(second)
+    packs.give_back(again)
+    assert _resident(address) == -1 or _resident(address) < held
+
+
+def test_small_packs_have_memory_of_their_own(packs: Packs) -> None:
+    small, large = packs.take(b"small"), packs.take(b"large", size=1 << 20)
+    assert small is not None and large is not None
+    assert not 0 <= packs.address(small) - packs.address(large) < 64 << 20
+    packs.give_back(small)
+    packs.give_back(large)
 
 
 @pytest.mark.parametrize("failure", [0, 1])
