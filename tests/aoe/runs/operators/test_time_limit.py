@@ -526,8 +526,10 @@ def test_kernel_that_loses_in_the_model_is_put_back_with_its_times(searched: Tim
     put_back = [one for one in result.validation.drops.values() if "in the model" in one.reason]
     assert result.validation.kept and len(put_back) == 1 and not put_back[0].is_final
     assert "takes 900 us for what takes 20 us without it" in put_back[0].reason
-    (told,) = {text for text in searched.progress.texts("step") if text.startswith("put back")}
+    steps = searched.progress.texts("step")
+    (told,) = {text for text in steps if text.startswith("put back")}
     assert put_back[0].reason in told
+    assert any(text.startswith("in the model ") and "by its profiles" in text for text in steps)
 
 
 # ---- beside another run ----
