@@ -55,6 +55,7 @@ class ModelTimes:
     saved_us: Mapping[str, float] = field(default_factory=dict)
     # Why a part seems to cost time there, by name. Profiles prove nothing.
     losses: Mapping[str, str] = field(default_factory=dict)
+    model_us: float = 0.0  # Time of the model without parts by the same profiles, 0 without any
     # Names of parts that stand beside each other, in the order of the graph.
     groups: tuple[tuple[str, ...], ...] = ()
 
@@ -67,6 +68,13 @@ class ModelTimes:
         """
         alone_us = share * part.gain_us
         return min(alone_us, self.saved_us.get(part.name, alone_us))
+
+    def expected_gain(self, parts: Sequence[ValidatedPart]) -> float | None:
+        """Return the speed-up of the model with some parts by its profiles, None if not known."""
+        if self.model_us <= 0 or not all(part.name in self.saved_us for part in parts):
+            return None
+        saved_us = sum(self.saved_us[part.name] for part in parts)
+        return self.model_us / max(self.model_us - saved_us, 1e-9 * self.model_us)
 
 
 NO_TIMES = ModelTimes()

@@ -132,6 +132,7 @@ def times_in_model(
     return ModelTimes(
         saved_us=saved_us,
         losses={place.kernel.name: place.why(profiles) for place in known if place in losing},
+        model_us=median(sum(without.values()) for without, _ in profiles) if profiles else 0.0,
         groups=groups,
     )
 

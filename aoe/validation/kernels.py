@@ -62,6 +62,11 @@ def check_accuracy(tuning: TuneContext, assembly: Assembly) -> None:
         ).check()
 
 
+_PROVABLE_EARLY = 1.07
+"""Speed-up by profiles from which on an early proof is worth its time: it proves 9 % and more, of
+which the order of loading and the form of the written graph may bring two. One that proved nothing
+took a quarter of a limit of 60 s."""
+
 Verdicts = Sequence[tuple[Workload, BankNote]]
 """What a model made of kernels, to be kept in the bank."""
 
@@ -252,6 +257,10 @@ def prove_early(
         kernels = list(accuracy.kernels)
     times = times_in_model(tuning, assembly, kernels, costs, comparer.left_s())
     kernels, _ = _without_losers(tuning, kernels, times)
+    expected = times.expected_gain(kernels)
+    if expected is not None and expected < _PROVABLE_EARLY:
+        shown = f"profiles of the model show {expected:.2f}x"
+        return f"{shown}, too little for a few processes to prove"
     tuning.progress.step(f"trying the whole model with {plural(len(kernels), 'kernel')}")
     found = model_validator(tuning, comparer, times).prove(kernels)
     if isinstance(found, str) or checker is None or accuracy is None:

@@ -532,6 +532,25 @@ def test_kernel_that_loses_in_the_model_is_put_back_with_its_times(searched: Tim
     assert any(text.startswith("in the model ") and "by its profiles" in text for text in steps)
 
 
+@pytest.mark.parametrize(("kernel_us", "tries"), [(19.0, 0), (10.0, 2)])
+def test_early_proof_is_left_out_where_profiles_show_too_little(
+    searched: TimedRun, kernel_us: float, tries: int
+) -> None:
+    """Alone every kernel is 2x as fast as what it replaces, two nodes of 10 us."""
+
+    def node_us(part: ModelPart) -> dict[str, float]:
+        nodes = onnx.load(str(part.model), load_external_data=False).graph.node
+        return {node.name: kernel_us if node.domain == "aoe" else 10.0 for node in nodes}
+
+    searched.node_us = node_us
+    result = searched.tune(60.0)
+    steps = searched.progress.texts("step")
+    assert sum(text.startswith("trying the whole model with") for text in steps) == tries
+    too_little = [text for text in steps if "too little for a few processes to prove" in text]
+    assert bool(too_little) == (tries == 0)
+    assert result.validation.kept  # the last comparison decides either way
+
+
 # ---- beside another run ----
 
 
