@@ -434,9 +434,10 @@ class _SessionPairs:
         timer, least_us = self.setup.device.timer, policy.sample_min_us
         if streams > 1:
             timer, least_us = streams_of(streams).timer, max(least_us, LEAST_SAMPLE_US)
-        samplers = paired_samplers(
-            timer, left, right, least_us, **_cold_cache(self.setup, self.terms)
-        )
+        cold = _cold_cache(self.setup, self.terms)
+        # streams run side by side: their calls follow their own in any case
+        is_settled = streams == 1 and not cold
+        samplers = paired_samplers(timer, left, right, least_us, **cold, is_settled=is_settled)
         # of streams, CPU time is not that of one call
         spins = streams > 1 or self.setup.pool.spins(self.setup.target.core_num)
         samples, load = self.pairs.take(*samplers, policy, spins=spins)

@@ -1,10 +1,12 @@
 """Finds the kernels that slow a model down by leaving groups of them out.
 
-All kernels together are held against the sum of what each has proven alone. A group that saves
-less than it promised is halved until what loses is alone: about log2(n) comparisons for one bad
-kernel among n. Nothing is left out for saving too little to be seen, only for a loss that shows
-in two comparisons. Where the time for comparisons is over, what is not settled stays, for the last
-comparison to decide about all together.
+All kernels together are held against the sum of what each has proven alone, or of what profiles of
+the model say where that is less. A group that saves less than it promised is halved until what
+loses is alone: about log2(n) comparisons for one bad kernel among n. Kernels that stand beside each
+other stay in one group as long as they can: what one of them costs may show in its neighbour, and a
+reorder between two is needed until both are gone. Nothing is left out for saving too little to be
+seen, only for a loss that shows in two comparisons. Where the time for comparisons is over, what is
+not settled stays, for the last comparison to decide about all together.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Generic
 
 from aoe.errors import RunError
 from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
-from aoe.validation.candidates import Drop, P
+from aoe.validation.candidates import NO_TIMES, Drop, ModelTimes, P
 from aoe.validation.comparing import TimeIsUpError
 
 MOST_COMPARISONS = 24
@@ -76,6 +78,7 @@ class GroupTests(Generic[P]):
             promise will do.
         usual_share: What other kernels are held to of their promise: all of it, or what kernels
             have kept in other models.
+        times: What profiles of the model say of the kernels, and which stand beside each other.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class GroupTests(Generic[P]):
         comparison_s: float = 0.0,
         proven: Collection[str] = (),
         usual_share: float = 1.0,
+        times: ModelTimes = NO_TIMES,
     ) -> None:
         self.kept = tuple(kernels)
         self.dropped: dict[str, Drop] = {}
@@ -100,6 +104,8 @@ class GroupTests(Generic[P]):
         self._model_us = math.inf
         self._proven = frozenset(proven)
         self._usual_share = usual_share
+        self._times = times
+        self._groups = {name: at for at, names in enumerate(times.groups) for name in names}
         self._whole: Measurement | None = None
 
     def are_wrong(self) -> bool:
@@ -121,8 +127,13 @@ class GroupTests(Generic[P]):
         """Leave out what loses; what stays and what does not is in `kept` and `dropped`."""
         if len(self.kept) < 2:
             return
+        losing = [kernel for kernel in self._in_order() if kernel.name in self._times.losses]
+        if losing and len(losing) < len(self.kept):
+            found = self._saving(losing)
+            if found is not None and found.is_loss:
+                self._drop_if_loss(losing, found)
         group = self._in_order()
-        whole = self._whole or self._measured(group)
+        whole = (self._whole if not self.dropped else None) or self._measured(group)
         if whole is None or not whole.counts:
             return
         self._model_us = whole.latency_us
@@ -130,8 +141,10 @@ class GroupTests(Generic[P]):
             return
         # ONNX Runtime optimises the model without any kernel once more, so that what the whole
         # lacks may be no kernel's fault: nothing follows from it about a half
-        for half in _halves(group):
+        for half in self._halves(group):
             self._examine(half, self._saving(half))
+        if not self.dropped:
+            self._examine_middle(group)
 
     def run_among(self, group: Collection[P]) -> None:
         """Leave out what loses of a group; the others are believed, and stay.
@@ -146,8 +159,31 @@ class GroupTests(Generic[P]):
         self._examine(members, Saving.of(estimate_speedup(found)))
 
     def _in_order(self) -> list[P]:
-        """Return all kernels, with kernels that lose for one reason (a family's) side by side."""
-        return sorted(self.kept, key=lambda k: (k.name in self._proven, k.kind, k.gain_us))
+        """Return all kernels, with kernels that lose for one reason side by side.
+
+        The reason is a place in the graph where kernels stand beside each other, or a family's.
+        """
+        alike = sorted(self.kept, key=lambda k: (k.name in self._proven, k.kind, k.gain_us))
+        place = {name: at for names in self._times.groups for at, name in enumerate(names)}
+        first: dict[int | str, int] = {}
+        for at, kernel in enumerate(alike):
+            first.setdefault(self._group_of(kernel), at)
+        return sorted(alike, key=lambda k: (first[self._group_of(k)], place.get(k.name, 0)))
+
+    def _group_of(self, kernel: P) -> int | str:
+        """Return what kernels beside each other have in common."""
+        return self._groups.get(kernel.name, kernel.name)
+
+    def _halves(self, group: Sequence[P]) -> tuple[Sequence[P], Sequence[P]]:
+        """Return both halves of a group; the cut is between neighbours only if all are."""
+        half = len(group) // 2
+        cuts = [
+            at
+            for at in range(1, len(group))
+            if self._group_of(group[at - 1]) != self._group_of(group[at])
+        ]
+        cut = min(cuts, key=lambda at: abs(at - half), default=half)
+        return group[:cut], group[cut:]
 
     def _examine(self, group: Sequence[P], saving: Saving | None) -> None:
         """Leave out what loses in a group that does not keep its promise."""
@@ -156,11 +192,13 @@ class GroupTests(Generic[P]):
         before = len(self.dropped)
         if len(group) > 1:
             self._examine_halves(group, saving)
+        if len(self.dropped) == before and len(group) > 1 and saving.is_loss:
+            self._examine_middle(group)
         if len(self.dropped) == before and (len(group) == 1 or saving.is_loss):
             self._drop_if_loss(group, saving)
 
     def _examine_halves(self, group: Sequence[P], saving: Saving) -> None:
-        first, second = _halves(group)
+        first, second = self._halves(group)
         of_first = self._saving(first)
         if of_first is None:
             return
@@ -170,6 +208,17 @@ class GroupTests(Generic[P]):
             doubtful = its_saving.is_doubtful(self._promise(half))
             self._examine(half, self._saving(half) if doubtful else its_saving)
 
+    def _examine_middle(self, group: Sequence[P]) -> None:
+        """Examine what is on both sides of the cut of a group that loses though no half does."""
+        cut = len(self._halves(group)[0])
+        middle = group[cut - max(1, cut // 2) : cut + max(1, (len(group) - cut) // 2)]
+        before, after = group[cut - 1], group[cut]
+        if len(middle) == len(group) or self._group_of(before) != self._group_of(after):
+            return
+        saving = self._saving(middle)
+        if saving is not None and saving.is_loss:
+            self._examine(middle, saving)
+
     def _drop_if_loss(self, group: Sequence[P], saving: Saving) -> None:
         """Drop a group whose loss shows twice; one that loses without any part that does, whole."""
         found = saving if saving.measured else self._saving(group)
@@ -177,10 +226,10 @@ class GroupTests(Generic[P]):
         estimate = estimate_speedup(again) if again is not None else None
         if estimate is None or not Saving.of(estimate).is_loss:
             return
-        drop = Drop(
-            reason=f"the model is {1 / estimate.median:.3f}x as fast without it", estimate=estimate
-        )
+        reason = f"the model is {1 / estimate.median:.3f}x as fast without it"
         for kernel in group:
+            why = self._times.losses.get(kernel.name)
+            drop = Drop(reason=f"{reason}: {why}" if why else reason, estimate=estimate)
             self.dropped[kernel.name] = drop
             self._step(f"dropped {kernel.name}: {drop.reason}")
         self.kept = tuple(kernel for kernel in self.kept if kernel not in group)
@@ -222,13 +271,7 @@ class GroupTests(Generic[P]):
     def _promise(self, group: Sequence[P]) -> float:
         """Return the gain expected of the kernels of a group together; losses count as zero."""
         gains = (
-            k.gain_us * (PROVEN if k.name in self._proven else self._usual_share) for k in group
+            self._times.saved_by(k, PROVEN if k.name in self._proven else self._usual_share)
+            for k in group
         )
-        return max(0.0, sum(gains) / self._model_us)
-
-
-def _halves(
-    group: Sequence[P],
-) -> tuple[Sequence[P], Sequence[P]]:
-    half = len(group) // 2
-    return group[:half], group[half:]
+        return sum(max(0.0, gain_us) for gain_us in gains) / self._model_us

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from aoe.om.file import (
     MODEL,
     WEIGHTS,
 )
+from aoe.operators import REORDER_INPUT, REORDER_OUTPUT, op_key
 from aoe.tasks.operators.chosen_kernel import ChosenKernel, lowest_precision
 from aoe.workload import Precision
 
@@ -194,6 +195,27 @@ class Assembly:
         places = ([self._graph.nodes[at].name for at in one.nodes] for one in kernel.regions)
         return {kernel_node_name(names[-1], kernel.name): names for names in places}
 
+    def adjacent_nodes(
+        self, kernel: ChosenKernel, *, behind_reorders: bool = False
+    ) -> list[onnx.NodeProto]:
+        """Return the nodes that write what a kernel reads, and the nodes that read its result.
+
+        Args:
+            kernel: For regions of the graph.
+            behind_reorders: True to add the node on the other side of a change of layout.
+        """
+        graph, found = self._graph, dict[int, onnx.NodeProto]()
+        for region in kernel.regions:
+            waiting = _linked(graph, region.inputs, [region.output])
+            while waiting:
+                at = waiting.pop()
+                if at in found or at in region.nodes:
+                    continue
+                node = found[at] = graph.nodes[at]
+                if behind_reorders and op_key(node) in (REORDER_INPUT, REORDER_OUTPUT):
+                    waiting += _linked(graph, node.input, node.output)
+        return [*found.values()]
+
     def write_imported(self) -> ModelPart:
         """Write the imported model as the tuned one."""
         shutil.copyfile(self.directory / FALLBACK, self.directory / MODEL)
@@ -253,3 +275,10 @@ class Assembly:
 
     def _write_light(self, proto: onnx.ModelProto, name: str) -> None:
         (self.directory / name).write_bytes(proto.SerializeToString(deterministic=True))
+
+
+def _linked(graph: ModelGraph, read: Iterable[str], written: Iterable[str]) -> list[int]:
+    """Return the nodes that write some tensors, and the nodes that read others."""
+    before = (graph.producer.get(name) for name in read)
+    after = (at for name in written for at in graph.consumers.get(name, ()))
+    return [at for at in (*before, *after) if at is not None]

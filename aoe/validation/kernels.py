@@ -24,7 +24,7 @@ from aoe.tuner.live_report import Phase
 from aoe.tuner.policies import final_policy, variant_policy
 from aoe.tuner.tune_context import TuneContext
 from aoe.validation.accuracy import HeldAccuracy
-from aoe.validation.candidates import Drop, P
+from aoe.validation.candidates import NO_TIMES, Drop, ModelTimes, P
 from aoe.validation.comparing import ModelComparer, TimeIsUpError
 from aoe.validation.in_model import times_in_model
 from aoe.validation.kernel_accuracy import AccuracyChecker
@@ -61,6 +61,11 @@ def check_accuracy(tuning: TuneContext, assembly: Assembly) -> None:
             inputs=tuning.subject.calibration,
         ).check()
 
+
+_PROVABLE_EARLY = 1.07
+"""Speed-up by profiles from which on an early proof is worth its time: it proves 9 % and more, of
+which the order of loading and the form of the written graph may bring two. One that proved nothing
+took a quarter of a limit of 60 s."""
 
 Verdicts = Sequence[tuple[Workload, BankNote]]
 """What a model made of kernels, to be kept in the bank."""
@@ -138,11 +143,12 @@ def validate_kernels(
     settled = () if is_proven_anew else kernels
     own = frozenset(one.name for one in settled if earlier[one.key] is Event.KEPT)
     losers: dict[str, Drop] = {}
-    if not (comparer.has_time_for_groups or len(own) == len(kernels) or lookup_only):
-        kernels, losers = _without_losers(
-            tuning, assembly, kernels, costs, comparer.left_s(), believed=own
-        )
-    validator = model_validator(tuning, comparer)
+    times = NO_TIMES
+    if len(own) < len(kernels) and not lookup_only:
+        times = times_in_model(tuning, assembly, kernels, costs, comparer.left_s())
+    if not comparer.has_time_for_groups:
+        kernels, losers = _without_losers(tuning, kernels, times, believed=own)
+    validator = model_validator(tuning, comparer, times)
     validation, news = decide_candidates(
         validator,
         kernels,
@@ -249,9 +255,14 @@ def prove_early(
         if not accuracy.is_kept:
             return f"its accuracy is not known in that time: {accuracy}"
         kernels = list(accuracy.kernels)
-    kernels, _ = _without_losers(tuning, assembly, kernels, costs, comparer.left_s())
+    times = times_in_model(tuning, assembly, kernels, costs, comparer.left_s())
+    kernels, _ = _without_losers(tuning, kernels, times)
+    expected = times.expected_gain(kernels)
+    if expected is not None and expected < _PROVABLE_EARLY:
+        shown = f"profiles of the model show {expected:.2f}x"
+        return f"{shown}, too little for a few processes to prove"
     tuning.progress.step(f"trying the whole model with {plural(len(kernels), 'kernel')}")
-    found = model_validator(tuning, comparer).prove(kernels)
+    found = model_validator(tuning, comparer, times).prove(kernels)
     if isinstance(found, str) or checker is None or accuracy is None:
         return found
     if len(found.kept) < len(accuracy.kernels):  # errors may add up anew
@@ -264,23 +275,23 @@ def prove_early(
 
 def _without_losers(
     tuning: TuneContext,
-    assembly: Assembly,
     kernels: Sequence[ChosenKernel],
-    costs: ModelCosts,
-    left_s: float,
+    times: ModelTimes,
     believed: Collection[str] = (),
 ) -> tuple[list[ChosenKernel], dict[str, Drop]]:
-    """Return the kernels that lose nothing in the model, and why others go back.
+    """Return the kernels that lose nothing by profiles of the model, and why others go back.
 
     Where there is time, groups of kernels are compared with and without instead, which is surer.
     """
-    times = times_in_model(tuning, assembly, kernels, costs, left_s)
-    losing = [one for one in kernels if one.name in times and times[one.name].is_loss]
-    losing = [one for one in losing if one.name not in believed]
-    drops = {one.name: times[one.name].drop(one) for one in losing}
+    # a run with more time compares the model without them
+    drops = {
+        name: Drop(reason=reason, is_final=False)
+        for name, reason in times.losses.items()
+        if name not in believed
+    }
     for name, drop in drops.items():
         tuning.progress.step(f"put back {name}: {drop.reason}")
-    return [one for one in kernels if one not in losing], drops
+    return [one for one in kernels if one.name not in drops], drops
 
 
 def _proven_gain(bank: OperatorBank, kernels: Sequence[ChosenKernel]) -> float | None:
@@ -321,11 +332,16 @@ def _dropped_in_base(
 
 
 def model_validator(
-    tuning: TuneContext, comparer: ModelComparer[ChosenKernel]
+    tuning: TuneContext, comparer: ModelComparer[ChosenKernel], times: ModelTimes = NO_TIMES
 ) -> ModelValidator[ChosenKernel]:
     """Return the validator of a model, with its bound on memory: `--memory`, else the peak.
 
     What is settled in a graph an earlier mode has chosen is proven by `with_figures`.
+
+    Args:
+        tuning: The run.
+        comparer: Compares models with and without kernels.
+        times: What profiles of the model say of them.
     """
     weights = tuning.subject.model.proto.graph.initializer
     return ModelValidator(
@@ -335,6 +351,7 @@ def model_validator(
         math.inf if is_memory_given(tuning) else PEAK_RATIO,
         mapped_bytes=math.fsum(map(bytes_of, weights)),
         proves_settled=tuning.settings.proves_settled and not tuning.subject.is_rewritten,
+        times=times,
     )
 
 

@@ -15,7 +15,7 @@ from aoe.measurement import Scatter, SpeedupEstimate
 from aoe.measurement.memory import ModelMemory
 from aoe.tuner.progress import Progress
 from aoe.validation.accuracy import HeldAccuracy
-from aoe.validation.candidates import Drop, P
+from aoe.validation.candidates import NO_TIMES, Drop, ModelTimes, P
 from aoe.validation.comparing import (
     ModelComparer,
     TimeIsUpError,
@@ -162,6 +162,7 @@ class ModelValidator(Generic[P]):
             model; infinity for no limit.
         mapped_bytes: Weights of the untuned model, see `excess_bytes`.
         proves_settled: True to prove the gain of what an earlier run has kept again.
+        times: What profiles of the model say of its kernels.
 
     Attributes:
         is_proven_anew: True once a gain that was proven before has been found gone.
@@ -176,6 +177,7 @@ class ModelValidator(Generic[P]):
         mapped_bytes: float = 0,
         *,
         proves_settled: bool = False,
+        times: ModelTimes = NO_TIMES,
     ) -> None:
         self._comparer = comparer
         self._step = step
@@ -183,6 +185,7 @@ class ModelValidator(Generic[P]):
         self._peak_ratio = peak_ratio
         self._mapped_bytes = mapped_bytes
         self._proves_settled = proves_settled
+        self._times = times
         self._drops: dict[str, Drop] = {}
         self.is_proven_anew = False
 
@@ -244,7 +247,7 @@ class ModelValidator(Generic[P]):
         self, kernels: Sequence[P], new: Sequence[P], prior_result: PriorResult
     ) -> Sequence[P]:
         """Return the kernels without new ones that lose, by group tests."""
-        tests = group_tests(self._comparer, kernels, self._step, prior_result)
+        tests = self._group_tests(kernels, prior_result)
         tests.run_among([kernel for kernel in new if kernel in kernels])
         self._drops |= tests.dropped
         return tests.kept
@@ -258,12 +261,11 @@ class ModelValidator(Generic[P]):
         """Test every kernel; a refused model stays refused if no single kernel loses."""
         before = dict(self._drops)
         # loading a large model twice more takes what its proof needs, which shows wrong results too
-        tests = group_tests(self._comparer, kernels, self._step, prior_result)
+        tests = self._group_tests(kernels, prior_result)
         is_checked = tests.has_time and not self._comparer.is_hurried
         try:
             if is_checked and tests.are_wrong():
-                right = self._correct(kernels)
-                tests = group_tests(self._comparer, right, self._step, prior_result)
+                tests = self._group_tests(self._correct(kernels), prior_result)
         except TimeIsUpError:
             return self.undecided(kernels)
         tests.run()
@@ -274,6 +276,9 @@ class ModelValidator(Generic[P]):
         proof = partial(self._for_the_record, known=prior_result.scatter)
         kept = self._within_peak(self._memory_pruned(kept))
         return self._concluded(kept, proof, demand_gain=True, is_checked=is_checked)
+
+    def _group_tests(self, kernels: Sequence[P], prior_result: PriorResult) -> GroupTests[P]:
+        return group_tests(self._comparer, kernels, self._step, prior_result, times=self._times)
 
     def _faster_elsewhere(self, kernels: Sequence[P]) -> Sequence[P]:
         """Leave out what loses at another point of a range, where there is time to find that."""
@@ -380,13 +385,14 @@ class ModelValidator(Generic[P]):
     def _largest_alone(self, kernels: Sequence[P], gain: ModelGain) -> ValidationResult[P] | None:
         """Return the model with the kernels that save most, None unless a gain is proven with them.
 
-        Where there is time for group tests, these have found what loses.
+        What they save in the model counts, where that is known. Where there is time for group
+        tests, these have found what loses.
 
         Args:
             kernels: Kernels whose model is not proven faster.
             gain: Of that model.
         """
-        largest = sorted(kernels, key=lambda kernel: -kernel.gain_us)[:_LARGEST]
+        largest = sorted(kernels, key=lambda one: -self._times.saved_by(one))[:_LARGEST]
         if len(largest) == len(kernels) or self._comparer.has_time_for_groups:
             return None
         if self._comparer.left_s() < self._comparer.least_s:
@@ -627,6 +633,7 @@ def group_tests(
     step: Callable[[str], None],
     prior_result: PriorResult = NO_PRIOR_RESULT,
     following: int = PROCESSES,
+    times: ModelTimes = NO_TIMES,
 ) -> GroupTests[P]:
     """Return the group tests of a model, with time left for its last comparison.
 
@@ -636,6 +643,7 @@ def group_tests(
         step: Is told what is dropped.
         prior_result: What other models say of kernels, see `GroupTests`.
         following: Comparisons there has to be time for afterwards.
+        times: What profiles of the model say of the kernels.
     """
     return GroupTests(
         kernels,
@@ -646,6 +654,7 @@ def group_tests(
         comparison_s=comparer.screening_s,
         proven=prior_result.proven,
         usual_share=prior_result.usual_share,
+        times=times,
     )
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from aoe.execute.samplers import SETTLED_US
 from aoe.execute.tasks import PAIRS_OF_TWO_ROUNDS
 from aoe.measurement import MeasurePolicy
 from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_runs
@@ -194,8 +195,9 @@ NO_COSTS = ModelCosts()
 
 def _point_s(policy: MeasurePolicy, run_s: float, sessions: int) -> float:
     """Return the seconds of a comparison at one point, from the first run on."""
-    least_s = max(policy.enough_s, 2 * _PAIRS_KNOWN * run_s)
-    pairs_s = min(2 * policy.pairs_max * run_s, 2 * least_s)
+    pair_s = 2 * run_s * (2 if run_s <= SETTLED_US / 1e6 else 1)
+    least_s = max(policy.enough_s, _PAIRS_KNOWN * pair_s)
+    pairs_s = min(policy.pairs_max * pair_s, 2 * least_s)
     return sessions * (_RUNS_BEFORE + policy.warmup) * run_s + pairs_s
 
 

@@ -1,4 +1,4 @@
-"""Networks for phones: MobileNetV2, MobileNetV3-Large, EfficientNet-B0 and V2-S, GhostNet."""
+"""Networks for phones: MobileNetV2, V3-Large and V4-S, EfficientNet-B0 and V2-S, GhostNet."""
 
 from __future__ import annotations
 
@@ -170,6 +170,72 @@ def mobilenet_v3_large() -> nn.Module:
         inputs = outputs
     layers.append(ConvNorm(160, 960, act=nn.Hardswish, eps=1e-3))
     return WideHead(nn.Sequential(*layers), 960, 1280, act=nn.Hardswish)
+
+
+class UniversalBottleneck(nn.Module):
+    """MobileNetV4's block: depthwise where there is a kernel size, 1x1, depthwise, 1x1.
+
+    Args:
+        inputs: Channels.
+        outputs: Channels.
+        factor: Channels between the 1x1 convolutions, as a multiple of `inputs`.
+        first: Kernel size of the depthwise convolution in front, 0 for none.
+        middle: Of the one between, 0 for none.
+        stride: Of the last depthwise convolution.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, factor: int, first: int, middle: int, stride: int
+    ) -> None:
+        super().__init__()
+        wide = factor * inputs
+        layers: list[nn.Module] = []
+        if first:
+            step = 1 if middle else stride
+            layers.append(ConvNorm(inputs, inputs, first, step, groups=inputs, act=None))
+        layers.append(ConvNorm(inputs, wide))
+        if middle:
+            layers.append(ConvNorm(wide, wide, middle, stride, groups=wide))
+        self.has_shortcut = stride == 1 and inputs == outputs
+        gain = BRANCH_GAIN if self.has_shortcut else 1.0
+        layers.append(ConvNorm(wide, outputs, act=None, gain=gain))
+        self.path = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, inputs, h, w) to (n, outputs, h/stride, w/stride)."""
+        return x + self.path(x) if self.has_shortcut else self.path(x)
+
+
+def mobilenet_v4_conv_small() -> nn.Module:
+    """MobileNetV4-Conv-S for 1,000 classes: the rows of the paper's table of this network."""
+    layers: list[nn.Module] = [ConvNorm(3, 32, 3, 2), ConvNorm(32, 32, 3, 2), ConvNorm(32, 32)]
+    layers += [ConvNorm(32, 96, 3, 2), ConvNorm(96, 64)]
+    inputs = 64
+    for first, middle, stride, factor, outputs, depth in (
+        *((5, 5, 2, 3, 96, 1), (0, 3, 1, 2, 96, 4), (3, 0, 1, 4, 96, 1)),
+        *((3, 3, 2, 6, 128, 1), (5, 5, 1, 4, 128, 1), (0, 5, 1, 4, 128, 1)),
+        *((0, 5, 1, 3, 128, 1), (0, 3, 1, 4, 128, 2)),
+    ):
+        for _ in range(depth):
+            layers.append(UniversalBottleneck(inputs, outputs, factor, first, middle, stride))
+            inputs = outputs
+    layers.append(ConvNorm(128, 960))
+    return ImageClassifierWithWideHead(nn.Sequential(*layers))
+
+
+class ImageClassifierWithWideHead(nn.Module):
+    """MobileNetV4's head: mean, a 1x1 convolution with normalization, the classes."""
+
+    def __init__(self, features: nn.Module) -> None:
+        super().__init__()
+        self.features = features
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.wide = ConvNorm(960, 1280)
+        self.head = nn.Linear(1280, 1000)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(n, 3, h, w) to (n, 1000)."""
+        return self.head(self.wide(self.pool(self.features(image))).flatten(1))
 
 
 def efficientnet_b0() -> nn.Module:

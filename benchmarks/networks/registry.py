@@ -57,6 +57,12 @@ NETWORKS: dict[str, Network] = {
     "mobilenet_v3_large": _image(
         "MobileNetV3-L", "mobile:mobilenet_v3_large", "arXiv:1905.02244", parameters=5_483_032
     ),
+    "mobilenet_v4_conv_small": _image(
+        "MobileNetV4-S",
+        "mobile:mobilenet_v4_conv_small",
+        "arXiv:2404.10518",
+        parameters=3_774_024,
+    ),
     "efficientnet_b0": _image(
         "EfficientNet-B0", "mobile:efficientnet_b0", "arXiv:1905.11946", parameters=5_288_548
     ),

@@ -92,7 +92,7 @@ def _operators_of(tuning: TuneContext, bank: OperatorBank) -> _GraphOperators:
     found = find_operators(graph, profile, plan, origins)
     look = partial(looked_up_operator, bank, tuning, covering=covering_of(tuning, bank))
     lookups = {one.key: look(one) for one in found.fused}
-    apart = partial(part_operators, graph, profile, plan=plan, origins=origins)
+    apart = partial(part_operators, graph, profile, plan=plan, origins=origins, known={})
     left, lost = replace(found, fused=()), list[Region]()
     while len(now := _lost((*found.fused, *left.fused), lookups)) > len(lost):
         left, lost = apart(found, now), now

@@ -394,7 +394,9 @@ def _tuned(
 
     tuned = tune_found(
         start.found,
-        unfuse=partial(part_operators, graph, profile, plan=start.plan, origins=start.origins),
+        unfuse=partial(
+            part_operators, graph, profile, plan=start.plan, origins=start.origins, known={}
+        ),
         budget=make_budget(tuning, profile, searching, shared.measure_pool, shared.rates),
         context=replace(
             context,

@@ -140,6 +140,7 @@ def part_operators(
     lost: Iterable[Region],
     plan: PrecisionPlan | None = None,
     origins: Origins | None = None,
+    known: dict[tuple[int, ...], Partition] | None = None,
 ) -> FoundOperators:
     """Return the parts to tune of fused operators for which nothing was found.
 
@@ -153,13 +154,19 @@ def part_operators(
             of other occurrences of the model too, are one operator.
         plan: As there.
         origins: As there.
+        known: Parts of places that were cut before, by their nodes; new ones are added. Operators
+            are lost one after another, and to cut all places anew each time took a third of a
+            short run of EfficientNet-B0.
     """
     chosen = classify if plan is None else plan.classify
+    known = {} if known is None else known
     regions = [region for operator in found.operators for region in operator.regions]
     refusals, cut_out = list(found.refusals), list[Region]()
     for region in {region.nodes: region for region in lost}.values():
-        cut = unfuse(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=chosen)
-        parts = _variants(graph, cut, plan)
+        if region.nodes not in known:
+            cut = unfuse(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=chosen)
+            known[region.nodes] = _variants(graph, cut, plan)
+        parts = known[region.nodes]
         cut_out += parts.regions
         refusals += parts.refusals
     keys = {key_of(region.workload) for region in cut_out}

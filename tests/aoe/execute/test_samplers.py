@@ -175,3 +175,53 @@ def test_time_slices_of_others_do_not_inflate_a_gain(
     assert median(found) == pytest.approx(
         baseline_us / tuned_us, rel=0.25
     )  # 16x, were a sample one call
+
+
+@pytest.mark.parametrize(("call_us", "is_settled"), [(4_000.0, True), (60_000.0, False)])
+def test_sample_of_short_calls_follows_a_call_of_its_own_side(
+    call_us: float, is_settled: bool
+) -> None:
+    """As calls of a user follow each other; the call before a sample is not in its time."""
+    ran: list[str] = []
+    timed: list[int] = []
+
+    def timer(
+        run: Callable[[], object], *, repeats: int, before: Callable[[], object] | None = None
+    ) -> Callable[[], float]:
+        def sample() -> float:
+            timed.append(len(ran))
+            for _ in range(repeats):
+                run()
+            return call_us if run is baseline else call_us / 2
+
+        return sample
+
+    def baseline() -> None:
+        ran.append("baseline")
+
+    def tuned() -> None:
+        ran.append("tuned")
+
+    first, second = paired_samplers(timer, baseline, tuned, 100.0, is_settled=True)
+    ran.clear(), timed.clear()
+    for sample in (first, second, second, first):
+        sample()
+    before = [ran[at - 1] if at else "" for at in timed]
+    own = ["baseline", "tuned", "tuned", "baseline"]
+    assert (before == own) == is_settled
+    assert [ran[at] for at in timed] == own
+
+
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_what_a_call_pays_for_the_other_side_is_in_no_figure(is_settled: bool) -> None:
+    """Calls of 24 and 11 ms each take 8 ms more behind the other model.
+
+    A sample has one call of the first side and two of the second, so that only half as much of it
+    counts there: the ratio reads higher than a user sees.
+    """
+    machine = Machine(switch_us=8_000.0)
+    sides = machine.side("baseline", 24_000.0), machine.side("tuned", 11_000.0)
+    samplers = paired_samplers(machine.timer, *sides, 100.0, is_settled=is_settled)
+    found = run_pairs(*samplers, MeasurePolicy(pairs_min=20, pairs_max=20))
+    ratio = median(found.ratios)
+    assert (ratio == pytest.approx(24 / 11)) == is_settled

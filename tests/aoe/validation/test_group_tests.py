@@ -125,6 +125,67 @@ def test_group_that_cannot_be_compared_is_kept_for_the_end() -> None:
     assert reason.startswith("the whole model is not proven faster with it: ")
 
 
+# ---- with what the graph and profiles of the model say ----
+
+
+def _costs_until_both_go(held: frozenset[int]) -> float:
+    """Return the cost of a reorder that either of two kernels needs."""
+    return 0.06 if held & {0, 7} else 0.0
+
+
+def test_neighbours_that_lose_only_together_are_left_out_together() -> None:
+    saves = (*([0.01] * 7), 0.02)
+    alone = model_of(*saves, cost=_costs_until_both_go)
+    assert {0, 7} <= set(alone.numbers(alone.judged().kept))  # each is free beside the other
+    case = model_of(*saves, cost=_costs_until_both_go, groups=[[0, 7]])
+    assert case.numbers(case.judged().kept) == [1, 2, 3, 4, 5, 6]
+
+
+def test_chain_of_neighbours_is_halved_along_the_graph() -> None:
+    """All are connected; the two that lose together may be on both sides of a cut."""
+    for order in ([3, 0, 7, 5, 1, 6, 2, 4], [0, 7, 3, 5, 1, 6, 2, 4], [3, 5, 1, 0, 7, 6, 2, 4]):
+        case = model_of(*([0.01] * 7), 0.02, cost=_costs_until_both_go, groups=[order])
+        assert case.numbers(case.judged().kept) == [1, 2, 3, 4, 5, 6]
+        assert _tests(case) <= 12
+
+
+def test_promise_of_kernels_is_what_they_save_in_the_model() -> None:
+    promised = [0.05] * 5
+    case = model_of(*[0.02] * 5, promised=promised)
+    assert len(case.judged().kept) == 5
+    assert _tests(case) > 1
+    in_model = dict.fromkeys(range(5), 0.019)
+    case = model_of(*[0.02] * 5, promised=promised, in_model=in_model)
+    assert len(case.judged().kept) == 5
+    assert _tests(case) == 1
+
+
+def test_profile_that_promises_more_than_a_kernel_has_proven_is_not_believed() -> None:
+    saves = [0.05, -0.05, 0.05, 0.05]
+    case = model_of(*saves, promised=[0.05] * 4, in_model=dict.fromkeys(range(4), 0.2))
+    assert case.numbers(case.judged().kept) == [0, 2, 3]
+
+
+def test_kernels_that_lose_by_profiles_are_compared_first_and_the_reason_is_kept() -> None:
+    saves = [0.005] * 20
+    saves[3] = saves[16] = -0.03
+    found = {n: (-0.03 if n in (3, 16) else 0.005) for n in range(20)}
+    case = model_of(*saves, promised=[0.005] * 20, in_model=found, losses=[3, 16])
+    result = case.judged()
+    assert case.numbers(result.kept) == [n for n in range(20) if n not in (3, 16)]
+    assert _tests(case) == 4  # with all, without the two twice, with the rest
+    assert all(
+        reason.endswith("without it: its neighbours take longer")
+        for reason in result.dropped.values()
+    )
+    assert len(result.dropped) == 2
+
+
+def test_kernels_that_only_profiles_call_slow_stay() -> None:
+    case = model_of(*[0.02] * 6, losses=[2, 4])
+    assert len(case.judged().kept) == 6
+
+
 # ---- with little time ----
 
 

@@ -182,6 +182,22 @@ def test_in_a_hurry_the_largest_are_tried_where_the_whole_gains_nothing() -> Non
     assert sum(step.startswith("put back ") for step in case.steps) == 3
 
 
+def test_in_a_hurry_the_largest_are_those_that_save_most_in_the_model() -> None:
+    """Alone, those that cost time in the model save most."""
+    promised = [0.1] * 5 + [0.09] * 5
+    in_model = dict.fromkeys(range(5), 0.0) | dict.fromkeys(range(5, 10), 0.06)
+    case = model_of(
+        *[-0.06] * 5,
+        *[0.06] * 5,
+        promised=promised,
+        left_s=_SHORT_S,
+        costs=_COSTS,
+        in_model=in_model,
+    )
+    found = case.judged()
+    assert case.numbers(found.kept) == [5, 6, 7, 8, 9]
+
+
 def test_largest_that_gain_nothing_either_are_not_kept() -> None:
     case = model_of(*[-0.01] * 8, promised=[0.01] * 8, left_s=_SHORT_S, costs=_COSTS)
     assert case.judged().kept == ()

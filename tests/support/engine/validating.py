@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import onnx
 
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.ort.inputs import MADE_UP
 from aoe.tasks.operators.chosen_kernel import ChosenKernel
+from aoe.validation.candidates import NO_TIMES, ModelTimes
 from aoe.validation.comparing import ModelComparer
 from aoe.validation.model_validator import ModelValidator, ValidationResult
 from aoe.validation.prior_result import PriorResult
@@ -36,6 +39,17 @@ class FakeAssembly:
 
     def surroundings(self, kernel: ChosenKernel) -> frozenset[str]:
         return frozenset(f"around {name}" for name in kernel.op_names)
+
+    def write_graph(self, name: str) -> ModelPart:
+        return self.write_model((), name)
+
+    def replaced_nodes(self, kernel: ChosenKernel) -> dict[str, list[str]]:
+        return {f"{name}_{kernel.name}": [name] for name in kernel.op_names}
+
+    def adjacent_nodes(
+        self, kernel: ChosenKernel, *, behind_reorders: bool = False
+    ) -> list[onnx.NodeProto]:
+        return []
 
     def write_model(self, kernels: Sequence[ChosenKernel], name: str = "model.onnx") -> ModelPart:
         self.contents[name] = frozenset(kernel.source.name for kernel in kernels)
@@ -134,6 +148,9 @@ def model_of(
     final: MeasurePolicy = FINAL,
     left_s: float = math.inf,
     costs: ModelCosts = NO_COSTS,
+    in_model: Mapping[int, float] | None = None,
+    losses: Sequence[int] = (),
+    groups: Sequence[Sequence[int]] = (),
 ) -> ValidatedModel:
     """Return a model whose kernels save these shares of its time.
 
@@ -153,6 +170,9 @@ def model_of(
         final: Policy for the record.
         left_s: Seconds there are for comparisons, from first to last.
         costs: What they should take.
+        in_model: What kernels save by profiles of the model.
+        losses: Kernels that lose by these profiles.
+        groups: Kernels that stand beside each other.
     """
     gains = saves if promised is None else promised
     kernels = [replace(_kernel(number), gain_us=1000 * gain) for number, gain in enumerate(gains)]
@@ -180,7 +200,15 @@ def model_of(
         costs=costs,
     )
     steps: list[str] = []
-    validator = ModelValidator(comparer, steps.append)
+    times = NO_TIMES
+    if in_model or losses or groups:
+        names = [kernel.name for kernel in kernels]
+        times = ModelTimes(
+            saved_us={names[number]: 1000 * saved for number, saved in (in_model or {}).items()},
+            losses={names[number]: "its neighbours take longer" for number in losses},
+            groups=tuple(tuple(names[number] for number in group) for group in groups),
+        )
+    validator = ModelValidator(comparer, steps.append, times=times)
     return ValidatedModel(kernels, validator, runner, assembly, machine, comparer, steps)
 
 

@@ -526,8 +526,29 @@ def test_kernel_that_loses_in_the_model_is_put_back_with_its_times(searched: Tim
     put_back = [one for one in result.validation.drops.values() if "in the model" in one.reason]
     assert result.validation.kept and len(put_back) == 1 and not put_back[0].is_final
     assert "takes 900 us for what takes 20 us without it" in put_back[0].reason
-    (told,) = {text for text in searched.progress.texts("step") if text.startswith("put back")}
+    steps = searched.progress.texts("step")
+    (told,) = {text for text in steps if text.startswith("put back")}
     assert put_back[0].reason in told
+    assert any(text.startswith("in the model ") and "by its profiles" in text for text in steps)
+
+
+@pytest.mark.parametrize(("kernel_us", "tries"), [(19.0, 0), (10.0, 2)])
+def test_early_proof_is_left_out_where_profiles_show_too_little(
+    searched: TimedRun, kernel_us: float, tries: int
+) -> None:
+    """Alone every kernel is 2x as fast as what it replaces, two nodes of 10 us."""
+
+    def node_us(part: ModelPart) -> dict[str, float]:
+        nodes = onnx.load(str(part.model), load_external_data=False).graph.node
+        return {node.name: kernel_us if node.domain == "aoe" else 10.0 for node in nodes}
+
+    searched.node_us = node_us
+    result = searched.tune(60.0)
+    steps = searched.progress.texts("step")
+    assert sum(text.startswith("trying the whole model with") for text in steps) == tries
+    too_little = [text for text in steps if "too little for a few processes to prove" in text]
+    assert bool(too_little) == (tries == 0)
+    assert result.validation.kept  # the last comparison decides either way
 
 
 # ---- beside another run ----

@@ -14,6 +14,7 @@ from support.engine.models import conv_net, make_model, matmul_net, slow_chain_n
 from aoe.bank.operators import key_of
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.origins import Origins
+from aoe.graph.regions import Partition
 from aoe.ort.profile import ModelProfile, profile_model
 from aoe.ort.static_shapes import infer_tensors
 from aoe.target import Target
@@ -139,6 +140,20 @@ def test_convolutions_that_are_not_won_together_are_tuned_each_with_its_chain(
     rest = part_operators(graph, profile, found, lost)
     assert {one.key for one in rest.fused} == {one.key for one in halves.fused}
     assert {one.workload.op_type for one in rest.operators} >= {"elementwise"}
+
+
+def test_parts_of_places_cut_before_are_not_cut_again(tmp_path: Path, target: Target) -> None:
+    graph, profile = _profiled(_expansion_net(), tmp_path, target)
+    found = find_operators(graph, profile)
+    (pair,) = found.fused
+    known: dict[tuple[int, ...], Partition] = {}
+    halves = part_operators(graph, profile, found, pair.regions, known=known)
+    assert {*known} == {region.nodes for region in pair.regions}
+    before = dict(known)
+    lost = [region for one in (pair, *halves.fused) for region in one.regions]
+    rest = part_operators(graph, profile, found, lost, known=known)
+    assert rest == part_operators(graph, profile, found, lost)
+    assert all(known[nodes] is parts for nodes, parts in before.items())
 
 
 def test_nothing_is_taken_apart_when_everything_was_won(tmp_path: Path, target: Target) -> None:
