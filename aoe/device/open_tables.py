@@ -37,7 +37,7 @@ def open_declarations(
     variants = variants_of(pipeline, schedule)
     names = [f"{variant_symbol(symbol, number)}_argv" for number in range(len(variants))]
     rows = (
-        f"{{ {name}, {{ {', '.join(map(str, variant.least))} }} }}"
+        f"{{ {name}, {{ {', '.join(map(str, variant.least))} }}, {variant.tile_rows} }}"
         for name, variant in zip(names, variants, strict=True)
     )
     return [

@@ -30,6 +30,7 @@ from aoe.operators import (
 )
 from aoe.operators.axes import normalized_axis, reduced_axes, softmax_axis
 from aoe.operators.movement import RESHAPE, listed, padding, permutation
+from aoe.operators.quantised import BLOCKWISE_PRODUCT, DYNAMIC_PRODUCT, RIGHT_MATRIX
 from aoe.workload import Layout, Operation, TensorSpec, Workload, workload_to_json
 
 _LAST_AXES = frozenset(
@@ -48,14 +49,6 @@ _REDUCTIONS = frozenset(
     for name in (
         *("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare"),
     )
-)
-_PRODUCTS = frozenset(
-    {
-        ("", "MatMul"),
-        ("", "Gemm"),
-        (MICROSOFT_DOMAIN, "FusedGemm"),
-        (MICROSOFT_DOMAIN, "FusedMatMul"),
-    }
 )
 _TURNED = ("transA", "transBatchA", "transBatchB")
 """Attributes under which the rows of a product are not those of its first factor."""
@@ -84,6 +77,15 @@ class OpenRows:
         )
         found = classify(made)
         return None if isinstance(found, str) else found
+
+    @property
+    def are_apart(self) -> bool:
+        """True where each row is computed for itself; else no part of the rows is.
+
+        A matrix that is quantised by the range of all of its rows has levels of its own for every
+        number of them: one call takes them all.
+        """
+        return all(op_key(one) != DYNAMIC_PRODUCT for one in self.workload.operations)
 
     @property
     def opened(self) -> Workload | None:
@@ -249,15 +251,17 @@ def _row_wise(
 ) -> Operation | None:
     """Return an operation that computes rows apart with its axes from the back; None if it mixes.
 
-    What has rows has them in the first `rank` dimensions, and nothing else reaches these.
+    What has rows has them in the first `rank` dimensions, and nothing else reaches these. Levels of
+    a matrix by its own range count as apart here; see `OpenRows.are_apart`.
     """
     facts, key = facts_of(operation), op_key(operation)
     if facts.per_channel:
         return None
     result = len(shapes[operation.output])
-    factor = operation.inputs[1] if key in _PRODUCTS else ""
+    factor = operation.inputs[RIGHT_MATRIX[key]] if key in RIGHT_MATRIX else ""
+    given = (factor, operation.inputs[2]) if key == BLOCKWISE_PRODUCT else (factor,)
     for ref in operation.inputs:
-        if ref and ref not in has_rows and ref != factor:
+        if ref and ref not in has_rows and ref not in given:
             reaching = len(shapes[ref]) - (result - rank)
             if reaching > 0 and any(extent != 1 for extent in shapes[ref][:reaching]):
                 return None
@@ -270,8 +274,9 @@ def _row_wise(
         moved = operation.inputs if operation.op_type == "Concat" else operation.inputs[:1]
         is_all = has_rows.issuperset(moved)
         return _moved(operation, shapes[moved[0]], rank) if is_all else None
-    if key in _PRODUCTS and operation.inputs[0] in has_rows:
-        others = len(shapes[factor]) == 2 and factor not in has_rows
+    if key in RIGHT_MATRIX and operation.inputs[0] in has_rows:
+        is_matrix = len(shapes[factor]) == 2 or key == BLOCKWISE_PRODUCT
+        others = is_matrix and has_rows.isdisjoint(operation.inputs[RIGHT_MATRIX[key] :])
         turned = any(operation.attributes.get(name, 0) for name in _TURNED)
         return operation if others and not turned else None
     return None

@@ -189,6 +189,9 @@ class Pipeline:
     # For loops over open dimensions of the result, of which number their extents are multiples in
     # every call.
     multiples: Mapping[str, int] = field(default_factory=dict)
+    # Loop of the result over rows in register tiles that read the same weights, each once for the
+    # tile; empty where there is none. Where its extent is open there are tiles of several heights.
+    row_loop: str = ""
     # Of each argument and of the result, innermost first, where extents are open; all strides but
     # the innermost are those of the buffers then.
     open_dimensions: tuple[tuple[OpenDimension, ...], ...] = ()

@@ -78,6 +78,7 @@ def quantisations_of(op_types: Iterable[str]) -> frozenset[Quantisation]:
     return frozenset(found)
 
 
+_FUSED = (("", ""), (MICROSOFT_DOMAIN, "Fused"))
 WEIGHT_ZERO_POINT = "w_zero_point"
 """Attribute of an operation in a workload: the zero point of all weights."""
 LINEAR_PRODUCT: OperatorKey = ("", "QLinearMatMul")
@@ -90,6 +91,13 @@ SCALED_PRODUCT: OperatorKey = (MICROSOFT_DOMAIN, "MatMulIntegerToFloat")
 BLOCKWISE_PRODUCT: OperatorKey = (MICROSOFT_DOMAIN, "MatMulNBits")
 """(float32 matrix, weights of `bits` bits, scales and zero points of their blocks, indices of the
 depth, float32 bias)."""
+RIGHT_MATRIX: Mapping[OperatorKey, int] = {
+    **dict.fromkeys(((domain, f"{fused}MatMul") for domain, fused in _FUSED), 1),
+    **dict.fromkeys(((domain, f"{fused}Gemm") for domain, fused in _FUSED), 1),
+    **dict.fromkeys((LINEAR_PRODUCT, GENERAL_PRODUCT), 3),
+    **dict.fromkeys((DYNAMIC_PRODUCT, SCALED_PRODUCT, BLOCKWISE_PRODUCT), 1),
+}
+"""Position of the right matrix of every matrix product, whose left one is the first input."""
 CONCAT_OF_LEVELS: OperatorKey = (MICROSOFT_DOMAIN, "QLinearConcat")
 """(scale and zero point of the result, then levels, scale and zero point of each tensor)."""
 FIRST_OPERAND, OPERAND_INPUTS = 2, 3

@@ -80,6 +80,7 @@ typedef struct {
 typedef struct {
   int (*run)(void **arguments);
   int32_t least[AOE_MAX_RANK];
+  int32_t tile_rows;             /* that a register tile computes; 0 where the first one that fits runs */
 } aoe_variant;
 
 /* Of a kernel that takes any extents along some axes; else zeros. */

@@ -260,16 +260,29 @@ typedef struct {
 
 typedef int (*kernel_function)(void **);
 
-/* Returns the function of a kernel that computes a result of these extents. */
+/* Time of rows in register tiles of so many: a tile reads its weights, which takes about as long as
+   another row. */
+static int64_t tiles_cost(int64_t rows, int32_t tile_rows) {
+  return (rows + tile_rows - 1) / tile_rows * (tile_rows + 1);
+}
+
+/* Returns the function of a kernel that computes a result of these extents: the first one that fits,
+   or of those with tiles of rows, its outermost dimension then, the one that computes least. */
 static kernel_function function_for(const aoe_kernel *kernel, const halide_buffer_t *result) {
+  const int last = kernel->open.variant_count - 1;
   kernel_function found = kernel->run;
-  for (int v = 0; v < kernel->open.variant_count; v++) {
+  int64_t least_cost = INT64_MAX;
+  for (int v = 0; v <= last; v++) {
     const aoe_variant *variant = &kernel->open.variants[v];
     int fits = 1;
     for (int d = 0; d < result->dimensions; d++)
       fits &= result->dim[d].extent >= variant->least[d];
+    if (!fits && v < last) continue;
+    if (!variant->tile_rows) return variant->run;
+    int64_t cost = tiles_cost(result->dim[result->dimensions - 1].extent, variant->tile_rows);
+    if (cost >= least_cost) continue;
     found = variant->run;
-    if (fits) break;
+    least_cost = cost;
   }
   return found;
 }

@@ -15,9 +15,10 @@ from aoe.errors import ScheduleError
 from aoe.kernels.family import UPDATE, OpenAxes, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.shapes import shapes_of
-from aoe.operators import MICROSOFT_DOMAIN, OperatorKind, Shape, facts_of, is_reorder, op_key
+from aoe.operators import OperatorKind, Shape, facts_of, is_reorder, op_key
 from aoe.operators.extents import Extent, Steps, image_extents, pads_by_extent, steps_of
 from aoe.operators.movement import moves_channels_alone
+from aoe.operators.quantised import RIGHT_MATRIX
 from aoe.schedule import Fuse, Parallel, Schedule, Split, Step, Tail, Unroll, Vectorize
 from aoe.workload import Operation, TensorSpec, Workload
 
@@ -28,14 +29,10 @@ _SMALL_TILES = ((4, 2), (4, 1), (1, 0))
 the tile has six, 720 us in guarded ones, and 204 us in a kernel for 64 columns (one thread of a
 busy Xeon with AVX-512, CPU time, 2026-11-27).
 """
-_MATRIX_PRODUCTS = frozenset(
-    {
-        ("", "MatMul"),
-        ("", "Gemm"),
-        (MICROSOFT_DOMAIN, "FusedMatMul"),
-        (MICROSOFT_DOMAIN, "FusedGemm"),
-    }
-)
+_TILE_SHARES = (1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.0)
+"""Heights of the register tiles of rows beside each other, as shares of the tallest; 0 is one row.
+
+17 rows are three tiles of 6 or of 8, the last one shifted inwards: 18 rows computed, or 24."""
 _SUM = 3
 """Position of what a blocked convolution adds. Source: `com.microsoft.nchwc.Conv`, version 1."""
 
@@ -93,7 +90,7 @@ class _Following:
         if facts.kind is OperatorKind.ELEMENTWISE or is_reorder(operation) or is_moved:
             given = [ref for at, ref in enumerate(operation.inputs) if at not in facts.per_channel]
             return self._alike([ref for ref in given if ref], shape, shapes)
-        if op_key(operation) in _MATRIX_PRODUCTS:
+        if op_key(operation) in RIGHT_MATRIX:
             return self._of_rows(operation, shapes)
         data = operation.inputs[0]
         read = self._alike([data], shapes[data], shapes)
@@ -113,15 +110,20 @@ class _Following:
         self, operation: Operation, shapes: Mapping[str, Shape]
     ) -> tuple[Extent, ...] | None:
         """Return the extents of rows times one matrix, which has closed ones; None for others."""
-        data, matrix, *summands = operation.inputs
+        data, matrix = operation.inputs[0], operation.inputs[RIGHT_MATRIX[op_key(operation)]]
+        summands = [one for one in operation.inputs[1:] if one != matrix and not self._is_kept(one)]
         shape, turned = shapes[operation.output], operation.attributes.get("transA", 0)
         read = self._alike([data], shapes[data], shapes)
-        is_one = len(shapes[matrix]) == 2 and not self._is_open(matrix)
+        is_one = self._is_kept(matrix) or (len(shapes[matrix]) == 2 and not self._is_open(matrix))
         if read is None or turned or not is_one or len(shape) != len(read):
             return None
         made = (*read[:-1], shape[-1])
         alike = self._alike([ref for ref in summands if ref], shape, shapes, made)
         return None if isinstance(read[-1], str) else alike
+
+    def _is_kept(self, ref: str) -> bool:
+        """True for a constant, and where an input is left out."""
+        return not ref or (ref.startswith("x") and self._workload.inputs[int(ref[1:])].constant)
 
     def _is_open(self, ref: str) -> bool:
         return ref.startswith("x") and bool(self._workload.inputs[int(ref[1:])].open)
@@ -253,6 +255,9 @@ class Variant:
 
     schedule: Schedule  # The schedule
     least: tuple[int, ...]  # Extents of the result's buffer, innermost first
+    # Rows of a register tile, where all open loops are over rows in one; else 0, and the first
+    # variant that fits computes.
+    tile_rows: int = 0
 
 
 def variants_of(pipeline: Pipeline, schedule: Schedule) -> tuple[Variant, ...]:
@@ -261,6 +266,10 @@ def variants_of(pipeline: Pipeline, schedule: Schedule) -> tuple[Variant, ...]:
     Raises:
         ScheduleError: there is none for the smallest results.
     """
+    rows = _tile_rows(pipeline, schedule)
+    if rows:
+        heights = sorted({max(1, round(share * rows)) for share in _TILE_SHARES}, reverse=True)
+        return tuple(_of_height(pipeline, schedule, height) for height in heights)
     found = [Variant(schedule=schedule, least=_least_extents(pipeline, schedule))]
     for most, vectors in _SMALL_TILES:
         if max(found[-1].least) > most:
@@ -272,6 +281,21 @@ def variants_of(pipeline: Pipeline, schedule: Schedule) -> tuple[Variant, ...]:
     if any(one > most for one, most in zip(found[-1].least, smallest, strict=True)):
         raise ScheduleError("open extents", "no tile fits the smallest results")
     return tuple(found)
+
+
+def _tile_rows(pipeline: Pipeline, schedule: Schedule) -> int:
+    """Return the rows of the register tiles the only open loop is cut into, 0 where it is not."""
+    if _open_loops(pipeline) != {pipeline.row_loop}:
+        return 0
+    loop = RESULT, pipeline.row_loop, Tail.SHIFT_INWARDS
+    cuts = (step for step in schedule.steps if isinstance(step, Split))
+    return next((one.factor for one in cuts if (one.stage, one.var, one.tail) == loop), 0)
+
+
+def _of_height(pipeline: Pipeline, schedule: Schedule, height: int) -> Variant:
+    """Return a schedule of rows with register tiles of so many."""
+    made = _narrowed(pipeline, schedule, height, 1)
+    return Variant(schedule=made, least=_least_extents(pipeline, made), tile_rows=height)
 
 
 def _least_extents(pipeline: Pipeline, schedule: Schedule) -> tuple[int, ...]:

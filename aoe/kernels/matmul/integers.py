@@ -350,7 +350,8 @@ def integer_pipeline(of: IntegerProduct, algorithm: str) -> Pipeline:
         updates[ROW_PARTS] = row_parts, (("p$x", depth // LANES),)
     if extremes is not None and whole is not None:
         lanes = extreme_lanes(product)
-        rows = [(f"w${'xyzw'[at]}", axis.extent) for at, axis in enumerate(reversed(product.rows))]
+        known = [0 if of.left_spec.open else axis.extent for axis in reversed(product.rows)]
+        rows = [(f"w${'xyzw'[at]}", extent) for at, extent in enumerate(known)]
         updates[EXTREMES] = (extremes, (("e$x", -(-product.depth // lanes)),))
         updates[WHOLE] = (whole, tuple(rows))
     return parameters.read_by(_with_updates(found, product, updates))
@@ -403,7 +404,7 @@ def _levels(of: IntegerProduct, arguments: ProductArguments) -> tuple[hl.Func, h
     extremes.bound(part, 0, lanes).compute_root()
     whole = hl.Func(WHOLE)
     if rows:
-        w = hl.RDom([(0, axis.extent) for axis in reversed(product.rows)], "w")
+        w = hl.RDom([(0, extent) for extent in _row_extents(of, arguments)], "w")
         coordinates = [w[at] for at in range(len(rows))]
         whole[part] = (constant(0.0), constant(0.0))
         known, found = whole[part], extremes[(part, *coordinates)]
@@ -418,6 +419,13 @@ def _levels(of: IntegerProduct, arguments: ProductArguments) -> tuple[hl.Func, h
     levels[which] = hl.select(which == _SCALE, scale, zero)
     levels.bound(which, 0, 2).unroll(which).compute_root()
     return extremes, whole, levels
+
+
+def _row_extents(of: IntegerProduct, arguments: ProductArguments) -> list[hl.Expr | int]:
+    """Return the extents of the loops over rows, innermost first; an open one is the buffer's."""
+    if of.left_spec.open:
+        return [arguments.left.dim(at).extent() for at in range(1, arguments.left.dimensions())]
+    return [axis.extent for axis in reversed(of.product.rows)]
 
 
 def _scale_and_zero(

@@ -408,7 +408,8 @@ def finished_pipeline(
         {SUMS: sums, SUMMED: sums.update(), FINISHED: finished, **stages},
         {SUMS: pure, FINISHED: pure, SUMMED: (*pure, *depths), **loops},
     )
-    return replace(chained, padded=frozenset({SUMS, FINISHED}))
+    row_loop = product.rows[-1].name if product.rows and product.has_weights else ""
+    return replace(chained, padded=frozenset({SUMS, FINISHED}), row_loop=row_loop)
 
 
 def tiles_pipeline(

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
 import onnx
 
 from aoe.bank.operators import key_of
@@ -38,7 +39,6 @@ _GROWTH = 4
 _GROWTH_OF_HEAVY = 2
 _HEAVY_BYTES = 16 << 20
 """Weights that come from memory for each block: what counts is how few blocks there are."""
-_FLOAT_BYTES = 4
 _PADDING = 1.1
 """Of the time of a block that is filled up; `AOE_PADDING` of `kernels/glue/row_cuts.c`."""
 _LARGEST = 256
@@ -179,7 +179,9 @@ def _blocks(rows: RowsFound, most: int) -> dict[int, Workload]:
     """Return the workloads of blocks by their number of rows, for up to `most` rows."""
     if isinstance(rows, OpenRows):
         constants = (spec for spec in rows.region.workload.inputs if spec.constant)
-        counts = block_rows(most, sum(_FLOAT_BYTES * spec.size for spec in constants))
+        counts = block_rows(
+            most, sum(spec.size * np.dtype(spec.dtype).itemsize for spec in constants)
+        )
     else:
         counts = rows.block_rows(most)
     found = {count: rows.of(count) for count in counts}

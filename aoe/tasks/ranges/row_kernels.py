@@ -24,6 +24,7 @@ from aoe.graph.open_extents import OpenRegion
 from aoe.graph.open_rows import OpenRows
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.matmul.open_rows import with_open_rows
+from aoe.kernels.matmul.shape import FEW_ROWS
 from aoe.kernels.registry import OPEN_EXTENTS, get_family
 from aoe.measurement import Measurement, MeasurePolicy
 from aoe.schedule import Schedule
@@ -188,6 +189,8 @@ def _row_kernel(
     if not blocks or blocks[-1].rows > 1:
         return None  # not every number of rows could be computed to its end
     source = _open_source(tuning, context, operator, blocks, left_s) if is_last else None
+    if source is None and isinstance(operator.rows, OpenRows) and not operator.rows.are_apart:
+        return None
     source = source or _source(operator, blocks)
     saved_us = 0.0
     if timed:
@@ -251,9 +254,8 @@ def open_product(
 ) -> ImageKernel | None:
     """Return the kernel of a product that takes its rows from each call, None where there is none.
 
-    A call is computed by the schedule of one block, from half-way between it and the next smaller
-    one on (in the ratio of their rows): its weights are read once, and its last register tile of
-    rows alone overlaps the one before it.
+    A call is computed by the schedule of one block, see `_least_rows`: its weights are read once,
+    and its last register tile of rows alone overlaps the one before it.
 
     Args:
         found: The operator.
@@ -273,9 +275,23 @@ def open_product(
             continue
         source = KernelSource.of(opened, schedule)
         if source not in variants.values():
-            variants[isqrt(below * block.rows) * row] = source
+            variants[_least_rows(below, block.rows) * row] = source
         below = block.rows
     return open_rows_kernel(variants, blocks[0].source) if variants else None
+
+
+def _least_rows(below: int, rows: int) -> int:
+    """Return the rows from which on the schedule of a block computes, not that of a smaller one.
+
+    Half-way between the two, in the ratio of their rows; but for a few rows schedules wait for
+    weights from memory, and walk down more than that row by row.
+
+    Args:
+        below: Rows of the next smaller block; 0 for none.
+        rows: Of the block.
+    """
+    half_way = isqrt(below * rows)
+    return min(half_way, FEW_ROWS + 1) if below <= FEW_ROWS < rows else half_way
 
 
 def _measured_blocks(

@@ -14,10 +14,10 @@ from support.engine.cpu import open_session
 
 from aoe.graph.extents import shape_at
 from aoe.graph.rewrites.preparation import prepared
+from aoe.ort.extent_lists import followed_values
 from aoe.ort.open_shapes import (
     constant_shape,
     first_unproven,
-    followed_values,
     infer_open_tensors,
     tensors_at,
     with_proven_reshapes,
@@ -223,6 +223,25 @@ def test_expanded_masks_have_the_extents_they_are_expanded_to() -> None:
     found = infer_open_tensors(prepared(_model(body)), open_session)
     assert found["square"].shape == found["y"].shape == ("S", "S")
     assert found["square"].dtype == "float32"
+
+
+# `torch.zeros_like(tokens)`, as PyTorch's TorchScript exporter writes it.
+_ZEROS = """extents = Shape (x) kept = ConstantOfShape <value = int64[1] {0}> (extents)
+    plain = ConstantOfShape (extents) tall = Constant <value = int64[2] {3, 4}> ()
+    closed = ConstantOfShape (tall) y = Cast <to = 1> (kept)"""
+
+
+def test_filled_tensors_have_the_extents_they_are_told() -> None:
+    model = _model(_ZEROS, "float[N,S] x")
+    found = infer_open_tensors(prepared(model), open_session)
+    assert found["kept"].shape == found["plain"].shape == found["y"].shape == ("N", "S")
+    assert (found["kept"].dtype, found["plain"].dtype) == ("int64", "float32")
+    assert found["closed"].shape == (3, 4)
+    for shape in ((3, 5), (1, 1), (0, 2)):
+        (made,) = ort.InferenceSession(model.SerializeToString()).run(
+            None, {"x": np.ones(shape, np.float32)}
+        )
+        assert made.shape == shape
 
 
 # `z[:, :n].expand(b, n)` with `b, n = x.shape`, as PyTorch's TorchScript exporter writes it.

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import onnx
 import onnx.parser
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from aoe.graph.extents import OpenShape
 from aoe.graph.model_graph import ModelGraph
@@ -17,19 +17,23 @@ from aoe.ort.open_shapes import infer_open_tensors, tensors_at
 from support.engine.cpu import CPU, open_session
 
 
-def parsed(inputs: str, body: str, *, opset: int = 17, weights: str = "") -> onnx.ModelProto:
+def parsed(
+    inputs: str, body: str, *, opset: int = 17, weights: str = "", result: str = "float"
+) -> onnx.ModelProto:
     """Return a model of one result `y`; `i3` is a list of 3 alone, `i1_2` one of 1 and 2.
 
     Args:
         inputs: As ONNX's text form declares them, `float[N,S,8] x`.
         body: Nodes, one a line.
         opset: Version of ONNX's operators.
-        weights: Declarations of weights, `float[8,4] w`; their values are seeded.
+        weights: Declarations of weights, `float[8,4] w`; their values are seeded, those of names
+            that begin with `scale` are positive.
+        result: Type of its elements.
     """
     declared = f"({inputs}{', ' if weights else ''}{weights})"
     text = (
         f'<ir_version: 9, opset_import: ["": {opset}, "com.microsoft": 1]> '
-        f"rows {declared} => (float[] y) {_integers(body)} {{ {body} }}"
+        f"rows {declared} => ({result}[] y) {_integers(body)} {{ {body} }}"
     )
     model = onnx.parser.parse_model(text)
     names = [part.rsplit(" ", 1)[1] for part in weights.split(", ") if part]
@@ -57,8 +61,15 @@ def _make_constant(model: onnx.ModelProto, names: list[str]) -> None:
             kept.append(value)
             continue
         shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
-        drawn = (rng.standard_normal(shape) * 0.3 + 0.1).astype(np.float32)
-        model.graph.initializer.append(numpy_helper.from_array(drawn, value.name))
+        kind = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        drawn = rng.standard_normal(shape) * 0.3 + 0.1
+        if np.issubdtype(kind, np.integer):  # levels, or sums of them
+            least, most = max(np.iinfo(kind).min, -9999), min(np.iinfo(kind).max, 9999)
+            drawn = rng.integers(least, most, shape, endpoint=True)
+        elif value.name.startswith("scale"):
+            drawn = np.abs(drawn) / 20 + 0.001
+        made = np.asarray(drawn).astype(kind)
+        model.graph.initializer.append(numpy_helper.from_array(made, value.name))
     del model.graph.input[:]
     model.graph.input.extend(kept)
 

@@ -94,44 +94,6 @@ def test_rows_that_a_model_cuts_into_windows_stay_whole_windows(tmp_path: Path) 
     assert shapes in ([], [f"x0:1,{rows},64" for rows in (16, 32, 64, 128)])
 
 
-def test_blocks_are_records_like_any_other_and_hits_of_the_next_run(
-    model: Path, tuned: Path, tmp_path: Path
-) -> None:
-    names = {row["op_name"].rsplit(", ", 1)[1] for row in _summary(tuned)["operators"]}
-    usual = {"1 row", "4 rows", "16 rows", "64 rows"}
-    own = {"6 rows", "80 rows"}  # those of the points, where they may pay
-    assert usual <= names <= usual | own
-    won = {row["key"] for row in _summary(tuned)["operators"] if row["outcome"] == "add"}
-    folder = tmp_path / "run"
-    copytree(tuned, folder)
-    kept = {"reason": "the whole model is faster", "model_speedup": [1.2, 1.21]}
-    _note(folder, Event.KEPT, kept)
-    timed = _noted_blocks(folder)
-    told = RecordingProgress()
-    again = _tune(model, folder, output=tmp_path / "again", progress=told)
-    summary = json.loads(_text(again))
-    rows = {row["key"]: row for row in summary["operators"]}
-    assert all(rows[key]["outcome"] == "reserved" for key in won)
-    assert again.om_file is not None
-    assert len(summary["points"]) == (5 if read_manifest(again.om_file).kernels else 0)
-    own_rows = [row for row in rows.values() if row["op_name"].rsplit(", ", 1)[1] in own]
-    counted = [int(text) for text in told.texts("plan")]
-    blocks = [len(rows) - len(own_rows), len(rows)] if own_rows else [len(rows)]
-    assert counted == blocks  # once for each part of the run
-    # what an earlier run has kept, no noise undoes
-    assert not [text for _, text in told.events if text.startswith("dropped")]
-    later = _noted_blocks(folder)
-    # not measured again; blocks whose first times decided nothing may be
-    assert all(later.count(one) == timed.count(one) for one in timed if one in won)
-
-
-def _noted_blocks(folder: Path) -> list[str]:
-    """Return the keys of blocks whose times the bank of a run has, once for each note."""
-    bank = Bank(folder / "bank")
-    lines = (line for file in bank.iter_files() for line in bank.iter_provenance(file))
-    return [line.key for line in lines if line.search.get("method") == "blocks"]
-
-
 def test_look_up_places_the_kernels_of_the_bank_without_measuring(
     model: Path, tuned: Path, tmp_path: Path
 ) -> None:

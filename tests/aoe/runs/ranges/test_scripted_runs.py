@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 from onnxruntime.transformers.float16 import convert_float_to_float16
+from support.engine.fakes import RecordingProgress
 from support.engine.open_rows import parsed
 from support.engine.scripted_runs import ScriptedRuns
 
 from aoe.errors import AoeError
 from aoe.om.file import read_manifest
+from aoebank import Bank
 
 _ROWS = "t = MatMul(x, w) u = Add(t, b) y = Relu(u)"
 _ATTENTION = "s = com.microsoft.FusedMatMul <alpha = 0.25> (q, k) p = Softmax(s) y = MatMul(p, v)"
@@ -58,6 +61,49 @@ def test_later_runs_measure_no_block_and_make_the_same_kernel(tmp_path: Path) ->
     assert _tune(noisy, model, tmp_path, **options) == first
     assert noisy.trials() == 0
     assert _tune(noisy, model, tmp_path, lookup_only=True, **options) == first
+
+
+def test_blocks_are_records_like_any_other_and_hits_of_the_next_run(tmp_path: Path) -> None:
+    body = """t = MatMul(x, w) u = Add(t, b) v = Relu(u) s = MatMul(v, z) r = Add(s, x)
+    y = LayerNormalization(r, g)"""
+    weights = "float[64,96] w, float[96] b, float[96,64] z, float[64] g"
+    model = parsed("float[N,S,64] x", body, weights=weights)
+    options = {"input_shape": "x:1~2,1~40,64"}
+    first = _tune(_runs(2.0), model, tmp_path, **options)
+    searched = _operators(tmp_path)
+    usual = {"1 row", "4 rows", "16 rows", "64 rows"}
+    own = {"6 rows", "80 rows"}  # those of the points, where they may pay
+    names = {row["op_name"].rsplit(", ", 1)[1] for row in searched.values()}
+    assert first and usual <= names <= usual | own
+    assert {row["outcome"] for row in searched.values()} == {"add"}
+    timed, told = _noted_blocks(tmp_path), RecordingProgress()
+    assert set(timed) == searched.keys()
+    # noise that would undo what an earlier run has kept, if it were measured
+    noisy = _runs(0.99)
+    again = _tune(noisy, model, tmp_path, progress=told, **options)
+    found = _operators(tmp_path)
+    assert found.keys() == searched.keys()
+    assert {row["outcome"] for row in found.values()} == {"reserved"}
+    assert (again, noisy.trials()) == (first, 0)
+    counted = {int(text) for text in told.texts("plan")}
+    assert max(counted) == len(found)
+    assert not [text for _, text in told.events if text.startswith("dropped")]
+    assert _noted_blocks(tmp_path) == timed  # none is measured again
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert len(summary["points"]) == 5
+
+
+def _operators(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the operators of the last run by their keys."""
+    summary = json.loads((folder / "out" / "summary.json").read_text())
+    return {row["key"]: row for row in summary["operators"]}
+
+
+def _noted_blocks(folder: Path) -> list[str]:
+    """Return the keys of blocks whose times the bank of a run has, once for each note."""
+    bank = Bank(folder / "bank")
+    lines = (line for file in bank.iter_files() for line in bank.iter_provenance(file))
+    return sorted(line.key for line in lines if line.search.get("method") == "blocks")
 
 
 def test_float16_is_held_against_float32_at_each_shape_and_tuned_in_it(tmp_path: Path) -> None:
