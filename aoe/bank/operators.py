@@ -393,12 +393,13 @@ class OperatorBank(TaskBank[Workload]):
                 last = entry.search
         return last
 
-    def kept_in_base(self, workload: Workload) -> KeptKernel | None:
-        """Return the earlier model's verdict on the kernel that is used here.
+    def kept_before(self, workload: Workload) -> KeptKernel | None:
+        """Return the verdict of an earlier model on the kernel that is used here.
 
-        None if it has not kept it.
+        That is the model of the earlier result, else the one that was judged last with the kernel
+        into this bank. None if that has not kept it.
         """
-        last = self._verdict_in_base(workload)
+        last = self._verdict_in_base(workload) or self._verdict_of_another(workload)
         return KeptKernel.of(last) if last is not None and last.event is Event.KEPT else None
 
     def dropped_in_base(
@@ -462,6 +463,16 @@ class OperatorBank(TaskBank[Workload]):
         if not is_same or last is None or not self._journal.is_validated_alike(last):
             return None
         return last
+
+    def _verdict_of_another(self, workload: Workload) -> Provenance | None:
+        """Return the last verdict in the bank on a kernel, None if it is of this very model.
+
+        Only those count that were taken on such a machine, with the same versions.
+        """
+        *_, last = (None, *self._model_verdicts(self.file(workload.op_type), workload))
+        if last is None or self._journal.is_of_this_model(last):
+            return None
+        return last if self._journal.is_validated_alike(last) else None
 
     def save(
         self,

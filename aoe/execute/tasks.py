@@ -22,7 +22,6 @@ from aoe.execute.accuracy import (
     compare_model_results,
     worse_of,
 )
-from aoe.execute.candidates import CandidateMeasurer
 from aoe.execute.idle_gate import OtherRuns, QuietPairs
 from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.model_sessions import SessionsInTurns, node_times, open_and_run, open_part
@@ -60,6 +59,8 @@ from aoe.workload import workload_from_json
 
 if TYPE_CHECKING:
     import onnxruntime as ort
+
+    from aoe.execute.candidates import CandidateMeasurer
 
 PAIRS_OF_TWO_ROUNDS = 12
 """From so many pairs on, a comparison is made in two rounds."""
@@ -153,14 +154,8 @@ def make_tasks(setup: WorkerSetup, others: OtherRuns) -> Mapping[str, Callable[.
         others: Runs that are let in between pairs, and while the worker waits.
     """
     pairs = QuietPairs(usage=setup.device.usage, others=others)
-    measurer = CandidateMeasurer(
-        device=setup.device,
-        target=setup.target,
-        toolchain=Toolchain(command=setup.compiler, own_group=False, kept=setup.kept),
-        directory=setup.directory,
-        pairs=pairs,
-        pool=setup.pool,
-    )
+
+    measurer = cache(partial(_measurer, setup, pairs))
 
     def measure_candidates(
         workload: Mapping[str, Any],
@@ -168,12 +163,15 @@ def make_tasks(setup: WorkerSetup, others: OtherRuns) -> Mapping[str, Callable[.
         at: Mapping[str, Any] | None = None,
         **how: Any,
     ) -> list[Measurement]:
-        return measurer.measure(
+        return measurer().measure(
             workload_from_json(workload),
             [schedule_from_json(schedule) for schedule in schedules],
             at=workload_from_json(at) if at is not None else None,
             **how,
         )
+
+    def measure_format(workload: Mapping[str, Any], **how: Any) -> Measurement:
+        return measurer().measure_format(workload_from_json(workload), **how)
 
     def compare_models(
         baseline: ModelPart,
@@ -194,7 +192,7 @@ def make_tasks(setup: WorkerSetup, others: OtherRuns) -> Mapping[str, Callable[.
 
     measuring: dict[str, Callable[..., Any]] = {
         "measure_candidates": measure_candidates,
-        "measure_format": partial(_measure_format, measurer),
+        "measure_format": measure_format,
         "compare_models": compare_models,
         "run_model": run_model,
         "machine_rates": machine_rates,
@@ -204,17 +202,26 @@ def make_tasks(setup: WorkerSetup, others: OtherRuns) -> Mapping[str, Callable[.
         "profile_models": partial(node_times, setup),
     }
     return {
-        "load": lambda: None,  # who answers has loaded what the others need
+        "load": lambda: None,  # who answers has loaded what most others need
         "check_schedule": partial(_check_schedule, setup),
         "compile_kernels": partial(_compile_kernels, setup),
         **{name: _with_pool(task, setup) for name, task in measuring.items()},
     }
 
 
-def _measure_format(
-    measurer: CandidateMeasurer, workload: Mapping[str, Any], **how: Any
-) -> Measurement:
-    return measurer.measure_format(workload_from_json(workload), **how)
+def _measurer(setup: WorkerSetup, pairs: QuietPairs) -> CandidateMeasurer:
+    # imports all kernel families, which workers that only compare models do without: a quarter of
+    # the CPU time in which one starts, and a model is proven by several
+    from aoe.execute.candidates import CandidateMeasurer
+
+    return CandidateMeasurer(
+        device=setup.device,
+        target=setup.target,
+        toolchain=Toolchain(command=setup.compiler, own_group=False, kept=setup.kept),
+        directory=setup.directory,
+        pairs=pairs,
+        pool=setup.pool,
+    )
 
 
 def _compare_itself(setup: WorkerSetup, pairs: QuietPairs, policy: MeasurePolicy) -> Measurement:

@@ -61,10 +61,26 @@ def place_of(tensor: TensorProto) -> DataPlace | None:
     return DataPlace(Path(where["location"]), int(where["offset"]), int(where["length"]))
 
 
+_WIDTHS: dict[int, int] = {
+    kind: helper.tensor_dtype_to_np_dtype(kind).itemsize
+    for kind in (
+        *(TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16),
+        *(TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64),
+    )
+}
+"""Bytes of an element, of types that fill whole bytes."""
+
+
 def bytes_of(tensor: TensorProto) -> int:
     """Return the size of a tensor's data, as far as it is raw bytes or lies outside."""
     place = place_of(tensor)
-    return len(tensor.raw_data) if place is None else place.length
+    if place is not None:
+        return place.length
+    if not tensor.HasField("raw_data"):
+        return 0
+    width = _WIDTHS.get(tensor.data_type)
+    # each look at `raw_data` copies it: 0.3 s of a run on BERT, which asks several times
+    return len(tensor.raw_data) if width is None else math.prod(tensor.dims) * width
 
 
 def array_of(tensor: TensorProto) -> np.ndarray[Any, Any]:

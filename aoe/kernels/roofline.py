@@ -102,7 +102,12 @@ def first_algorithms(
     They are what most of the engine asks a space for. Ranking thousands of configurations tells
     them, so each workload is ranked once in a process, however often a model has it.
     """
-    return _first_algorithms(family, json.dumps(workload_to_json(workload)), target)
+    found: frozenset[str] = _first_algorithms(
+        family,  # type: ignore[arg-type]  # a protocol says nothing of hashes; families have one
+        json.dumps(workload_to_json(workload)),
+        target,
+    )
+    return found
 
 
 @lru_cache(maxsize=4096)

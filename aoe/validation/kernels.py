@@ -193,7 +193,7 @@ def _prior(
     return prior_result_of(
         kernels,
         own,
-        lambda one: bank.kept_in_base(one.source.workload),
+        lambda one: bank.kept_before(one.source.workload),
         assembly.surroundings,
         repeat_tune=tuning.settings.repeat_tune,
         usual_share=bank.usual_kept_share(one.source.workload.op_type for one in kernels),

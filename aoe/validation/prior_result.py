@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aoe.bank.verdicts import KeptKernel
@@ -11,8 +11,8 @@ from aoe.validation.candidates import P
 from aoe.validation.group_tests import PROVEN
 
 _LIKE = 0.5
-"""Share of what all parts promise that believed ones make up at least, for a model to be like the
-earlier one: how far its processes scatter is taken from there."""
+"""Share of what all parts promise that those an earlier model has kept make up at least, for a
+model to be like it: how far its processes scatter is taken from there."""
 _OF_USUAL = 0.9
 """Part of what kernels of other models have kept that those of a model are held to: models of one
 family differ, and what falls short is taken apart in a dozen comparisons. In simulations a kernel
@@ -45,7 +45,7 @@ NO_PRIOR_RESULT = PriorResult()
 def prior_result_of(
     parts: Sequence[P],
     own: frozenset[str],
-    kept_in_base: Callable[[P], KeptKernel | None],
+    kept_before: Callable[[P], KeptKernel | None],
     surroundings: Callable[[P], frozenset[str]],
     *,
     repeat_tune: bool,
@@ -53,14 +53,13 @@ def prior_result_of(
 ) -> PriorResult:
     """Return the earlier decisions about the kernels of a model.
 
-    What the model of `--base_result` has kept is believed where it stands between the same
-    neighbours at every place, and no noise decided that.
+    What the model of `--base_result` or another model of the bank has kept is believed where it
+    stands between the same neighbours at every place, and no noise decided that.
 
     Args:
         parts: Of the model.
         own: Names of those this very model has kept.
-        kept_in_base: Returns what the model of the earlier result says of a part, None if it has
-            not kept it.
+        kept_before: Returns what an earlier model says of a part, None if it has not kept it.
         surroundings: Returns digests of what stands around the places of a part.
         repeat_tune: True to believe nothing.
         usual_share: What of their promise kernels have kept in other models, None if not known.
@@ -70,7 +69,7 @@ def prior_result_of(
         if usual_share is None or repeat_tune
         else min(1.0, max(PROVEN, _OF_USUAL * usual_share))
     )
-    found = {one.name: kept_in_base(one) for one in parts}
+    found = {one.name: kept_before(one) for one in parts}
     in_base = {name: kept for name, kept in found.items() if kept is not None}
     proven = own.union(in_base)
     if own or repeat_tune:
@@ -83,7 +82,7 @@ def prior_result_of(
     return PriorResult(
         proven=proven,
         believed=believed,
-        scatter=_scatter(parts, believed, in_base.values()),
+        scatter=_scatter(parts, in_base),
         kept_share={
             name: share for name in believed if (share := in_base[name].kept_share) is not None
         },
@@ -95,13 +94,15 @@ def _is_believed(kept: KeptKernel, here: frozenset[str]) -> bool:
     return kept.is_settled and bool(here) and here <= kept.surroundings
 
 
-def _scatter(
-    parts: Sequence[P], believed: frozenset[str], in_base: Iterable[KeptKernel]
-) -> Scatter | None:
-    """Return the scatter of processes of a model like this one, None if there is none."""
+def _scatter(parts: Sequence[P], in_base: Mapping[str, KeptKernel]) -> Scatter | None:
+    """Return the scatter of processes of a model like this one, None if there is none.
+
+    The same kernels make models alike, whatever stands around them: where their memory comes to
+    lie is what processes differ in.
+    """
     promised = sum(one.gain_us for one in parts)
-    of_believed = sum(one.gain_us for one in parts if one.name in believed)
-    if not believed or of_believed < _LIKE * promised:
+    of_kept = sum(one.gain_us for one in parts if one.name in in_base)
+    if not in_base or of_kept < _LIKE * promised:
         return None
-    scatters = [kept.scatter for kept in in_base if kept.scatter is not None]
+    scatters = [kept.scatter for kept in in_base.values() if kept.scatter is not None]
     return max(scatters, key=lambda one: one.deviation, default=None)

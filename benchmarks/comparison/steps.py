@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -56,10 +57,11 @@ class Steps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A call of `aoe` in a process of its own: seconds from its start to its end, what it wrote."""
+    """A call of `aoe` in a process of its own."""
 
-    seconds: float
-    text: str
+    seconds: float  # From its start to its end
+    cpu_s: float  # CPU time of it and of all processes it has started
+    text: str  # What it wrote
 
 
 def run_aoe(home: Path, words: Sequence[str], **variables: str) -> Command:
@@ -84,7 +86,7 @@ def run_aoe(home: Path, words: Sequence[str], **variables: str) -> Command:
     }
     command = [sys.executable, "-P", "-c", _AOE, *words]
     said: deque[str] = deque(maxlen=_LAST_LINES)
-    began_s = time.monotonic()
+    began_s, began_cpu_s = time.monotonic(), _cpu_of_children_s()
     with (
         TemporaryFile("w+") as output,
         subprocess.Popen(
@@ -98,13 +100,18 @@ def run_aoe(home: Path, words: Sequence[str], **variables: str) -> Command:
                 said.clear()
             said.append(line)
         code = process.wait()
-        seconds = time.monotonic() - began_s
+        seconds, cpu_s = time.monotonic() - began_s, _cpu_of_children_s() - began_cpu_s
         output.seek(0)
         text = output.read()
     if code:  # with --json the error is in what is else the answer
         words_of_error = "".join(said).strip() or text.strip()
         raise CommandError(f"aoe ended with exit code {code}: {words_of_error}")
-    return Command(seconds=seconds, text=text)
+    return Command(seconds=seconds, cpu_s=cpu_s, text=text)
+
+
+def _cpu_of_children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def tuned_figures(folder: Path) -> dict[str, Any]:

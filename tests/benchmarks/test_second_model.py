@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import second_model
 from comparison.experiment import run_experiment
 from comparison.steps import Steps, tuned_figures
+from onnx import helper
+from support.contracts.networks import shipped_network
+from support.engine.models import make_model
 
 
 def _figures(folder: Path) -> dict[str, Any]:
@@ -33,10 +37,12 @@ def test_trials_and_hits_are_counted_and_seconds_stand_beside_the_other_runs(
     found = _figures(tmp_path / "run")
     assert (found["trials"], found["hits"], found["operators"]) == (3, 2, 3)
     steps = Steps(tmp_path / "steps.json", {})
-    for seconds, title in ((20.0, "first"), (40.0, "second, alone"), (10.0, "second, behind")):
-        steps.once(f"a:b {title}", lambda s=seconds: {"seconds": s, **found})
-    line = second_model.table(steps.document).splitlines()[-1]
-    assert line == (
+    times = {"first": 20.0, "again": 1.0, "second, alone": 40.0, "second, behind": 10.0}
+    for title, seconds in times.items():
+        steps.once(f"a:b {title}", lambda s=seconds: {"seconds": s, "cpu_s": s + 5, **found})
+    lines = second_model.table(steps.document).splitlines()
+    assert "| a:b | 20, 25 | 5%, 24% | -, - | 50%, 60% |" in lines
+    assert lines[-1] == (
         "| a:b second, behind | 10.0 | 50%, 25% | 3 | 2 of 3 | 1.250x | search 7.5, judge 4.2 |"
     )
 
@@ -47,3 +53,21 @@ def test_pairs_are_networks_of_the_suite(pair: str, tmp_path: Path) -> None:
         run_experiment(
             second_model.EXPERIMENT, [pair, "--work", str(tmp_path), f"--results={tmp_path}/r.json"]
         )
+
+
+def test_changed_model_has_one_other_layer_and_computes() -> None:
+    model = shipped_network("squeezenet")
+    before = [list(tensor.dims) for tensor in model.graph.initializer]
+    changed = second_model.with_other_layer(model)
+    assert changed is not None
+    onnx.checker.check_model(changed)
+    after = [list(tensor.dims) for tensor in changed.graph.initializer]
+    others = [(one, other) for one, other in zip(before, after, strict=True) if one != other]
+    assert [(one[2:], other[2:]) for one, other in others] == [([3, 3], [5, 5])]
+    assert onnx.shape_inference.infer_shapes(changed, strict_mode=True).graph.output
+    assert (
+        second_model.with_other_layer(
+            make_model([helper.make_node("Relu", ["x"], ["y"])], {"x": (1,)}, ["y"])
+        )
+        is None
+    )

@@ -19,7 +19,7 @@ from aoe.graph.model_graph import attributes_of
 from aoe.graph.protos import refill
 from aoe.graph.rewrite import drop_unused_initializers
 from aoe.graph.rewrites.matching import Array, is_op
-from aoe.graph.weights import INLINE_BYTES, array_of, place_of
+from aoe.graph.weights import INLINE_BYTES, array_of, bytes_of, place_of
 
 _COPYING = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity")
 _FOLDED = ("Cast", "DequantizeLinear", *_COPYING)
@@ -41,8 +41,7 @@ def fold_constants(proto: onnx.ModelProto, *op_types: str) -> None:
     graph = proto.graph
     known: dict[str, TensorProto] = _constants(graph)
     outputs = {value.name for value in graph.output}
-    # not the length of `raw_data`, which copies all weights of a model that folds nothing
-    room = INLINE_BYTES - sum(tensor.ByteSize() for tensor in graph.initializer)
+    room = INLINE_BYTES - sum(map(bytes_of, known.values()))
     kept = []
     for node in graph.node:
         result = node.output[0]

@@ -68,12 +68,28 @@ def test_kernel_the_model_of_an_earlier_result_has_kept_is_known(tmp_path: Path)
         base.note([(workload, _judged(verdict))])
     journal = make_journal(tmp_path / "own", model="changed")
     bank = OperatorBank(journal, core_num=2, base=Bank(tmp_path / "base"))
-    assert bank.kept_in_base(_EXP) is not None
-    assert bank.kept_in_base(_TANH) is None
+    assert bank.kept_before(_EXP) is not None
+    assert bank.kept_before(_TANH) is None
     assert bank.model_verdict(_EXP) is None  # this model has still to be asked
     bank.adopt(_EXP)
-    assert bank.kept_in_base(_EXP) is not None
-    assert make_bank(tmp_path / "own").kept_in_base(_EXP) is None
+    assert bank.kept_before(_EXP) is not None
+    assert make_bank(tmp_path / "own").kept_before(_EXP) is not None  # it came with the record
+
+
+def test_kernel_another_model_of_the_bank_has_kept_last_is_known(tmp_path: Path) -> None:
+    first = make_bank(tmp_path, model="first")
+    for workload, verdict in ((_EXP, Event.KEPT), (_TANH, Event.DROPPED)):
+        _save(first, workload)
+        first.note([(workload, _judged(verdict))])
+    assert first.kept_before(_EXP) is None  # it is its own verdict
+    second = make_bank(tmp_path, model="second")
+    assert second.kept_before(_EXP) is not None
+    assert second.kept_before(_TANH) is None
+    assert make_bank(tmp_path, model="second", cpu_model="Other").kept_before(_EXP) is None
+    make_bank(tmp_path, model="third").note([(_EXP, _judged(Event.DROPPED))])
+    assert make_bank(tmp_path, model="fourth").kept_before(_EXP) is None
+    _save(first, event=Event.UPDATE)
+    assert make_bank(tmp_path, model="fifth").kept_before(_EXP) is None
 
 
 def test_line_of_a_kept_kernel_says_where_it_stood_and_how_processes_scattered(
@@ -92,7 +108,7 @@ def test_line_of_a_kept_kernel_says_where_it_stood_and_how_processes_scattered(
     )
     bank.note([(_EXP, verdict)])
     journal = make_journal(tmp_path / "own", model="changed")
-    found = OperatorBank(journal, core_num=2, base=Bank(tmp_path)).kept_in_base(_EXP)
+    found = OperatorBank(journal, core_num=2, base=Bank(tmp_path)).kept_before(_EXP)
     assert found is not None and found.kept_share == pytest.approx(0.8, rel=0.001)
     assert replace(found, kept_share=None) == KeptKernel(
         is_settled=True,
@@ -154,7 +170,7 @@ def test_kernel_that_was_replaced_since_is_none_an_earlier_model_has_kept(tmp_pa
     base.note([(_EXP, _judged(Event.KEPT))])
     _save(base, event=Event.UPDATE)
     bank = OperatorBank(make_journal(tmp_path / "own"), core_num=2, base=Bank(tmp_path / "base"))
-    assert bank.kept_in_base(_EXP) is None
+    assert bank.kept_before(_EXP) is None
 
 
 def test_verdict_of_noise_is_believed_the_second_time(tmp_path: Path) -> None:

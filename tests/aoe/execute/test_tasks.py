@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from support.engine.tuning import make_measurement
 
+from aoe.child_python import python_command
 from aoe.execute.accuracy import Deviation
 from aoe.execute.tasks import ComparisonTerms, ModelComparison, comparison_rounds, joined_comparison
 from aoe.measurement import MeasurePolicy
@@ -37,3 +40,9 @@ def test_pairs_of_all_rounds_are_one_comparison() -> None:
         )
     ] * 2
     assert len(joined_comparison(rounds, mean_memory).measurement.tuned_us) == 12
+
+
+def test_worker_that_compares_models_starts_without_kernel_families() -> None:
+    asked = "import aoe.execute.tasks; print('aoe.kernels.registry' in sys.modules)"
+    done = subprocess.run(python_command(asked), capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -399,7 +399,7 @@ def test_kernels_of_a_second_model_are_held_to_what_those_of_the_first_kept(
     _stored(first)
     assert first.judged() == ["a", "b"]
     tests_of_first = first.comparisons - first.restarts
-    second = Model(tmp_path, saves=(0.05, 0.05, 0.05), name="second")
+    second = Model(tmp_path, saves=(0.05, 0.05, 0.05), name="second", moved=(0, 1))
     assert second.judged() == ["a", "b", "c"]
     assert second.comparisons - second.restarts == 1 < tests_of_first
     alone = Model(tmp_path / "alone", saves=(0.05, 0.05, 0.05), name="second")
@@ -407,11 +407,26 @@ def test_kernels_of_a_second_model_are_held_to_what_those_of_the_first_kept(
     assert alone.comparisons - alone.restarts > 1
 
 
-def test_kernel_that_loses_in_a_second_model_is_found(tmp_path: Path) -> None:
+def test_what_a_first_model_kept_in_the_same_place_has_no_test_in_a_second(tmp_path: Path) -> None:
+    first = Model(tmp_path, saves=(0.1, 0.1), name="first")
+    _stored(first)
+    assert first.judged() == ["a", "b"]
+    second = Model(tmp_path, saves=(0.1, 0.1, 0.1), name="second")
+    assert second.judged() == ["a", "b", "c"]
+    assert (second.comparisons, second.restarts) == (1, 1) < (first.comparisons, first.restarts)
+    assert second.verdicts() == [Event.KEPT] * 3
+    slow = Model(tmp_path, saves=(0.0, 0.0), name="third")
+    assert slow.judged() == []  # what is believed is proven as a whole all the same
+
+
+@pytest.mark.parametrize("moved", [(), (0, 1)])
+def test_kernel_that_loses_in_a_second_model_is_found(
+    tmp_path: Path, moved: tuple[int, ...]
+) -> None:
     first = Model(tmp_path, saves=(0.05, 0.05), name="first")
     _stored(first)
     first.judged()
-    second = Model(tmp_path, saves=(0.05, 0.05, -0.1), name="second")
+    second = Model(tmp_path, saves=(0.05, 0.05, -0.1), name="second", moved=moved)
     assert second.judged() == ["a", "b"]
 
 
