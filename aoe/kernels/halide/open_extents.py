@@ -29,7 +29,7 @@ _SMALL_TILES = ((4, 2), (4, 1), (1, 0))
 the tile has six, 720 us in guarded ones, and 204 us in a kernel for 64 columns (one thread of a
 busy Xeon with AVX-512, CPU time, 2026-11-27).
 """
-_TILE_SHARES = (1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.0)
+_TILE_SHARES = (1.0, 0.875, 0.75, 0.625, 0.5, 0.0)
 """Heights of the register tiles of rows beside each other, as shares of the tallest; 0 is one row.
 
 17 rows are three tiles of 6 or of 8, the last one shifted inwards: 18 rows computed, or 24."""

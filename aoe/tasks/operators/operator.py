@@ -262,6 +262,7 @@ class OperatorSearch:
             context.runner.target.core_num,
             accept_busy=context.settings.accept_busy,
             left_s=context.left_s(),
+            share=self.operator.share,
         )
 
     def _is_left_open(self, found: SearchResult[Schedule]) -> bool:

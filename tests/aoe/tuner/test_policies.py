@@ -20,6 +20,14 @@ def test_little_time_left_means_shorter_measurements_and_no_waiting() -> None:
     assert final_policy(2, left_s=0.0).enough_s > 0
 
 
+def test_operator_that_is_the_model_has_most_of_the_time_to_decide() -> None:
+    whole, most, half = (final_policy(2, left_s=45.0, share=share) for share in (1.0, 0.8, 0.5))
+    assert whole.enough_s == final_policy(2).enough_s > most.enough_s > half.enough_s
+    assert whole.pairs_max > most.pairs_max > half.pairs_max
+    assert whole.pairs_min == half.pairs_min
+    assert half == final_policy(2, left_s=45.0)
+
+
 @pytest.mark.parametrize(
     ("loops", "least", "most"), [(1, 20, 60), (30, 30, 60), (2048, 2048, 2048)]
 )

@@ -33,6 +33,7 @@ from aoe.graph.open_rows import OpenRows, find_open_rows
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
+from aoe.ort.guarded import GuardedRuns
 from aoe.ort.sessions import session_options
 from aoe.schedule import Configuration
 from aoe.target import Target
@@ -268,6 +269,15 @@ def test_product_of_integers_takes_its_rows_from_each_call(integers: tuple[str, 
     for batch, length in ((2, 9), (3, 1), (1, 0)):
         if net.open_rank == 2:
             _assert_same(*net.run(net.arrays(batch, length)))
+
+
+def test_no_byte_outside_of_the_rows_is_touched(integers: tuple[str, _Net]) -> None:
+    _, net = integers
+    for length in _TAILS:
+        arrays = net.arrays(1, length)
+        expected = net.run(arrays)[1]
+        found = GuardedRuns([arrays], expected).run(net.tuned, 0)  # outside is a forbidden page
+        _assert_same(found, expected)
 
 
 def test_levels_at_both_ends_are_summed_exactly(integers: tuple[str, _Net]) -> None:
