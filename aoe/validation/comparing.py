@@ -214,6 +214,13 @@ class ModelComparer(Generic[P]):
         """Seconds without which nothing can be proven."""
         return (LEAST_PROCESSES + 1) * self._hurried_s
 
+    @property
+    def early_processes(self) -> int:
+        """Most processes of an early comparison there is time for."""
+        each_s = self._slowness * self._hurried_s
+        most = EARLY_LOOKS[-1]
+        return min(most, int(self.left_s() / each_s)) if each_s > 0 else most
+
     def unmeasured(self, kept: Sequence[P]) -> ModelGain:
         """Write the model with `kept` and return its comparison without measuring."""
         self._assembly.write_model(kept)

@@ -30,7 +30,7 @@ from aoe.validation.kernel_assembly import Assembly
 from aoe.validation.time_reserve import ModelCosts
 from aoebank import plural
 
-_MOST_SHARE = 0.1
+_MOST_SHARE = 0.2
 """Most of the time left that the profiles may take."""
 _TIMEOUT_S = 60.0
 _FEWEST, _MOST = 2, 4

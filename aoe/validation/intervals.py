@@ -242,6 +242,22 @@ def level_at_the_end(
     return LATER if in_turns and processes > most else ACCEPTING
 
 
+def least_early_gain(processes: int) -> float:
+    """Return the least gain an early comparison proves whose processes scatter no more than usual.
+
+    Args:
+        processes: Most there is time for.
+    """
+    distances = (_LEAST_SCATTER / math.sqrt(2), -_LEAST_SCATTER / math.sqrt(2))
+    usual = [ProcessRatio(log=distances[at // 2 % 2]) for at in range(EARLY_LOOKS[-1])]
+    widths = (
+        ProcessGain(processes=tuple(usual[:count]), in_turns=True).half_width(CLEAR)
+        for count in EARLY_LOOKS
+        if count <= processes
+    )
+    return math.exp(min(widths, default=math.inf))
+
+
 def looks(known: Scatter | None) -> Collection[int]:
     """Return after how many processes a comparison may end."""
     return LOOKS if known is None else (*_EARLY, PROCESSES)

@@ -27,6 +27,7 @@ from aoe.validation.accuracy import HeldAccuracy
 from aoe.validation.candidates import NO_TIMES, Drop, ModelTimes, P
 from aoe.validation.comparing import ModelComparer, TimeIsUpError
 from aoe.validation.in_model import times_in_model
+from aoe.validation.intervals import least_early_gain
 from aoe.validation.kernel_accuracy import AccuracyChecker
 from aoe.validation.kernel_assembly import Assembly
 from aoe.validation.memory_pruning import PEAK_RATIO, within_memory
@@ -61,11 +62,6 @@ def check_accuracy(tuning: TuneContext, assembly: Assembly) -> None:
             inputs=tuning.subject.calibration,
         ).check()
 
-
-_PROVABLE_EARLY = 1.07
-"""Speed-up by profiles from which on an early proof is worth its time: it proves 9 % and more, of
-which the order of loading and the form of the written graph may bring two. One that proved nothing
-took a quarter of a limit of 60 s."""
 
 Verdicts = Sequence[tuple[Workload, BankNote]]
 """What a model made of kernels, to be kept in the bank."""
@@ -258,9 +254,11 @@ def prove_early(
     times = times_in_model(tuning, assembly, kernels, costs, comparer.left_s())
     kernels, _ = _without_losers(tuning, kernels, times)
     expected = times.expected_gain(kernels)
-    if expected is not None and expected < _PROVABLE_EARLY:
+    processes = comparer.early_processes
+    least = least_early_gain(processes)
+    if expected is not None and expected < least:
         shown = f"profiles of the model show {expected:.2f}x"
-        return f"{shown}, too little for a few processes to prove"
+        return f"{shown}, {least:.2f}x is what {processes} processes prove"
     tuning.progress.step(f"trying the whole model with {plural(len(kernels), 'kernel')}")
     found = model_validator(tuning, comparer, times).prove(kernels)
     if isinstance(found, str) or checker is None or accuracy is None:

@@ -21,6 +21,7 @@ from aoe.validation.intervals import (
     PRINTED,
     ProcessGain,
     ProcessRatio,
+    least_early_gain,
     level_at_the_end,
     looks,
 )
@@ -359,3 +360,11 @@ def test_one_process_leaves_what_is_known_of_their_scatter_as_it_was() -> None:
     known = Scatter(deviation=0.004, processes=4)
     assert _together([0.2], known).scatter == known
     assert _together([0.2]).scatter is None
+
+
+def test_early_gain_is_the_less_the_more_processes_there_is_time_for() -> None:
+    """What is below that is not tried in the middle of a search; with one process nothing is."""
+    gains = [least_early_gain(processes) for processes in (1, 2, 4, 6)]
+    assert gains[0] == math.inf
+    assert gains == sorted(gains, reverse=True)
+    assert gains[1:] == pytest.approx([1.24, 1.13, 1.05], abs=0.01)
