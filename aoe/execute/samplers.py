@@ -14,6 +14,8 @@ _ONE_IS_A_SAMPLE_US = 40_000.0
 _TIME_SLICE_US = 4_000.0
 """Source: base slice of the Linux scheduler, 3 ms on 2 cores and 4 ms on 16 or more."""
 _LONGEST_US = 5 * _TIME_SLICE_US
+_SHORT_US = 5_000.0
+"""Calls up to which it shows what has run before them."""
 _ALIKE = 1.5
 _MAX_REPEATS = 1000
 _SHORTEST_US = 0.1
@@ -60,6 +62,24 @@ def paired_samplers(
         timer(baseline, repeats=first, before=before),
         timer(tuned, repeats=second, before=tuned_before or before),
     )
+
+
+def are_single_and_short(
+    timer: MakeTimer, runs: Sequence[Callable[[], object]], minimum_us: float
+) -> bool:
+    """Return True if one call of each is a sample, and so short that what ran before it counts.
+
+    A program calls one model again and again, which finds what it left in the caches: a recommender
+    of 2 ms was 1.23 times as fast so, and 1.29 times behind a call of the other side (one thread of
+    a Xeon, CPU time, 2026-11-29). Of several calls in a sample all but the first are such anyway.
+
+    Args:
+        timer: Of the device.
+        runs: One call of each side.
+        minimum_us: Least length of a sample.
+    """
+    calls_us = shortest_calls([timer(run, repeats=1) for run in runs])
+    return minimum_us <= min(calls_us) and max(calls_us) <= _SHORT_US
 
 
 def shortest_calls(singles: Sequence[Callable[[], float]]) -> list[float]:

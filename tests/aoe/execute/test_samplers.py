@@ -11,6 +11,7 @@ import pytest
 
 from aoe.execute.samplers import (
     CALIBRATION_CALLS,
+    are_single_and_short,
     paired_samplers,
     sample_repeats,
     shortest_calls,
@@ -175,3 +176,24 @@ def test_time_slices_of_others_do_not_inflate_a_gain(
     assert median(found) == pytest.approx(
         baseline_us / tuned_us, rel=0.25
     )  # 16x, were a sample one call
+
+
+@pytest.mark.parametrize(
+    ("calls_us", "expected"),
+    [((2000, 1500), True), ((2000, 99), False), ((5100, 1500), False), ((60_000, 50_000), False)],
+    ids=["short", "several in a sample", "one is long", "long"],
+)
+def test_short_calls_that_are_samples_are_told(
+    calls_us: tuple[float, float], expected: bool
+) -> None:
+    machine = Machine(cold_us=20_000)
+    runs = [machine.side(name, us) for name, us in zip("ab", calls_us, strict=True)]
+    assert are_single_and_short(machine.timer, runs, 100) == expected
+
+
+def test_a_call_of_the_same_side_before_takes_what_a_switch_costs() -> None:
+    machine = Machine(switch_us=600)
+    first, second = machine.side("a", 2000), machine.side("b", 1500)
+    samplers = paired_samplers(machine.timer, first, second, 100, before=first, tuned_before=second)
+    found = run_pairs(*samplers, MeasurePolicy(pairs_min=6, pairs_max=6))
+    assert estimate_speedup(found).median == pytest.approx(2000 / 1500)
