@@ -9,7 +9,7 @@ from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.measurement.memory import MemoryUse
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.profile import profile_model
-from aoe.ort.sessions import bound_run, run_session, session_options
+from aoe.ort.sessions import plain_run, run_session, session_options
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -108,7 +108,7 @@ class SessionsInTurns:
         session, _, memory = open_and_run(self._setup, self._parts[side], self._inputs)
         feeds = list(self._inputs.feeds(session))
         results = [run_session(session, feed) for feed in feeds]
-        self._keep(side, session, results[0])
+        self._keep(side, session)
         return feeds, results, memory
 
     def loaded(self, side: int) -> Callable[[], object]:
@@ -132,9 +132,7 @@ class SessionsInTurns:
 
         return sample
 
-    def _keep(
-        self, side: int, session: ort.InferenceSession, results: Sequence[Any] | None = None
-    ) -> None:
-        run = bound_run(session, self._inputs.first(session), results)
+    def _keep(self, side: int, session: ort.InferenceSession) -> None:
+        run = plain_run(session, self._inputs.first(session))
         run()
         self._loaded = (side, run)

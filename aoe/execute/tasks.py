@@ -48,6 +48,7 @@ from aoe.ort.cold_cache import CacheBallast
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import (
     bound_run,
+    plain_run,
     run_session,
     session_options,
     use_shared_pool,
@@ -532,7 +533,7 @@ def _run_of(
 ) -> Callable[[], object]:
     """Return a run of a session on fixed inputs; of several streams, each has its own memory."""
     if streams == 1:
-        return bound_run(session, feed, results)
+        return plain_run(session, feed)
     return FreeRun([bound_run(session, feed, results) for _ in range(streams)])
 
 

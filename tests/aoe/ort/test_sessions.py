@@ -19,6 +19,7 @@ from aoe.ort.sessions import (
     BoundRun,
     bound_run,
     newest_ir_version,
+    plain_run,
     random_feed,
     run_session,
     session_options,
@@ -197,6 +198,21 @@ def test_bound_run_computes_the_same_into_the_same_memory() -> None:
     for _ in range(3):
         run()
         assert np.array_equal(run.binding.copy_outputs_to_cpu()[0], expected)
+
+
+def test_plain_run_makes_its_results_anew() -> None:
+    session = open_session(
+        conv_net().SerializeToString(), session_options(threads=2, optimize=True)
+    )
+    feed = random_feed(session, 5)
+    run = plain_run(session, feed)
+    first, second = run(), run()
+    assert isinstance(first, list) and isinstance(second, list)
+    np.testing.assert_array_equal(first[0], run_session(session, feed)[0])
+    np.testing.assert_array_equal(second[0], first[0])
+    assert not np.shares_memory(first[0], second[0])
+    with pytest.raises(RunError, match="ONNX Runtime cannot run it"):
+        plain_run(session, {name: array[:, :1] for name, array in feed.items()})()
 
 
 def test_strings_are_run_without_binding() -> None:
