@@ -39,15 +39,9 @@ def tuned(
     given: dict[str, Any] = {"input_shape": "x:1~2,1~40,128", "trials": 1, "accept_busy": True}
     (folder / "bank").mkdir()
     for output in ("out", "found"):  # what the bank has is placed, whatever noise made of it
-        last = {"lookup_only": True} if output == "found" else {}
-        aoe.tune(
-            model,
-            bank=folder / "bank",
-            job_type="opat",
-            output=folder / output,
-            **given,
-            **last,
-        )
+        if output == "found":
+            given["lookup_only"] = True
+        aoe.tune(model, bank=folder / "bank", job_type="opat", output=folder / output, **given)
     return model, folder
 
 

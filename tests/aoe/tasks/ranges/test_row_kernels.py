@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -217,7 +218,7 @@ def open_net(
     return _Net("product", tmp_path_factory.mktemp("open"), target, toolchain, _open_kernel_of)
 
 
-_INSTRUCTIONS = {
+_INSTRUCTIONS: dict[str, dict[str, bool]] = {
     "tiles": {},
     "dot": {"int8_tiles": False},
     "widened": {"int8_tiles": False, "int8_dot": False},
@@ -228,7 +229,8 @@ _INSTRUCTIONS = {
 def _integers_of(
     rows: OpenRows, target: Target, *, without: dict[str, bool], are_open: bool = True
 ) -> BlockKernel:
-    facts = replace(KernelTarget.of(target), **without)
+    changed: dict[str, Any] = {**without}
+    facts = replace(KernelTarget.of(target), **changed)
     blocks = []
     for count, us in _BLOCKS.items():
         workload = rows.of(count)
