@@ -20,9 +20,9 @@ from aoe.kernels.family import KernelTarget  # noqa: E402
 from aoe.kernels.registry import FAMILIES  # noqa: E402
 from aoe.schedule import Configuration  # noqa: E402
 from aoe.torch.modules.backend import aoe_backend  # noqa: E402
-from aoe.torch.modules.training import Choice, TrainingGraph  # noqa: E402
-from aoe.torch.modules.training_kernels import Calls, RegionSettings, link_regions  # noqa: E402
-from aoe.torch.modules.training_programs import (  # noqa: E402
+from aoe.torch.modules.training.graphs import Choice, TrainingGraph  # noqa: E402
+from aoe.torch.modules.training.kernels import Calls, RegionSettings, link_regions  # noqa: E402
+from aoe.torch.modules.training.programs import (  # noqa: E402
     Program,
     RegionForm,
     workloads_of,

@@ -25,8 +25,8 @@ from aoe.torch.modules.optimization import (
     make_options,
     optimize_call,
 )
-from aoe.torch.modules.training import MakeSettings, TrainingGraph
-from aoe.torch.modules.training_kernels import DIRECTIONS, RegionSettings
+from aoe.torch.modules.training.graphs import MakeSettings, TrainingGraph
+from aoe.torch.modules.training.kernels import DIRECTIONS, RegionSettings
 from aoe.tuner.progress import SilentProgress
 from aoebank import AoebankError
 

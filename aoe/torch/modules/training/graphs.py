@@ -24,17 +24,17 @@ from torch.fx.graph import _BoxedCodeGen
 from aoe.device.registry import default_device
 from aoe.errors import AoeError, RunError
 from aoe.om.loading import FallbackWarning
-from aoe.torch.modules import training_choice
 from aoe.torch.modules.export import one_at_a_time
-from aoe.torch.modules.training_kernels import Calls, RegionSettings, tune_regions
-from aoe.torch.modules.training_programs import (
+from aoe.torch.modules.training import choice
+from aoe.torch.modules.training.kernels import Calls, RegionSettings, tune_regions
+from aoe.torch.modules.training.programs import (
     Program,
     RegionForm,
     export_region,
     program_of,
 )
-from aoe.torch.modules.training_regions import cut_regions, results_of
-from aoe.torch.modules.training_rewrites import rewrite
+from aoe.torch.modules.training.regions import cut_regions, results_of
+from aoe.torch.modules.training.rewrites import rewrite
 from aoebank import plural
 
 T = TypeVar("T")
@@ -56,12 +56,12 @@ class Choice:
 
     def region(self, module: Any, call: Any, arguments: Sequence[Any]) -> bool:
         """True if a region is to be computed by its kernels."""
-        estimate = training_choice.region_speedup(module, call, arguments)
-        return training_choice.wins(estimate, training_choice.REGION_GAIN)
+        estimate = choice.region_speedup(module, call, arguments)
+        return choice.wins(estimate, choice.REGION_GAIN)
 
     def graph(self, eager: Callable[[], object], compiled: Callable[[], object]) -> bool:
         """True if a graph is to be computed with its kernels."""
-        return training_choice.wins(training_choice.step_speedup(eager, compiled), 1.0)
+        return choice.wins(choice.step_speedup(eager, compiled), 1.0)
 
 
 class TrainingGraph:
@@ -230,7 +230,7 @@ class GraphPass:
             if call is None:
                 reasons["no kernel was found"] += len(members)
                 continue
-            reason = training_choice.disagreement(first.eager, call, first.example)
+            reason = choice.disagreement(first.eager, call, first.example)
             if not reason and not self._choice.region(first.eager, call, first.example):
                 reason = _SLOWER
             if reason:

@@ -21,7 +21,7 @@ from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.ort.static_shapes import infer_tensors
 from aoe.torch.modules.export_errors import tracing_error, translation_error
 from aoe.torch.modules.onnx_translation import quiet_exporter, translate
-from aoe.torch.modules.training_regions import Laid, region_text, results_of
+from aoe.torch.modules.training.regions import Laid, region_text, results_of
 from aoe.workload import Workload
 
 _OF_THE_EXPORT = (torch.onnx.OnnxExporterError, RuntimeError, TypeError, ValueError, AoeError)
