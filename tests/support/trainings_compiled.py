@@ -22,11 +22,10 @@ from aoe.schedule import Configuration  # noqa: E402
 from aoe.torch.modules.backend import aoe_backend  # noqa: E402
 from aoe.torch.modules.training.graphs import Choice, TrainingGraph  # noqa: E402
 from aoe.torch.modules.training.kernels import Calls, RegionSettings, link_regions  # noqa: E402
-from aoe.torch.modules.training.programs import (  # noqa: E402
-    Program,
-    RegionForm,
-    workloads_of,
-)
+from aoe.torch.modules.training.loops import LoopCompiler  # noqa: E402
+from aoe.torch.modules.training.programs import Program, workloads_of  # noqa: E402
+from aoe.torch.modules.training.regions import RegionForm  # noqa: E402
+from aoe.torch.modules.training.row_loops import LoopSource  # noqa: E402
 
 
 class Always(Choice):
@@ -58,12 +57,13 @@ class FirstGuesses:
         asked: Settings of every call.
         tuned: Regions of every call, and those there are kernels for.
         calls: How often a kernel has computed a region.
+        loops: How often a loop has.
     """
 
     def __init__(self) -> None:
         self.asked: list[RegionSettings] = []
         self.tuned: list[tuple[int, int]] = []
-        self.calls = 0
+        self.calls = self.loops = 0
 
     def __call__(self, programs: Mapping[RegionForm, Program], settings: RegionSettings) -> Calls:
         device, target = resolve_target(None, 1)
@@ -97,7 +97,31 @@ class FirstGuesses:
         return call(*arguments)
 
 
+class CountedLoops(LoopCompiler):
+    """Keeps no verdict, and counts the calls of loops in what is to tune."""
+
+    def __init__(self, tune: Any, settings: RegionSettings) -> None:
+        super().__init__(settings)
+        self._tune = tune
+
+    def verdict(self, digest: str) -> str | None:
+        return None
+
+    def keep(self, digest: str, reason: str) -> None:
+        pass
+
+    def compile(self, sources: Mapping[RegionForm, LoopSource]) -> Any:
+        calls = super().compile(sources)
+        return {form: partial(self._counted, call) for form, call in calls.items()}
+
+    def _counted(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        if isinstance(self._tune, FirstGuesses):
+            self._tune.loops += 1
+        return call(*arguments)
+
+
 def compiled(module: Any, tune: Any, choice: Choice | None = None, **how: Any) -> Any:
-    """Return a module that `torch.compile` trains with regions from `tune`."""
-    train = partial(TrainingGraph, tune=tune, choice=choice or Always())
+    """Return a module that `torch.compile` trains with loops, or with regions from `tune`."""
+    loops = partial(CountedLoops, tune)
+    train = partial(TrainingGraph, tune=tune, choice=choice or Always(), loops=loops)
     return torch.compile(module, backend=partial(aoe_backend, train=train), **how)

@@ -19,7 +19,7 @@ REGION_GAIN = 1.03
 """Speed-up of a region over eager from which on it is used."""
 _SAMPLE_US = 200.0
 _REGION_POLICY = MeasurePolicy(pairs_min=10, pairs_max=20, enough_s=1.0, sample_min_us=_SAMPLE_US)
-_GRAPH_POLICY = MeasurePolicy(pairs_min=8, pairs_max=14, enough_s=6.0, sample_min_us=0.0)
+_GRAPH_POLICY = MeasurePolicy(pairs_min=6, pairs_max=24, enough_s=3.0, sample_min_us=0.0)
 _ERROR_RATIO, _ROUNDINGS = 4.0, 16
 """A result may be so many times as far from float64 as eager's, and so many roundings of its
 largest element: sums of another order differ by less."""

@@ -9,10 +9,12 @@ eager, eager computes the graph.
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -21,20 +23,16 @@ from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx.graph import _BoxedCodeGen
 
-from aoe.device.registry import default_device
 from aoe.errors import AoeError, RunError
 from aoe.om.loading import FallbackWarning
 from aoe.torch.modules.export import one_at_a_time
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.kernels import Calls, RegionSettings, tune_regions
-from aoe.torch.modules.training.programs import (
-    Program,
-    RegionForm,
-    export_region,
-    program_of,
-)
-from aoe.torch.modules.training.regions import cut_regions, results_of
+from aoe.torch.modules.training.loops import LoopCompiler
+from aoe.torch.modules.training.programs import Program, export_program
+from aoe.torch.modules.training.regions import Laid, RegionForm, cut_regions, results_of
 from aoe.torch.modules.training.rewrites import rewrite
+from aoe.torch.modules.training.row_loops import LoopSource, loop_source
 from aoebank import plural
 
 T = TypeVar("T")
@@ -42,6 +40,9 @@ MakeSettings = Callable[[str], RegionSettings]
 MOST_FORMS = 4
 """Forms of a region that are tuned, for a graph whose extents change; PyTorch computes others."""
 _SLOWER = "no faster than PyTorch"
+_LONG_S = 0.02
+"""Time of a region in PyTorch from which on the families are asked: an export takes seconds."""
+_UNKNOWN = "not tuned before, and only what is known is used"
 
 
 class TuneRegions(Protocol):
@@ -49,6 +50,24 @@ class TuneRegions(Protocol):
 
     def __call__(self, programs: Mapping[RegionForm, Program], settings: RegionSettings) -> Calls:
         """Tune."""
+
+
+class Loops(Protocol):
+    """Compiles loops of regions and keeps what was decided; see `LoopCompiler`."""
+
+    def digest(self, *texts: str) -> str:
+        """Return a digest of texts and of what decides how fast they are."""
+
+    def verdict(self, digest: str) -> str | None:
+        """Return a decision of an earlier process, None if there is none."""
+
+    def keep(self, digest: str, reason: str) -> None:
+        """Keep a decision."""
+
+    def compile(
+        self, sources: Mapping[RegionForm, LoopSource]
+    ) -> Mapping[RegionForm, Callable[..., Sequence[torch.Tensor]]]:
+        """Return a call for each loop."""
 
 
 class Choice:
@@ -61,7 +80,7 @@ class Choice:
 
     def graph(self, eager: Callable[[], object], compiled: Callable[[], object]) -> bool:
         """True if a graph is to be computed with its kernels."""
-        return choice.wins(choice.step_speedup(eager, compiled), 1.0)
+        return choice.step_speedup(eager, compiled).median > 1.0
 
 
 class TrainingGraph:
@@ -76,6 +95,7 @@ class TrainingGraph:
         make_settings: Returns how a direction, forward or backward, is tuned.
         tune: Tunes regions.
         choice: Decides what is used.
+        loops: Makes what compiles loops.
     """
 
     def __init__(
@@ -85,10 +105,12 @@ class TrainingGraph:
         make_settings: MakeSettings,
         tune: TuneRegions = tune_regions,
         choice: Choice | None = None,
+        loops: Callable[[RegionSettings], Loops] = LoopCompiler,
     ) -> None:
         self._eager = graph_module
         self._make_settings = make_settings
         self._tune = tune
+        self._loops = loops
         self._choice = choice or Choice()
         self._passes: list[GraphPass] = []
         self._uses_eager = False
@@ -115,7 +137,11 @@ class TrainingGraph:
         self, direction: str, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]
     ) -> GraphPass:
         one = GraphPass(
-            graph_module, partial(self._make_settings, direction), self._tune, self._choice
+            graph_module,
+            partial(self._make_settings, direction),
+            self._tune,
+            self._choice,
+            self._loops,
         )
         self._passes.append(one)
         return one
@@ -136,6 +162,18 @@ class TrainingGraph:
     def _reason_for_eager(self, inputs: Sequence[Any]) -> str:
         if not any(one.is_changed for one in self._passes):
             return "no kernel for any of its regions is faster"
+        try:
+            loops = self._loops(self._make_settings("forward"))
+            digest = loops.digest("graph", *(one.digest for one in self._passes))
+            kept = loops.verdict(digest)
+            if kept is None:
+                kept = self._compared(inputs)
+                loops.keep(digest, kept)
+            return kept
+        except AoeError as error:
+            return f"it cannot be compared: {_first_line(error)}"
+
+    def _compared(self, inputs: Sequence[Any]) -> str:
         try:
             with torch.random.fork_rng(devices=[]):
                 eager = partial(gradients, self._eager, [_own(value) for value in inputs])
@@ -164,11 +202,14 @@ class GraphPass:
         make_settings: Callable[[], RegionSettings],
         tune: TuneRegions,
         choice: Choice,
+        loops: Callable[[RegionSettings], Loops] = LoopCompiler,
     ) -> None:
         self.is_tuned = False
+        self.digest = ""
         self._make_settings = make_settings
         self._tune = tune
         self._choice = choice
+        self._loops = loops
         self._tries_left = MOST_FORMS if _has_symbols(graph_module) else 1
         self.rewritten = rewrite(graph_module)
         self.regions: list[RegionModule] = cut_regions(graph_module, RegionModule)
@@ -222,38 +263,125 @@ class GraphPass:
                 reasons[form] += 1
             else:
                 called.setdefault(form, []).append(region)
-        programs = self._programs(called, reasons)
-        calls = self._tune(programs, self._make_settings()) if programs else {}
+        settings = self._make_settings()
+        end_s = time.monotonic() + settings.limit_s
+        loops = self._loops(settings)
+        sources, rest = _loop_sources(called)
+        used = self._use_loops(called, sources, loops, settings, reasons)
+        rest = {form: why for form, why in rest.items() if _is_long(called[form][0], reasons)}
+        if not settings.tune.lookup_only and rest:
+            left_s = end_s - time.monotonic()
+            self._use_families(called, rest, loops, replace(settings, limit_s=left_s), reasons)
+        texts = [self._graph_module.code, *(sources[form].text for form in used)]
+        self.digest = loops.digest(*texts)
+
+    def _use_loops(
+        self,
+        called: Mapping[RegionForm, Sequence[RegionModule]],
+        sources: Mapping[RegionForm, LoopSource],
+        loops: Loops,
+        settings: RegionSettings,
+        reasons: Counter[str],
+    ) -> list[RegionForm]:
+        """Compute regions by loops where these are faster; return which."""
+        digests = {form: loops.digest("loop", source.text) for form, source in sources.items()}
+        kept = {form: loops.verdict(digest) for form, digest in digests.items()}
+        if settings.tune.lookup_only:
+            kept = {form: _UNKNOWN if one is None else one for form, one in kept.items()}
+        calls = loops.compile({form: sources[form] for form in sources if not kept[form]})
+        used = []
+        for form in sources:
+            reason = kept[form]
+            if reason is None:
+                reason = self._reason_against(called[form][0], calls[form])
+                loops.keep(digests[form], reason)
+            if reason:
+                reasons[reason] += len(called[form])
+                continue
+            used.append(form)
+            for region in called[form]:
+                region.use(form, calls[form])
+        return used
+
+    def _use_families(
+        self,
+        called: Mapping[RegionForm, Sequence[RegionModule]],
+        refused: Mapping[RegionForm, str],
+        loops: Loops,
+        settings: RegionSettings,
+        reasons: Counter[str],
+    ) -> None:
+        """Compute regions there is no loop for by kernels of the families, while time is left."""
+        end_s = time.monotonic() + settings.limit_s
+        programs = {}
+        for form in refused:
+            members = called[form]
+            kept = loops.verdict(loops.digest("family", form.text, str(form.arguments)))
+            program: Program | str = kept or ("no time is left" if _is_past(end_s) else "")
+            if not program:
+                try:
+                    program = export_program(members[0].eager, form)
+                except AoeError as error:
+                    program = _first_line(error)
+                if isinstance(program, str):
+                    self._keep_refusal(loops, form, program)
+            if isinstance(program, str):
+                reasons[program] += len(members)
+            else:
+                programs[form] = program
+        left = replace(settings, limit_s=max(0.0, end_s - time.monotonic()))
+        calls = self._tune(programs, left) if programs else {}
         for form in programs:
             members = called[form]
-            first, call = members[0], calls.get(form)
-            if call is None:
-                reasons["no kernel was found"] += len(members)
-                continue
-            reason = choice.disagreement(first.eager, call, first.example)
-            if not reason and not self._choice.region(first.eager, call, first.example):
-                reason = _SLOWER
-            if reason:
+            call = calls.get(form)
+            reason = "no kernel was found"
+            if call is not None:
+                reason = self._reason_against(members[0], call)
+                if reason:
+                    self._keep_refusal(loops, form, reason)
+            if reason or call is None:
                 reasons[reason] += len(members)
                 continue
             for region in members:
                 region.use(form, call)
 
-    def _programs(
-        self, called: Mapping[RegionForm, Sequence[RegionModule]], reasons: Counter[str]
-    ) -> dict[RegionForm, Program]:
-        device = default_device()
-        programs = {}
-        for form, members in called.items():
-            try:
-                program = program_of(export_region(members[0].eager, form), device)
-            except AoeError as error:
-                program = _first_line(error)
-            if isinstance(program, str):
-                reasons[program] += len(members)
-            else:
-                programs[form] = program
-        return programs
+    def _keep_refusal(self, loops: Loops, form: RegionForm, reason: str) -> None:
+        loops.keep(loops.digest("family", form.text, str(form.arguments)), reason)
+
+    def _reason_against(self, region: RegionModule, call: Callable[..., Any]) -> str:
+        """Return why PyTorch computes a region, "" if a kernel does."""
+        reason = choice.disagreement(region.eager, call, region.example)
+        if not reason and not self._choice.region(region.eager, call, region.example):
+            return _SLOWER
+        return reason
+
+
+def _is_past(end_s: float) -> bool:
+    return time.monotonic() >= end_s
+
+
+def _is_long(region: RegionModule, reasons: Counter[str]) -> bool:
+    """True if a region takes so long that an export and a search may pay."""
+    began_s = time.perf_counter()
+    region.eager(*region.example)
+    if time.perf_counter() - began_s >= _LONG_S:
+        return True
+    reasons[_SLOWER] += 1
+    return False
+
+
+def _loop_sources(
+    called: Mapping[RegionForm, Sequence[RegionModule]],
+) -> tuple[dict[RegionForm, LoopSource], dict[RegionForm, str]]:
+    """Return the loops of regions, and why others have none."""
+    sources, refused = {}, {}
+    for form, members in called.items():
+        source = loop_source(members[0].eager, form)
+        if isinstance(source, str):
+            refused[form] = source
+        else:
+            sources[form] = source
+    return sources, refused
 
 
 def _has_inner_graphs(graph_module: torch.fx.GraphModule) -> bool:
@@ -289,6 +417,7 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.eager = eager
         self.example: tuple[Any, ...] = ()
+        self._example_results: tuple[Any, ...] = ()
         self.fallbacks = 0
         self._calls: list[tuple[RegionForm, Callable[..., Any]]] = []
         self._tried: list[RegionForm] = []
@@ -304,10 +433,12 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
                 except RunError:  # PyTorch says what is wrong, such as an index out of bounds
                     break
                 return results[0] if self._is_single else results
+        self.fallbacks += bool(self._calls)
+        results = self.eager(*arguments)
         if not self._is_over and not any(form.takes(arguments) for form in self._tried):
             self.example = arguments
-        self.fallbacks += bool(self._calls)
-        return self.eager(*arguments)
+            self._example_results = tuple(map(_layout_of, results_of(results)))
+        return results
 
     @property
     def has_kernels(self) -> bool:
@@ -318,8 +449,7 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
         """Return the form of the example, or why there are no kernels for it; None without one."""
         if not self.example:
             return None
-        results = results_of(self.eager(*self.example))
-        form = RegionForm.of(self.eager, self.example, results)
+        form = RegionForm.of(self.eager, self.example, self._example_results)
         if isinstance(form, RegionForm):
             self._tried.append(form)
         return form
@@ -330,8 +460,13 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
 
     def forget(self, *, is_over: bool) -> None:
         """Let go of the example; once it is over, no other is kept."""
-        self.example = ()
+        self.example = self._example_results = ()
         self._is_over = is_over
+
+
+def _layout_of(result: Any) -> Any:
+    """Return how a result lies; itself if it is no plain tensor."""
+    return Laid.of(result) if type(result) is torch.Tensor and result.numel() else result
 
 
 def _apart(function: Callable[[Any], T], argument: Any) -> T:

@@ -30,8 +30,8 @@ from aoe.measurement import Outcome, accepts
 from aoe.schedule import Configuration, Schedule
 from aoe.target import Target
 from aoe.tasks.operators.operator_task import OperatorTask
-from aoe.torch.modules.training.programs import Program, RegionForm, workloads_of
-from aoe.torch.modules.training.regions import Laid
+from aoe.torch.modules.training.programs import Program, workloads_of
+from aoe.torch.modules.training.regions import Laid, RegionForm
 from aoe.tuner.mode import TuneSettings
 from aoe.tuner.parts import library_versions
 from aoe.tuner.policies import screening_policy

@@ -13,6 +13,7 @@ from torch._decomp import get_decompositions
 
 from aoe.bank.operators import key_of
 from aoe.device.protocol import Device
+from aoe.device.registry import default_device
 from aoe.errors import AoeError
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.regions import Region, partition
@@ -21,7 +22,7 @@ from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.ort.static_shapes import infer_tensors
 from aoe.torch.modules.export_errors import tracing_error, translation_error
 from aoe.torch.modules.onnx_translation import quiet_exporter, translate
-from aoe.torch.modules.training.regions import Laid, region_text, results_of
+from aoe.torch.modules.training.regions import Laid, RegionForm, results_of
 from aoe.workload import Workload
 
 _OF_THE_EXPORT = (torch.onnx.OnnxExporterError, RuntimeError, TypeError, ValueError, AoeError)
@@ -36,51 +37,6 @@ _EXPANDED = get_decompositions(
 """Operators the exporter has no counterpart of, by how they are expanded."""
 _SAME_MEMORY = frozenset({"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity"})
 """Operators whose result is their first input in another shape."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegionForm:
-    """A region as it was called: equal ones have one program."""
-
-    text: str  # What it computes
-    arguments: tuple[Laid | int | float | bool, ...]
-    results: tuple[Laid, ...]
-
-    @classmethod
-    def of(
-        cls, module: torch.fx.GraphModule, arguments: Sequence[Any], results: Sequence[Any]
-    ) -> RegionForm | str:
-        """Return the form of a call, or why no kernel computes such ones."""
-        given = [value for value in arguments if not isinstance(value, int | float)]
-        for value in (*given, *results):
-            if type(value) not in (torch.Tensor, torch.nn.Parameter):
-                return "a tensor of a class of its own, or none"
-            if not value.numel():
-                return "an empty tensor"
-        made = tuple(map(Laid.of, results))
-        if not all(
-            laid.is_dense and laid.size == torch.Size(laid.memory_shape).numel() for laid in made
-        ):
-            return "a result with gaps in memory"
-        laid_or_number = tuple(
-            value if isinstance(value, int | float) else Laid.of(value) for value in arguments
-        )
-        return cls(text=region_text(module), arguments=laid_or_number, results=made)
-
-    @property
-    def tensors(self) -> tuple[Laid, ...]:
-        """The arguments that are tensors."""
-        return tuple(laid for laid in self.arguments if isinstance(laid, Laid))
-
-    def takes(self, arguments: Sequence[Any]) -> bool:
-        """True for a call like the one it was made of."""
-        for laid, value in zip(self.arguments, arguments, strict=True):
-            if not isinstance(laid, Laid):
-                if laid != value:
-                    return False
-            elif not laid.holds(value):
-                return False
-        return True
 
 
 class _InMemory(torch.nn.Module):  # type: ignore[misc]
@@ -164,6 +120,15 @@ def program_of(proto: onnx.ModelProto, device: Device) -> Program | str:
         refusal = found.refusals[0]
         return f"{refusal.op_type}: {refusal.reason}"
     return _Numbering(graph, found.regions).program()
+
+
+def export_program(module: torch.fx.GraphModule, form: RegionForm) -> Program | str:
+    """Return the kernels that compute a region, or why there are none for all of it.
+
+    Raises:
+        AoeError: it cannot be exported or loaded.
+    """
+    return program_of(export_region(module, form), default_device())
 
 
 class _Numbering:

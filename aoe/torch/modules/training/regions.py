@@ -17,15 +17,14 @@ _LEAST_ELEMENTS = 1 << 12
 """Elements of the largest result below which a call of a region costs more than it computes."""
 _LEFT = (
     *("mm", "bmm", "convolution", "attention", "linear", "_rnn", "lstm", "gru", "pool", "fft"),
-    *("scatter", "select_backward", "slice_backward", "index", "gather", "embedding", "nll_loss"),
+    *("scatter", "select_backward", "slice", "index", "gather", "embedding", "nll_loss"),
     *("cat", "stack", "sort", "topk", "cumsum", "upsample", "linalg", "unique", "nonzero"),
 )
 """Parts of the names of operators that PyTorch computes best itself, or that no kernel computes:
 the gradients of average pooling have no counterpart in ONNX."""
 _STATISTICS = frozenset(
     {
-        *("native_layer_norm", "native_group_norm", "native_batch_norm", "var_mean"),
-        *("_native_batch_norm_legit", "_native_batch_norm_legit_functional"),
+        *("native_batch_norm", "var_mean", "_native_batch_norm_legit"),
         *("_native_batch_norm_legit_no_training", "_fused_rms_norm"),
     }
 )
@@ -43,6 +42,8 @@ _COSTLY = frozenset(
         *("gelu", "gelu_backward", "silu", "silu_backward", "mish", "mish_backward", "softplus"),
         *("softplus_backward", "elu", "elu_backward", "_softmax", "_softmax_backward_data"),
         *("native_group_norm_backward", "native_batch_norm_backward", "tanh", "erf"),
+        *("native_layer_norm", "native_group_norm", "_native_batch_norm_legit_functional"),
+        *("native_layer_norm_backward", "_log_softmax", "_log_softmax_backward_data"),
         *("hardswish", "hardswish_backward", "pow", "sigmoid", "exp", "log_sigmoid_forward"),
     }
 )
@@ -126,6 +127,53 @@ class Laid:
         return torch.empty_strided(self.shape, self.strides, dtype=self.dtype)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionForm:
+    """A region as it was called: equal ones have one program."""
+
+    text: str  # What it computes
+    arguments: tuple[Laid | int | float | bool, ...]
+    results: tuple[Laid, ...]
+
+    @classmethod
+    def of(
+        cls, module: torch.fx.GraphModule, arguments: Sequence[Any], results: Sequence[Any]
+    ) -> RegionForm | str:
+        """Return the form of a call, or why no kernel computes such ones."""
+        given = [value for value in arguments if not isinstance(value, int | float)]
+        for value in (*given, *results):
+            if isinstance(value, Laid):
+                continue
+            if type(value) not in (torch.Tensor, torch.nn.Parameter):
+                return "a tensor of a class of its own, or none"
+            if not value.numel():
+                return "an empty tensor"
+        made = tuple(one if isinstance(one, Laid) else Laid.of(one) for one in results)
+        if not all(
+            laid.is_dense and laid.size == torch.Size(laid.memory_shape).numel() for laid in made
+        ):
+            return "a result with gaps in memory"
+        laid_or_number = tuple(
+            value if isinstance(value, int | float) else Laid.of(value) for value in arguments
+        )
+        return cls(text=region_text(module), arguments=laid_or_number, results=made)
+
+    @property
+    def tensors(self) -> tuple[Laid, ...]:
+        """The arguments that are tensors."""
+        return tuple(laid for laid in self.arguments if isinstance(laid, Laid))
+
+    def takes(self, arguments: Sequence[Any]) -> bool:
+        """True for a call like the one it was made of."""
+        for laid, value in zip(self.arguments, arguments, strict=True):
+            if not isinstance(laid, Laid):
+                if laid != value:
+                    return False
+            elif not laid.holds(value):
+                return False
+        return True
+
+
 def cut_regions(
     graph_module: torch.fx.GraphModule, wrap: Callable[[torch.fx.GraphModule], torch.nn.Module]
 ) -> list[torch.nn.Module]:
@@ -184,7 +232,7 @@ class _InRegions(OperatorSupportBase):  # type: ignore[misc]
             return False  # masks of dropout come from PyTorch's generator
         if node.target._schema.is_mutable or any(part in name_of(node) for part in _LEFT):
             return False
-        if name_of(node) in _STATISTICS:
+        if name_of(node) in _STATISTICS or not node.all_input_nodes:
             return False
         made = node.meta.get("val")
         values = [*tensors_of(made), *(v for n in node.all_input_nodes for v in _values(n))]
