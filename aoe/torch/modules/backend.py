@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 
 from aoe.errors import AoeError
 from aoe.om.loading import FallbackWarning
+from aoe.settings import environment, with_bank
 from aoe.torch.modules.compiled import OptimizedModule
 from aoe.torch.modules.open_shapes import OpenDim, OpenDims, make_open_dim
-from aoe.torch.modules.optimization import Engine, OptimizeOptions, make_options, optimize_call
+from aoe.torch.modules.optimization import (
+    Engine,
+    OptimizeOptions,
+    engine_settings,
+    make_options,
+    optimize_call,
+)
+from aoe.torch.modules.training.graphs import MakeSettings, TrainingGraph
+from aoe.torch.modules.training.kernels import DIRECTIONS, RegionSettings
 from aoe.tuner.progress import SilentProgress
 from aoebank import AoebankError
 
@@ -28,6 +39,18 @@ _STATIC = "_dynamo_static_input_type"
 """Mark of Dynamo on inputs that are parameters and buffers. Source: torch/_dynamo/variables."""
 
 
+class Train(Protocol):
+    """Makes what computes a graph whose gradients are wanted; see `TrainingGraph`."""
+
+    def __call__(
+        self,
+        graph_module: torch.fx.GraphModule,
+        example_inputs: Sequence[Any],
+        make_settings: MakeSettings,
+    ) -> Callable[..., Any]:
+        """Make it."""
+
+
 def aoe_backend(
     graph_module: torch.fx.GraphModule,
     example_inputs: Sequence[Any],
@@ -35,12 +58,13 @@ def aoe_backend(
     options: Mapping[str, Any] | None = None,
     engine: Engine | None = None,
     most_weight_sets: int = MOST_WEIGHT_SETS,
+    train: Train = TrainingGraph,
 ) -> Callable[..., Any]:
-    """Return a callable of a graph: a tuned model for inference, PyTorch for everything else.
+    """Return a callable of a graph: a tuned model for inference, tuned regions for training.
 
     The graph is exported and tuned at its first call; where PyTorch made extents symbolic, once for
-    all of them. What cannot be tuned (training, an operator without ONNX counterpart) runs in
-    PyTorch after one `FallbackWarning`.
+    all of them. What cannot be tuned (an operator without ONNX counterpart) runs in PyTorch after
+    one `FallbackWarning`. Where gradients are wanted see `TrainingGraph`.
 
     Args:
         graph_module: The graph, with parameters and buffers among its inputs.
@@ -48,15 +72,17 @@ def aoe_backend(
         options: See `optimize`; `tuning_time_limit` is 60 seconds if it is not given.
         engine: What tunes, by default the engine itself.
         most_weight_sets: Most tuned models kept for the graph.
+        train: Makes what computes a graph whose gradients are wanted.
 
     Raises:
         OptionError: an unknown option or value.
     """
     settings = make_options({"tuning_time_limit": DEFAULT_TIME_LIMIT_S, **(options or {})})
+    if _wants_gradients(example_inputs):
+        return _training(graph_module, example_inputs, settings, train)
     shapes = graph_shapes(graph_module)
-    reason = shapes if isinstance(shapes, str) else _eager_reason(example_inputs)
-    if reason or isinstance(shapes, str):
-        _warn(reason)
+    if isinstance(shapes, str):
+        _warn(shapes)
         eager: Callable[..., Any] = graph_module.forward
         return eager
     return CompiledGraph(graph_module, shapes, settings, engine, most_weight_sets)
@@ -196,12 +222,43 @@ class GraphWithWeights(torch.nn.Module):  # type: ignore[misc]
         return self.graph_module(*inputs.values())
 
 
-def _eager_reason(inputs: Sequence[Any]) -> str:
-    """Return the reason why a graph is left to PyTorch; empty if there is none."""
+def _wants_gradients(inputs: Sequence[Any]) -> bool:
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        return "gradients are wanted, and only inference is tuned; call it under torch.no_grad()"
-    return ""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def _training(
+    graph_module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    options: OptimizeOptions,
+    train: Train,
+) -> Callable[..., Any]:
+    """Return what computes a graph whose gradients are wanted."""
+    name = _class_name(graph_module)
+
+    def settings(direction: str) -> RegionSettings:
+        env = environment()
+        if (bank := options.tune.get("bank")) is not None:
+            env = with_bank(env, Path(bank))
+        given = {**options.tune, "output": Path()}
+        limit_s = options.tune.get("tuning_time_limit")
+        return RegionSettings(
+            tune=engine_settings(Path(f"{name}_{direction}.onnx"), given, env),
+            env=env,
+            name=name,
+            direction=direction,
+            limit_s=math.inf if limit_s is None else limit_s / len(DIRECTIONS),
+        )
+
+    return train(graph_module, example_inputs, settings)
+
+
+def _class_name(graph_module: torch.fx.GraphModule) -> str:
+    """Return the class of the outermost module of a graph, for records."""
+    for node in graph_module.graph.nodes:
+        for _, kind in (node.meta.get("nn_module_stack") or {}).values():
+            return str(kind).rpartition(".")[2].strip("'>")
+    return "function"
 
 
 def _is_static(node: torch.fx.Node) -> bool:

@@ -324,8 +324,13 @@ def _settings(run: _Run, file: Path, output: Path, loading_s: float) -> TuneSett
     left_s = run.left_s()
     limit_s = None if left_s is None else max(0.0, left_s - loading_s)
     given = {**run.options.tune, "output": output, "tuning_time_limit": limit_s}
+    return engine_settings(file, given, run.env)
+
+
+def engine_settings(file: Path, given: Mapping[str, Any], env: Mapping[str, str]) -> TuneSettings:
+    """Return the engine's settings for options of `aoe.tune`, files and variables behind them."""
     resolved = {name: given[name] for name in given.keys() & SETTINGS.keys() - {"bank"}}
-    return settings_of(file, given, configure(resolved, env=run.env, cwd=Path.cwd()))
+    return settings_of(file, given, configure(resolved, env=env, cwd=Path.cwd()))
 
 
 def _range_text(exported: ExportedModule) -> str | None:

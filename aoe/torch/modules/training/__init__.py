@@ -1,0 +1,1 @@
+"""Training graphs of PyTorch: regions, their kernels, and the choice between both."""

@@ -1,0 +1,132 @@
+"""Whether a region, or a whole training graph, is computed as PyTorch does it, only faster."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from aoe.device.registry import default_device
+from aoe.measurement import MeasurePolicy, SpeedupEstimate, accepts, estimate_speedup
+from aoe.measurement.pairs import run_pairs
+
+Compute = Callable[..., Any]
+
+REGION_GAIN = 1.03
+"""Speed-up of a region over eager from which on it is used."""
+_SAMPLE_US = 200.0
+_REGION_POLICY = MeasurePolicy(pairs_min=10, pairs_max=20, enough_s=1.0, sample_min_us=_SAMPLE_US)
+_GRAPH_POLICY = MeasurePolicy(pairs_min=6, pairs_max=24, enough_s=3.0, sample_min_us=0.0)
+_ERROR_RATIO, _ROUNDINGS = 4.0, 16
+"""A result may be so many times as far from float64 as eager's, and so many roundings of its
+largest element: sums of another order differ by less."""
+
+
+def disagreement(module: Compute, call: Compute, arguments: Sequence[Any]) -> str:
+    """Return how the results of a kernel differ from autograd's, the empty string if they do not.
+
+    Both are compared with the same operators in float64; then with NaN and infinities among the
+    arguments, which have to end where PyTorch has them, but for NaN it makes of 0 * inf.
+    """
+    exact = [_in_float64(value) for value in arguments]
+    try:
+        reference = _results(module, exact)
+    except RuntimeError:  # an operator that names its type
+        reference = _results(module, arguments)
+    eager, found = _results(module, arguments), _results(call, arguments)
+    for number, rows in enumerate(zip(reference, eager, found, strict=True)):
+        if reason := _difference(*rows):
+            return f"result {number}: {reason}"
+    for value, is_same in ((math.nan, _same_places), (math.inf, _no_worse)):
+        unusual = [_with(value, argument) for argument in arguments]
+        pairs = zip(_results(module, unusual), _results(call, unusual), strict=True)
+        for number, (one, other) in enumerate(pairs):
+            if not is_same(one, other):
+                return f"result {number}: other results for {value}"
+    return ""
+
+
+def _results(compute: Compute, arguments: Sequence[Any]) -> Sequence[torch.Tensor]:
+    found = compute(*arguments)
+    return found if isinstance(found, tuple | list) else (found,)
+
+
+def _in_float64(value: Any) -> Any:
+    is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.to(torch.float64) if is_float else value
+
+
+def _with(unusual: float, value: Any) -> Any:
+    """Return a copy of floats with an unusual number of either sign among them."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or 0 in value.stride():
+        return value
+    changed = value.detach().clone()
+    if changed.numel() > 1 and changed.is_contiguous():
+        flat = changed.view(-1)
+        flat[changed.numel() // 2], flat[changed.numel() // 3] = unusual, -unusual
+    return changed
+
+
+def _difference(reference: torch.Tensor, eager: torch.Tensor, found: torch.Tensor) -> str:
+    if not eager.is_floating_point():
+        return "" if torch.equal(eager, found) else "other numbers"
+    if not _same_places(eager, found):
+        return "NaN or infinities in other places"
+    finite = torch.isfinite(reference) & torch.isfinite(eager)
+    if not bool(finite.any()):
+        return ""
+    exact = reference[finite].double()
+    errors = [float((one[finite].double() - exact).abs().max()) for one in (eager, found)]
+    scale = float(exact.abs().max())
+    bound = _ERROR_RATIO * errors[0] + _ROUNDINGS * torch.finfo(eager.dtype).eps * scale
+    return "" if errors[1] <= bound else f"an error of {errors[1]:.3g}, eager has {errors[0]:.3g}"
+
+
+def _same_places(eager: torch.Tensor, found: torch.Tensor) -> bool:
+    if not eager.is_floating_point():
+        return True
+    infinite = torch.isinf(eager)
+    return bool(
+        torch.equal(torch.isnan(eager), torch.isnan(found))
+        and torch.equal(infinite, torch.isinf(found))
+        and torch.equal(eager[infinite], found[infinite])
+    )
+
+
+def _no_worse(eager: torch.Tensor, found: torch.Tensor) -> bool:
+    """True for the same infinities, wherever eager has a number: inf * 0 in it may be avoided."""
+    known = ~torch.isnan(eager)
+    return not eager.is_floating_point() or _same_places(eager[known], found[known])
+
+
+def region_speedup(module: Compute, call: Compute, arguments: Sequence[Any]) -> SpeedupEstimate:
+    """Return the speed-up of a kernel over eager, in pairs in this process."""
+    return _speedup(lambda: module(*arguments), lambda: call(*arguments), _REGION_POLICY)
+
+
+def step_speedup(eager: Callable[[], object], compiled: Callable[[], object]) -> SpeedupEstimate:
+    """Return the speed-up of the forward and backward passes of a graph over eager."""
+    return _speedup(eager, compiled, _GRAPH_POLICY)
+
+
+def wins(estimate: SpeedupEstimate, threshold: float) -> bool:
+    """True if a speed-up is proven to be more than a threshold."""
+    return accepts(estimate, threshold)
+
+
+def _speedup(
+    eager: Callable[[], object], compiled: Callable[[], object], policy: MeasurePolicy
+) -> SpeedupEstimate:
+    began_s = time.perf_counter()
+    eager()
+    once_us = max((time.perf_counter() - began_s) * 1e6, 1.0)
+    repeats = max(1, math.ceil(policy.sample_min_us / once_us))
+    timer = default_device().timer
+    baseline, tuned = (timer(run, repeats=repeats) for run in (eager, compiled))
+    samples = run_pairs(baseline, tuned, policy)
+    # a neighbour on the core lengthens wall time alone; several threads share what CPU time adds up
+    by_cpu_time = samples.by_cpu_time if torch.get_num_threads() == 1 else None
+    return estimate_speedup(by_cpu_time or samples)

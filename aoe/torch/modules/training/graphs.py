@@ -1,0 +1,507 @@
+"""Training graphs of `torch.compile(module, backend="aoe")`: kernels where they beat PyTorch.
+
+AOTAutograd makes a forward and a backward graph of one that Dynamo found. Of each, regions beside
+convolutions, products and attention are computed by kernels if these agree with autograd and are
+faster; everything else stays an operator of PyTorch. Where both passes together are no faster than
+eager, eager computes the graph.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch._functorch.aot_autograd import aot_module_simplified
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch.fx.graph import _BoxedCodeGen
+
+from aoe.errors import AoeError, RunError
+from aoe.om.loading import FallbackWarning
+from aoe.torch.modules.export import one_at_a_time
+from aoe.torch.modules.training import choice
+from aoe.torch.modules.training.kernels import Calls, RegionSettings, tune_regions
+from aoe.torch.modules.training.loops import LoopCompiler
+from aoe.torch.modules.training.programs import Program, export_program
+from aoe.torch.modules.training.regions import Laid, RegionForm, cut_regions, results_of
+from aoe.torch.modules.training.rewrites import rewrite
+from aoe.torch.modules.training.row_loops import LoopSource, loop_source
+from aoebank import plural
+
+T = TypeVar("T")
+MakeSettings = Callable[[str], RegionSettings]
+MOST_FORMS = 4
+"""Forms of a region that are tuned, for a graph whose extents change; PyTorch computes others."""
+_SLOWER = "no faster than PyTorch"
+_LONG_S = 0.02
+"""Time of a region in PyTorch from which on the families are asked: an export takes seconds."""
+_UNKNOWN = "not tuned before, and only what is known is used"
+
+
+class TuneRegions(Protocol):
+    """Returns calls for regions, given their programs; see `tune_regions`."""
+
+    def __call__(self, programs: Mapping[RegionForm, Program], settings: RegionSettings) -> Calls:
+        """Tune."""
+
+
+class Loops(Protocol):
+    """Compiles loops of regions and keeps what was decided; see `LoopCompiler`."""
+
+    def digest(self, *texts: str) -> str:
+        """Return a digest of texts and of what decides how fast they are."""
+
+    def verdict(self, digest: str) -> str | None:
+        """Return a decision of an earlier process, None if there is none."""
+
+    def keep(self, digest: str, reason: str) -> None:
+        """Keep a decision."""
+
+    def compile(
+        self, sources: Mapping[RegionForm, LoopSource]
+    ) -> Mapping[RegionForm, Callable[..., Sequence[torch.Tensor]]]:
+        """Return a call for each loop."""
+
+
+class Choice:
+    """Decides between eager and kernels; tests decide without a clock."""
+
+    def region(self, module: Any, call: Any, arguments: Sequence[Any]) -> bool:
+        """True if a region is to be computed by its kernels."""
+        estimate = choice.region_speedup(module, call, arguments)
+        return choice.wins(estimate, choice.REGION_GAIN)
+
+    def graph(self, eager: Callable[[], object], compiled: Callable[[], object]) -> bool:
+        """True if a graph is to be computed with its kernels."""
+        return choice.step_speedup(eager, compiled).median > 1.0
+
+
+class TrainingGraph:
+    """A graph whose gradients are wanted.
+
+    The forward pass is tuned at the first call, the backward pass at the first one, and both are
+    compared with eager at the call that follows. Results of these calls are PyTorch's own.
+
+    Args:
+        graph_module: What Dynamo traced.
+        example_inputs: What it was traced with.
+        make_settings: Returns how a direction, forward or backward, is tuned.
+        tune: Tunes regions.
+        choice: Decides what is used.
+        loops: Makes what compiles loops.
+    """
+
+    def __init__(
+        self,
+        graph_module: torch.fx.GraphModule,
+        example_inputs: Sequence[Any],
+        make_settings: MakeSettings,
+        tune: TuneRegions = tune_regions,
+        choice: Choice | None = None,
+        loops: Callable[[RegionSettings], Loops] = LoopCompiler,
+    ) -> None:
+        self._eager = graph_module
+        self._make_settings = make_settings
+        self._tune = tune
+        self._loops = loops
+        self._choice = choice or Choice()
+        self._passes: list[GraphPass] = []
+        self._uses_eager = False
+        self._is_decided = False
+        self._lock = threading.Lock()
+        self._compiled = aot_module_simplified(
+            graph_module,
+            list(example_inputs),
+            fw_compiler=partial(self._compile, "forward"),
+            bw_compiler=partial(self._compile, "backward"),
+            inference_compiler=partial(self._compile, "forward"),
+            partition_fn=min_cut_rematerialization_partition,
+            decompositions={},
+        )
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def __call__(self, *inputs: Any) -> Any:
+        """Compute the graph; gradients go through it."""
+        if not self._is_decided and torch.is_grad_enabled():
+            self._decide(inputs)
+        return self._eager(*inputs) if self._uses_eager else self._compiled(*inputs)
+
+    def _compile(
+        self, direction: str, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]
+    ) -> GraphPass:
+        one = GraphPass(
+            graph_module,
+            partial(self._make_settings, direction),
+            self._tune,
+            self._choice,
+            self._loops,
+        )
+        self._passes.append(one)
+        return one
+
+    def _decide(self, inputs: Sequence[Any]) -> None:
+        """Compare both passes with eager once they are tuned."""
+        if len(self._passes) < 2 or not all(one.is_tuned for one in self._passes):
+            return
+        with self._lock:
+            if self._is_decided:
+                return
+            self._is_decided = True
+            reason = _apart(self._reason_for_eager, inputs)
+        self._uses_eager = bool(reason) and not _has_inner_graphs(self._eager)
+        if reason:
+            _warn(f"a training graph runs in PyTorch: {reason}")
+
+    def _reason_for_eager(self, inputs: Sequence[Any]) -> str:
+        if not any(one.is_changed for one in self._passes):
+            return "no kernel for any of its regions is faster"
+        try:
+            loops = self._loops(self._make_settings("forward"))
+            digest = loops.digest("graph", *(one.digest for one in self._passes))
+            kept = loops.verdict(digest)
+            if kept is None:
+                kept = self._compared(inputs)
+                loops.keep(digest, kept)
+            return kept
+        except AoeError as error:
+            return f"it cannot be compared: {_first_line(error)}"
+
+    def _compared(self, inputs: Sequence[Any]) -> str:
+        try:
+            with torch.random.fork_rng(devices=[]):
+                eager = partial(gradients, self._eager, [_own(value) for value in inputs])
+                compiled = partial(gradients, self._compiled, [_own(value) for value in inputs])
+                is_faster = self._choice.graph(eager, compiled)
+        except Exception as error:  # of any operator: it is the caller's call that may say so
+            return f"it cannot be compared: {_first_line(error)}"
+        return "" if is_faster else f"with its kernels it is {_SLOWER}"
+
+
+class GraphPass:
+    """The forward or the backward graph, which computes its regions by kernels once it is tuned.
+
+    Args:
+        graph_module: Operators of ATen; it is changed.
+        make_settings: Returns how it is tuned.
+        tune: Tunes regions.
+        choice: Decides what is used.
+    """
+
+    _boxed_call = True  # arguments come in a list, which is emptied: nothing is kept alive by it
+
+    def __init__(
+        self,
+        graph_module: torch.fx.GraphModule,
+        make_settings: Callable[[], RegionSettings],
+        tune: TuneRegions,
+        choice: Choice,
+        loops: Callable[[RegionSettings], Loops] = LoopCompiler,
+    ) -> None:
+        self.is_tuned = False
+        self.digest = ""
+        self._make_settings = make_settings
+        self._tune = tune
+        self._choice = choice
+        self._loops = loops
+        self._tries_left = MOST_FORMS if _has_symbols(graph_module) else 1
+        self.rewritten = rewrite(graph_module)
+        self.regions: list[RegionModule] = cut_regions(graph_module, RegionModule)
+        graph_module.graph.set_codegen(_BoxedCodeGen())
+        graph_module.recompile()
+        self._graph_module = graph_module
+
+    def __call__(self, arguments: list[Any]) -> Any:
+        """Compute the graph."""
+        results = self._graph_module.forward(arguments)
+        if self._tries_left and any(one.example for one in self.regions):
+            self._tune_regions()
+        self.is_tuned = True
+        return results
+
+    @property
+    def is_changed(self) -> bool:
+        """True if anything is computed otherwise than by PyTorch's own operators in order."""
+        return self.rewritten > 0 or any(region.has_kernels for region in self.regions)
+
+    def _tune_regions(self) -> None:
+        """Tune the regions that were called in a new form; what fails stays PyTorch's."""
+        self._tries_left -= 1
+        reasons: Counter[str] = Counter()
+        try:
+            _apart(self._choose, reasons)
+        except Exception as error:  # a training goes on, whatever becomes of its tuning
+            reasons[_first_line(error)] += len(self.regions)
+        finally:
+            for region in self.regions:
+                region.forget(is_over=not self._tries_left)
+        if unusable := {reason: n for reason, n in reasons.items() if reason != _SLOWER}:
+            text = "; ".join(f"{reason} ({count})" for reason, count in unusable.items())
+            total = plural(len(self.regions), "region")
+            _warn(
+                f"{sum(unusable.values())} of {total} of a training graph stay in PyTorch: {text}"
+            )
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def _choose(self, reasons: Counter[str]) -> None:
+        with one_at_a_time, torch.random.fork_rng(devices=[]):
+            self._choose_in_turn(reasons)
+
+    def _choose_in_turn(self, reasons: Counter[str]) -> None:
+        called: dict[RegionForm, list[RegionModule]] = {}
+        for region in self.regions:
+            form = region.called_form()
+            if form is None:
+                continue
+            if isinstance(form, str):
+                reasons[form] += 1
+            else:
+                called.setdefault(form, []).append(region)
+        settings = self._make_settings()
+        end_s = time.monotonic() + settings.limit_s
+        loops = self._loops(settings)
+        sources, rest = _loop_sources(called)
+        used = self._use_loops(called, sources, loops, settings, reasons)
+        rest = {form: why for form, why in rest.items() if _is_long(called[form][0], reasons)}
+        if not settings.tune.lookup_only and rest:
+            left_s = end_s - time.monotonic()
+            self._use_families(called, rest, loops, replace(settings, limit_s=left_s), reasons)
+        texts = [self._graph_module.code, *(sources[form].text for form in used)]
+        self.digest = loops.digest(*texts)
+
+    def _use_loops(
+        self,
+        called: Mapping[RegionForm, Sequence[RegionModule]],
+        sources: Mapping[RegionForm, LoopSource],
+        loops: Loops,
+        settings: RegionSettings,
+        reasons: Counter[str],
+    ) -> list[RegionForm]:
+        """Compute regions by loops where these are faster; return which."""
+        digests = {form: loops.digest("loop", source.text) for form, source in sources.items()}
+        kept = {form: loops.verdict(digest) for form, digest in digests.items()}
+        if settings.tune.lookup_only:
+            kept = {form: _UNKNOWN if one is None else one for form, one in kept.items()}
+        calls = loops.compile({form: sources[form] for form in sources if not kept[form]})
+        used = []
+        for form in sources:
+            reason = kept[form]
+            if reason is None:
+                reason = self._reason_against(called[form][0], calls[form])
+                loops.keep(digests[form], reason)
+            if reason:
+                reasons[reason] += len(called[form])
+                continue
+            used.append(form)
+            for region in called[form]:
+                region.use(form, calls[form])
+        return used
+
+    def _use_families(
+        self,
+        called: Mapping[RegionForm, Sequence[RegionModule]],
+        refused: Mapping[RegionForm, str],
+        loops: Loops,
+        settings: RegionSettings,
+        reasons: Counter[str],
+    ) -> None:
+        """Compute regions there is no loop for by kernels of the families, while time is left."""
+        end_s = time.monotonic() + settings.limit_s
+        programs = {}
+        for form in refused:
+            members = called[form]
+            kept = loops.verdict(loops.digest("family", form.text, str(form.arguments)))
+            program: Program | str = kept or ("no time is left" if _is_past(end_s) else "")
+            if not program:
+                try:
+                    program = export_program(members[0].eager, form)
+                except AoeError as error:
+                    program = _first_line(error)
+                if isinstance(program, str):
+                    self._keep_refusal(loops, form, program)
+            if isinstance(program, str):
+                reasons[program] += len(members)
+            else:
+                programs[form] = program
+        left = replace(settings, limit_s=max(0.0, end_s - time.monotonic()))
+        calls = self._tune(programs, left) if programs else {}
+        for form in programs:
+            members = called[form]
+            call = calls.get(form)
+            reason = "no kernel was found"
+            if call is not None:
+                reason = self._reason_against(members[0], call)
+                if reason:
+                    self._keep_refusal(loops, form, reason)
+            if reason or call is None:
+                reasons[reason] += len(members)
+                continue
+            for region in members:
+                region.use(form, call)
+
+    def _keep_refusal(self, loops: Loops, form: RegionForm, reason: str) -> None:
+        loops.keep(loops.digest("family", form.text, str(form.arguments)), reason)
+
+    def _reason_against(self, region: RegionModule, call: Callable[..., Any]) -> str:
+        """Return why PyTorch computes a region, "" if a kernel does."""
+        reason = choice.disagreement(region.eager, call, region.example)
+        if not reason and not self._choice.region(region.eager, call, region.example):
+            return _SLOWER
+        return reason
+
+
+def _is_past(end_s: float) -> bool:
+    return time.monotonic() >= end_s
+
+
+def _is_long(region: RegionModule, reasons: Counter[str]) -> bool:
+    """True if a region takes so long that an export and a search may pay."""
+    began_s = time.perf_counter()
+    region.eager(*region.example)
+    if time.perf_counter() - began_s >= _LONG_S:
+        return True
+    reasons[_SLOWER] += 1
+    return False
+
+
+def _loop_sources(
+    called: Mapping[RegionForm, Sequence[RegionModule]],
+) -> tuple[dict[RegionForm, LoopSource], dict[RegionForm, str]]:
+    """Return the loops of regions, and why others have none."""
+    sources, refused = {}, {}
+    for form, members in called.items():
+        source = loop_source(members[0].eager, form)
+        if isinstance(source, str):
+            refused[form] = source
+        else:
+            sources[form] = source
+    return sources, refused
+
+
+def _has_inner_graphs(graph_module: torch.fx.GraphModule) -> bool:
+    """True for a checkpoint: as Dynamo traced it, it draws other masks of dropout than eager."""
+    return any(isinstance(one, torch.fx.GraphModule) for one in graph_module.children())
+
+
+def _has_symbols(graph_module: torch.fx.GraphModule) -> bool:
+    """True if extents of a graph may differ from call to call."""
+    made = (node.meta.get("val") for node in graph_module.graph.find_nodes(op="placeholder"))
+    return any(
+        isinstance(value, torch.SymInt)
+        or (
+            isinstance(value, torch.Tensor)
+            and any(isinstance(n, torch.SymInt) for n in value.shape)
+        )
+        for value in made
+    )
+
+
+class RegionModule(torch.nn.Module):  # type: ignore[misc]
+    """A region in its graph: PyTorch computes it, or kernels do in the forms they are for.
+
+    Args:
+        eager: Its operators.
+
+    Attributes:
+        example: Arguments of the last call in a form without kernels.
+        fallbacks: Calls that PyTorch computed although there are kernels, for other forms.
+    """
+
+    def __init__(self, eager: torch.fx.GraphModule) -> None:
+        super().__init__()
+        self.eager = eager
+        self.example: tuple[Any, ...] = ()
+        self._example_results: tuple[Any, ...] = ()
+        self.fallbacks = 0
+        self._calls: list[tuple[RegionForm, Callable[..., Any]]] = []
+        self._tried: list[RegionForm] = []
+        self._is_over = False
+        self._is_single = not isinstance(eager.graph.output_node().args[0], tuple | list)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Compute the region."""
+        for form, call in self._calls:
+            if form.takes(arguments):
+                try:
+                    results = call(*arguments)
+                except RunError:  # PyTorch says what is wrong, such as an index out of bounds
+                    break
+                return results[0] if self._is_single else results
+        self.fallbacks += bool(self._calls)
+        results = self.eager(*arguments)
+        if not self._is_over and not any(form.takes(arguments) for form in self._tried):
+            self.example = arguments
+            self._example_results = tuple(map(_layout_of, results_of(results)))
+        return results
+
+    @property
+    def has_kernels(self) -> bool:
+        """True if kernels compute a form of it."""
+        return bool(self._calls)
+
+    def called_form(self) -> RegionForm | str | None:
+        """Return the form of the example, or why there are no kernels for it; None without one."""
+        if not self.example:
+            return None
+        form = RegionForm.of(self.eager, self.example, self._example_results)
+        if isinstance(form, RegionForm):
+            self._tried.append(form)
+        return form
+
+    def use(self, form: RegionForm, call: Callable[..., Any]) -> None:
+        """Compute calls of a form by kernels from now on."""
+        self._calls.append((form, call))
+
+    def forget(self, *, is_over: bool) -> None:
+        """Let go of the example; once it is over, no other is kept."""
+        self.example = self._example_results = ()
+        self._is_over = is_over
+
+
+def _layout_of(result: Any) -> Any:
+    """Return how a result lies; itself if it is no plain tensor."""
+    return Laid.of(result) if type(result) is torch.Tensor and result.numel() else result
+
+
+def _apart(function: Callable[[Any], T], argument: Any) -> T:
+    """Return what a function returns in a thread of its own.
+
+    It has none of the caller's modes and hooks of saved tensors. Inside of the forward of an
+    autograd function PyTorch's exporter fails.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, argument).result()
+
+
+def gradients(graph: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
+    """Return the results of a graph and the gradients of its inputs for ones."""
+    with torch.enable_grad():
+        results: list[Any] = torch.utils._pytree.tree_leaves(graph(*inputs))
+        wanted = [one for one in inputs if isinstance(one, torch.Tensor) and one.requires_grad]
+        sources = [one for one in results if isinstance(one, torch.Tensor) and one.requires_grad]
+        if not sources or not wanted:
+            return results
+        ones = [torch.ones_like(one) for one in sources]
+        results += torch.autograd.grad(sources, wanted, ones, allow_unused=True)
+        return results
+
+
+def _own(value: Any) -> Any:
+    """Return a copy of a tensor that the graph may write to and has no history."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"aoe backend: {text}", FallbackWarning, stacklevel=2)

@@ -1,0 +1,140 @@
+"""Loops of regions, compiled by the C compiler into one library and called by PyTorch."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aoe.device.registry import resolve_target
+from aoe.device.toolchain import Toolchain, find_toolchain
+from aoe.errors import BuildError
+from aoe.folders.scratch import ScratchFolder
+from aoe.torch.modules.training.c_expressions import MATH
+from aoe.torch.modules.training.kernels import RegionSettings
+from aoe.torch.modules.training.regions import RegionForm
+from aoe.torch.modules.training.row_loops import LoopSource
+from aoe.tuner.tune_context import object_cache
+
+_FLAGS = (
+    *("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-fopenmp-simd", "-w"),
+    *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-mprefer-vector-width=512"),
+)
+"""NaN, infinities and signed zeros stay what they are: no `-ffast-math`."""
+_LIBRARY = "loops.so"
+
+Calls = Mapping[RegionForm, Callable[..., Sequence[torch.Tensor]]]
+
+
+class LoopCompiler:
+    """Compiles loops; libraries and verdicts are kept for the next process.
+
+    Args:
+        settings: How regions are tuned.
+    """
+
+    def __init__(self, settings: RegionSettings) -> None:
+        self._toolchain: Toolchain = find_toolchain(settings.env)
+        _, self._target = resolve_target(settings.tune.soc_version, 1)
+        cache = object_cache(
+            settings.tune, settings.env, Path.cwd(), self._target, lambda text: None
+        )
+        self._kept = cache.kept if cache is not None and not settings.tune.repeat_tune else None
+
+    def digest(self, *texts: str) -> str:
+        """Return a digest of texts and all that decides how fast they are here."""
+        facts = (
+            *(str(self._toolchain.identity()), str(_FLAGS), MATH, torch.__version__),
+            *(str(self._target), str(torch.get_num_threads())),
+        )
+        return hashlib.sha256("\0".join((*facts, *texts)).encode()).hexdigest()
+
+    def verdict(self, digest: str) -> str | None:
+        """Return why something is left to PyTorch, "" if it is not, None if nobody knows."""
+        text = self._kept.text(f"{digest}.verdict") if self._kept is not None else None
+        try:
+            return None if text is None else str(json.loads(text)["reason"])
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def keep(self, digest: str, reason: str) -> None:
+        """Keep a verdict for the next process."""
+        if self._kept is not None:
+            self._kept.put_text(f"{digest}.verdict", json.dumps({"reason": reason}))
+
+    def compile(self, sources: Mapping[RegionForm, LoopSource]) -> Calls:
+        """Return a call for each loop.
+
+        Raises:
+            BuildError: the compiler fails.
+        """
+        if not sources:
+            return {}
+        names = {form: f"aoe_loop_{number}" for number, form in enumerate(sources)}
+        texts = [source.text.replace("@", names[form]) for form, source in sources.items()]
+        name = f"{self.digest(*texts)}.loops"
+        with ScratchFolder("training") as folder:
+            if self._kept is None or not self._kept.take(name, folder):
+                self._build(texts, folder)
+                if self._kept is not None:
+                    self._kept.put(name, [folder / _LIBRARY])
+            try:
+                library = ctypes.CDLL(str(folder / _LIBRARY))
+            except OSError as error:
+                raise BuildError(_LIBRARY, f"cannot be loaded: {error}") from error
+        return {
+            form: LoopCall(getattr(library, names[form]), form, source)
+            for form, source in sources.items()
+        }
+
+    def _build(self, texts: Sequence[str], folder: Path) -> None:
+        parts = max(1, min(os.cpu_count() or 1, len(texts)))
+
+        def compiled(part: int) -> str:
+            file = folder / f"loops_{part}.c"
+            file.write_text(MATH + "\n".join(texts[part::parts]))
+            flags = [flag for flag in _FLAGS if flag != "-shared"]
+            self._toolchain.run(
+                [*flags, "-c", "-o", str(file.with_suffix(".o")), str(file)],
+                what="compiling loops of regions",
+            )
+            return str(file.with_suffix(".o"))
+
+        with ThreadPoolExecutor(parts) as pool, self._toolchain.ended_by_interrupt():
+            objects = list(pool.map(compiled, range(parts)))
+            self._toolchain.run(
+                [*_FLAGS, "-o", str(folder / _LIBRARY), *objects, "-lm"], what="linking loops"
+            )
+
+
+class LoopCall:
+    """Computes calls of one form on the memory of the tensors, on the calling thread.
+
+    Args:
+        function: Of the library, which it keeps loaded.
+        form: Of the calls.
+        source: What it was compiled of.
+    """
+
+    def __init__(self, function: Any, form: RegionForm, source: LoopSource) -> None:
+        self._function = function
+        function.restype = None
+        self._read = source.arguments
+        self._made = [(laid.shape, laid.strides, laid.dtype) for laid in form.results]
+        self._pointers = ctypes.c_void_p * (len(self._read) + len(self._made))
+
+    def __call__(self, *arguments: Any) -> Sequence[torch.Tensor]:
+        """Return the results, in new tensors."""
+        results = [
+            torch.empty_strided(shape, strides, dtype=dtype) for shape, strides, dtype in self._made
+        ]
+        given = [arguments[at].data_ptr() for at in self._read]
+        self._function(self._pointers(*given, *(one.data_ptr() for one in results)))
+        return results

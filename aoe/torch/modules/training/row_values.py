@@ -1,0 +1,438 @@
+"""A region of a training graph as values: operators on elements, and sums along axes.
+
+Normalisations, softmax and their gradients are taken apart into these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from aoe.torch.modules.training.c_expressions import EXPRESSIONS
+from aoe.torch.modules.training.regions import Laid, RegionForm, name_of, results_of
+
+_RESHAPED = frozenset({"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "alias"})
+_PERMUTED = frozenset({"permute", "transpose", "t"})
+_COPIED = frozenset({"clone", "detach", "to", "_to_copy", "expand", "contiguous"})
+
+
+class Refused(Exception):
+    """A region this file has no loop for; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A value of the region: an operator on others, or an argument."""
+
+    operator: str  # "load", "sum", "max", or a name in `EXPRESSIONS`
+    shape: tuple[int, ...]
+    inputs: tuple[Value | float, ...] = ()
+    argument: int = -1  # Number of the argument that is loaded
+    strides: tuple[int, ...] = ()  # Of the argument that is loaded
+    axes: frozenset[int] = frozenset()  # Axes of its input which a sum or maximum reduces
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return tuple(one for one in self.inputs if isinstance(one, Value))
+
+
+class Tracer:
+    """Turns the operators of a region into values."""
+
+    def __init__(self, module: torch.fx.GraphModule, form: RegionForm) -> None:
+        self._module = module
+        self._form = form
+        self._values: dict[torch.fx.Node, Any] = {}
+
+    def results(self) -> list[Value]:
+        """Return the values the region makes.
+
+        Raises:
+            Refused: an operator has no expression.
+        """
+        given = iter(enumerate(self._form.arguments))
+        for node, shapes in _shapes(self._module, self._form):
+            if node.op == "placeholder":
+                number, laid = next(given)
+                self._values[node] = laid
+                if isinstance(laid, Laid):
+                    self._values[node] = Value(
+                        "load", laid.shape, argument=number, strides=laid.strides
+                    )
+            elif node.op == "call_function":
+                arguments, keywords = torch.fx.map_arg(
+                    (node.args, node.kwargs), self._values.__getitem__
+                )
+                self._values[node] = self._computed(name_of(node), shapes, arguments, keywords)
+            elif node.op == "output":
+                made = torch.fx.map_arg(node.args[0], self._values.__getitem__)
+                return list(results_of(made))
+        raise Refused("no result")
+
+    def _computed(
+        self, name: str, shapes: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]
+    ) -> Any:
+        if name == "getitem":
+            return arguments[0][arguments[1]]
+        if name in _PERMUTED:
+            return _permuted(name, *arguments)
+        if name in _RESHAPED:
+            return _reshaped(arguments[0], shapes)
+        if name in _COPIED:
+            return mapped("copy", shapes, arguments[0])
+        if name in _COMPOSED:
+            return _COMPOSED[name](shapes, *arguments, **keywords)
+        if name == "pow" and isinstance(arguments[1], int | float):
+            name, arguments = f"pow_{arguments[1]:g}", arguments[:1]
+        if name in EXPRESSIONS:
+            if any(value is not None and key != "dtype" for key, value in keywords.items()):
+                return self._scaled(name, shapes, arguments, keywords)
+            return mapped(name, shapes, *arguments)
+        raise Refused(f"{name}: no expression")
+
+    def _scaled(
+        self, name: str, shapes: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]
+    ) -> Value:
+        if name in ("add", "sub") and set(keywords) == {"alpha"}:
+            scaled = mapped("mul", _shape_of(arguments[1]), arguments[1], keywords["alpha"])
+            return mapped(name, shapes, arguments[0], scaled)
+        if name in ("gelu", "gelu_backward") and set(keywords) == {"approximate"}:
+            if keywords["approximate"] == "tanh":
+                name += "_tanh"
+            return mapped(name, shapes, *arguments)
+        raise Refused(f"{name}: {', '.join(keywords)}")
+
+
+def _shapes(module: torch.fx.GraphModule, form: RegionForm) -> Iterator[tuple[torch.fx.Node, Any]]:
+    """Yield the operators of a region with the shapes of their results in a form."""
+    found: dict[torch.fx.Node, Any] = {}
+
+    class Shapes(torch.fx.Interpreter):  # type: ignore[misc]
+        def run_node(self, node: torch.fx.Node) -> Any:
+            result = super().run_node(node)
+            found[node] = torch.utils._pytree.tree_map_only(
+                torch.Tensor, lambda one: tuple(one.shape), result
+            )
+            return result
+
+    with FakeTensorMode(), torch.no_grad():
+        given = [laid.empty() if isinstance(laid, Laid) else laid for laid in form.arguments]
+        Shapes(module, garbage_collect_values=False).run(*given)
+    yield from found.items()
+
+
+def _shape_of(value: Any) -> tuple[int, ...]:
+    return value.shape if isinstance(value, Value) else ()
+
+
+def mapped(name: str, shape: tuple[int, ...], *inputs: Any) -> Value:
+    """Return an operator on elements, broadcast to a shape."""
+    given = tuple(
+        one if isinstance(one, Value) else float(one)
+        for one in inputs
+        if one is not None and not isinstance(one, str | torch.dtype)
+    )
+    if any(isinstance(one, list | tuple) for one in given):
+        raise Refused(f"{name}: a list")
+    return Value(name, tuple(shape), given)
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    dense = dense_strides(shape)
+    return all(n == 1 or one == other for n, one, other in zip(shape, strides, dense, strict=True))
+
+
+def _reshaped(value: Value, shape: Sequence[int]) -> Value:
+    """Return a value in another shape; a dense argument is loaded in that shape."""
+    shape = tuple(shape)
+    if value.operator == "load" and is_dense(value.shape, value.strides):
+        return Value("load", shape, argument=value.argument, strides=dense_strides(shape))
+    return Value("reshape", shape, (value,))
+
+
+def _permuted(name: str, value: Value, *how: Any) -> Value:
+    """Return an argument with its axes in another order.
+
+    Raises:
+        Refused: it is no argument: the elements of rows would change places.
+    """
+    if value.operator != "load":
+        raise Refused(f"{name} of what is computed")
+    axes = list(range(len(value.shape)))
+    if name == "permute":
+        axes = [axis % len(axes) for axis in how[0]]
+    else:
+        one, other = how or (0, len(axes) - 1)
+        axes[one], axes[other] = axes[other], axes[one]
+    shape = tuple(value.shape[axis] for axis in axes)
+    strides = tuple(value.strides[axis] for axis in axes)
+    return Value("load", shape, argument=value.argument, strides=strides)
+
+
+def _sum(value: Value, axes: Sequence[int], kind: str = "sum", keep: bool = True) -> Value:
+    reduced = frozenset(axis % len(value.shape) for axis in axes)
+    kept = tuple(1 if axis in reduced else n for axis, n in enumerate(value.shape))
+    made = Value(kind, kept, (value,), axes=reduced)
+    if keep:
+        return made
+    return _reshaped(made, tuple(n for axis, n in enumerate(kept) if axis not in reduced))
+
+
+def _sum_of(shape: Any, x: Value, axes: Any = None, keep: bool = False, **_: Any) -> Value:
+    return _sum(x, axes or range(len(x.shape)), keep=keep)
+
+
+def _mean_of(shape: Any, x: Value, axes: Any = None, keep: bool = False, **_: Any) -> Value:
+    axes = axes or range(len(x.shape))
+    count = math.prod(x.shape[axis] for axis in axes)
+    return mapped("mul", shape, _sum(x, axes, keep=keep), 1.0 / count)
+
+
+def _softmax(shape: Any, x: Value, axis: int, half: bool = False) -> Value:
+    top = _sum(x, [axis], "max")
+    powers = mapped("exp", x.shape, mapped("sub", x.shape, x, top))
+    total = _sum(powers, [axis])
+    return mapped("mul", x.shape, powers, mapped("reciprocal", total.shape, total))
+
+
+def _safe_softmax(shape: Any, x: Value, axis: int, dtype: Any = None) -> Value:
+    """Return a softmax that is 0 in a row of -inf."""
+    top = _sum(x, [axis], "max")
+    is_hidden = mapped("eq", top.shape, top, -math.inf)
+    return mapped("where", x.shape, is_hidden, 0.0, _softmax(shape, x, axis))
+
+
+def _softmax_gradient(shape: Any, dy: Value, y: Value, axis: int, dtype: Any) -> Value:
+    weighted = mapped("mul", y.shape, dy, y)
+    total = _sum(weighted, [axis])
+    return mapped("sub", y.shape, weighted, mapped("mul", y.shape, y, total))
+
+
+def _log_softmax(shape: Any, x: Value, axis: int, half: bool = False) -> Value:
+    top = _sum(x, [axis], "max")
+    total = _sum(mapped("exp", x.shape, mapped("sub", x.shape, x, top)), [axis])
+    lowered = mapped("add", total.shape, top, mapped("log", total.shape, total))
+    return mapped("sub", x.shape, x, lowered)
+
+
+def _log_softmax_gradient(shape: Any, dy: Value, y: Value, axis: int, dtype: Any) -> Value:
+    total = _sum(dy, [axis])
+    return mapped("sub", y.shape, dy, mapped("mul", y.shape, mapped("exp", y.shape, y), total))
+
+
+def _layer_norm(
+    shapes: Any, x: Value, normal: Sequence[int], weight: Any, bias: Any, eps: float
+) -> tuple[Value, ...]:
+    axes = range(len(x.shape) - len(normal), len(x.shape))
+    count = 1.0 / math.prod(normal)
+    mean = mapped("mul", shapes[1], _sum(x, axes), count)
+    centred = mapped("sub", x.shape, x, mean)
+    squares = _sum(mapped("mul", x.shape, centred, centred), axes)
+    variance = mapped("mul", shapes[1], squares, count)
+    scale = mapped("rsqrt", shapes[1], mapped("add", shapes[1], variance, eps))
+    y = mapped("mul", x.shape, centred, scale)
+    y = y if weight is None else mapped("mul", x.shape, y, weight)
+    return (y if bias is None else mapped("add", x.shape, y, bias)), mean, scale
+
+
+def _layer_norm_gradient(
+    shapes: Any,
+    dy: Value,
+    x: Value,
+    normal: Sequence[int],
+    mean: Value,
+    scale: Value,
+    weight: Any,
+    bias: Any,
+    wanted: Sequence[bool],
+) -> tuple[Any, ...]:
+    rank = len(x.shape) - len(normal)
+    axes = range(rank, len(x.shape))
+    count = 1.0 / math.prod(normal)
+    normed = mapped("mul", x.shape, mapped("sub", x.shape, x, mean), scale)
+    weighted = dy if weight is None else mapped("mul", x.shape, dy, weight)
+    one = mapped("mul", mean.shape, _sum(weighted, axes), count)
+    two = mapped("mul", mean.shape, _sum(mapped("mul", x.shape, weighted, normed), axes), count)
+    inner = mapped("sub", x.shape, weighted, one)
+    inner = mapped("sub", x.shape, inner, mapped("mul", x.shape, normed, two))
+    dx = mapped("mul", x.shape, inner, scale)
+    outer = range(rank)
+    of_weight = _sum(mapped("mul", x.shape, dy, normed), outer, keep=False) if wanted[1] else None
+    of_bias = _sum(dy, outer, keep=False) if wanted[2] else None
+    return (dx if wanted[0] else None), of_weight, of_bias
+
+
+def _dropout_gradient(shape: Any, dy: Value, mask: Value, scale: float) -> Value:
+    return mapped("mul", shape, dy, mapped("mul", mask.shape, mask, scale))
+
+
+def _batch_norm_gradient(
+    shapes: Any,
+    dy: Value,
+    x: Value,
+    weight: Any,
+    running_mean: Any,
+    running_variance: Any,
+    mean: Any,
+    scale: Any,
+    is_training: bool,
+    eps: float,
+    wanted: Sequence[bool],
+) -> tuple[Any, ...]:
+    if not is_training or mean is None or scale is None:
+        raise Refused("native_batch_norm_backward: in evaluation")
+    channels = (1, x.shape[1], *(1 for _ in x.shape[2:]))
+    axes = [axis for axis in range(len(x.shape)) if axis != 1]
+    count = 1.0 / math.prod(x.shape[axis] for axis in axes)
+    mean, scale = (_reshaped(one, channels) for one in (mean, scale))
+    normed = mapped("mul", x.shape, mapped("sub", x.shape, x, mean), scale)
+    total = _sum(dy, axes)
+    weighted = _sum(mapped("mul", x.shape, dy, normed), axes)
+    factor = scale
+    if weight is not None:
+        factor = mapped("mul", channels, scale, _reshaped(weight, channels))
+    inner = mapped("sub", x.shape, dy, mapped("mul", channels, total, count))
+    part = mapped("mul", x.shape, normed, mapped("mul", channels, weighted, count))
+    dx = mapped("mul", x.shape, mapped("sub", x.shape, inner, part), factor)
+    made = [dx, *(_reshaped(one, (x.shape[1],)) for one in (weighted, total))]
+    return tuple(one if is_wanted else None for one, is_wanted in zip(made, wanted, strict=True))
+
+
+def _batch_norm(
+    shapes: Any,
+    x: Value,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_variance: Any,
+    is_training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    if not is_training or running_mean is None:
+        raise Refused("batch_norm: in evaluation")
+    channels = (1, x.shape[1], *(1 for _ in x.shape[2:]))
+    axes = [axis for axis in range(len(x.shape)) if axis != 1]
+    count = math.prod(x.shape[axis] for axis in axes)
+    if count < 2:
+        raise Refused("batch_norm: a single element")
+    mean = mapped("mul", channels, _sum(x, axes), 1.0 / count)
+    centred = mapped("sub", x.shape, x, mean)
+    squares = _sum(mapped("mul", x.shape, centred, centred), axes)
+    variance = mapped("mul", channels, squares, 1.0 / count)
+    scale = mapped("rsqrt", channels, mapped("add", channels, variance, eps))
+    y = mapped("mul", x.shape, centred, scale)
+    y = y if weight is None else mapped("mul", x.shape, y, _reshaped(weight, channels))
+    y = y if bias is None else mapped("add", x.shape, y, _reshaped(bias, channels))
+    running = []
+    for old, new, factor in (
+        (running_mean, mean, 1.0),
+        (running_variance, variance, count / (count - 1)),
+    ):
+        kept = mapped("mul", channels, _reshaped(old, channels), 1.0 - momentum)
+        running.append(
+            mapped("add", channels, kept, mapped("mul", channels, new, momentum * factor))
+        )
+    flat = (x.shape[1],)
+    return (y, *(_reshaped(one, flat) for one in (mean, scale, *running)))
+
+
+def _in_groups(x: Value, count: int, channels: int, size: int, groups: int) -> Value:
+    return _reshaped(x, (count, groups, channels // groups, size))
+
+
+def _group_norm(
+    shapes: Any,
+    x: Value,
+    weight: Any,
+    bias: Any,
+    count: int,
+    channels: int,
+    size: int,
+    groups: int,
+    eps: float,
+) -> tuple[Value, ...]:
+    grouped = _in_groups(x, count, channels, size, groups)
+    shape, stats = grouped.shape, (count, groups, 1, 1)
+    factor = groups / (channels * size)
+    mean = mapped("mul", stats, _sum(grouped, (2, 3)), factor)
+    centred = mapped("sub", shape, grouped, mean)
+    squares = _sum(mapped("mul", shape, centred, centred), (2, 3))
+    variance = mapped("mul", stats, squares, factor)
+    scale = mapped("rsqrt", stats, mapped("add", stats, variance, eps))
+    y = mapped("mul", shape, centred, scale)
+    per_channel = (1, groups, channels // groups, 1)
+    y = y if weight is None else mapped("mul", shape, y, _reshaped(weight, per_channel))
+    y = y if bias is None else mapped("add", shape, y, _reshaped(bias, per_channel))
+    return (_reshaped(y, x.shape), *(_reshaped(one, (count, groups)) for one in (mean, scale)))
+
+
+def _group_norm_gradient(
+    shapes: Any,
+    dy: Value,
+    x: Value,
+    mean: Value,
+    scale: Value,
+    weight: Any,
+    count: int,
+    channels: int,
+    size: int,
+    groups: int,
+    wanted: Sequence[bool],
+) -> tuple[Any, ...]:
+    grouped = _in_groups(x, count, channels, size, groups)
+    given = _in_groups(dy, count, channels, size, groups)
+    shape, stats = grouped.shape, (count, groups, 1, 1)
+    mean, scale = _reshaped(mean, stats), _reshaped(scale, stats)
+    per_channel, factor = (1, groups, channels // groups, 1), groups / (channels * size)
+    # as ATen computes it, term by term: its infinities and NaN stand in the same places
+    rows = (count, groups, channels // groups, 1)
+    of_ones, of_values = _sum(given, [3]), _sum(mapped("mul", shape, given, grouped), [3])
+    sums, weighted = [of_ones, of_values], given
+    if weight is not None:
+        weighted = mapped("mul", shape, given, _reshaped(weight, per_channel))
+        sums = [mapped("mul", rows, one, _reshaped(weight, per_channel)) for one in sums]
+    of_bias, of_scale = (_sum(one, [2]) for one in sums)
+    cube = mapped("mul", stats, scale, mapped("mul", stats, scale, scale))
+    lowered = mapped("sub", stats, mapped("mul", stats, of_bias, mean), of_scale)
+    slope = mapped("mul", stats, mapped("mul", stats, lowered, cube), factor)
+    level = mapped("mul", stats, mapped("mul", stats, of_bias, scale), factor)
+    offset = mapped("add", stats, mapped("mul", stats, slope, mean), level)
+    inner = mapped(
+        "add", shape, mapped("mul", shape, weighted, scale), (mapped("mul", shape, grouped, slope))
+    )
+    of_mean = mapped("mul", rows, of_ones, mean)
+    of_weight = mapped("mul", rows, mapped("sub", rows, of_values, of_mean), scale)
+    made = [
+        _reshaped(mapped("sub", shape, inner, offset), x.shape),
+        _reshaped(_sum(of_weight, (0,)), (channels,)),
+        _reshaped(_sum(of_ones, (0,)), (channels,)),
+    ]
+    return tuple(one if is_wanted else None for one, is_wanted in zip(made, wanted, strict=True))
+
+
+_COMPOSED: dict[str, Callable[..., Any]] = {
+    "sum": _sum_of,
+    "mean": _mean_of,
+    "_softmax": _softmax,
+    "_safe_softmax": _safe_softmax,
+    "_softmax_backward_data": _softmax_gradient,
+    "_log_softmax": _log_softmax,
+    "_log_softmax_backward_data": _log_softmax_gradient,
+    "native_layer_norm": _layer_norm,
+    "native_layer_norm_backward": _layer_norm_gradient,
+    "native_dropout_backward": _dropout_gradient,
+    "native_batch_norm_backward": _batch_norm_gradient,
+    "_native_batch_norm_legit_functional": _batch_norm,
+    "native_group_norm": _group_norm,
+    "native_group_norm_backward": _group_norm_gradient,
+}
