@@ -17,7 +17,12 @@ enum { PANEL = 2 * LANES, EIGHT = 8 };
 typedef float vec __attribute__((vector_size(LANES * sizeof(float)), may_alias));
 typedef float vec_u __attribute__((vector_size(LANES * sizeof(float)), may_alias, aligned(4)));
 typedef float eight __attribute__((vector_size(32), may_alias, aligned(4)));
+#ifdef __clang__
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else /* GCC has the other one from 12 on */
 typedef int32_t order __attribute__((vector_size(32)));
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (order){__VA_ARGS__})
+#endif
 
 ALWAYS vec load(const float *from) { return *(const vec_u *)from; }
 ALWAYS void store(float *to, vec value) { *(vec_u *)to = value; }
@@ -78,20 +83,20 @@ ALWAYS void turn(const float *from, int64_t from_row, float *to, int64_t to_row)
   for (int i = 0; i < EIGHT; i++) r[i] = *(const eight *)(from + i * from_row);
 #pragma GCC unroll 8
   for (int i = 0; i < EIGHT; i += 2) {
-    s[i] = __builtin_shuffle(r[i], r[i + 1], (order){0, 8, 2, 10, 4, 12, 6, 14});
-    s[i + 1] = __builtin_shuffle(r[i], r[i + 1], (order){1, 9, 3, 11, 5, 13, 7, 15});
+    s[i] = SHUFFLE(r[i], r[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+    s[i + 1] = SHUFFLE(r[i], r[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
   }
 #pragma GCC unroll 8
   for (int i = 0; i < EIGHT; i++) {
     int near = i & 1, base = i & 4;
     int one = base + near, two = base + 2 + near;
-    r[i] = i & 2 ? __builtin_shuffle(s[one], s[two], (order){2, 3, 10, 11, 6, 7, 14, 15})
-                 : __builtin_shuffle(s[one], s[two], (order){0, 1, 8, 9, 4, 5, 12, 13});
+    r[i] = i & 2 ? SHUFFLE(s[one], s[two], 2, 3, 10, 11, 6, 7, 14, 15)
+                 : SHUFFLE(s[one], s[two], 0, 1, 8, 9, 4, 5, 12, 13);
   }
 #pragma GCC unroll 8
   for (int i = 0; i < EIGHT; i++) {
-    s[i] = i & 4 ? __builtin_shuffle(r[i - 4], r[i], (order){4, 5, 6, 7, 12, 13, 14, 15})
-                 : __builtin_shuffle(r[i], r[i + 4], (order){0, 1, 2, 3, 8, 9, 10, 11});
+    s[i] = i & 4 ? SHUFFLE(r[i - 4], r[i], 4, 5, 6, 7, 12, 13, 14, 15)
+                 : SHUFFLE(r[i], r[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
     *(eight *)(to + i * to_row) = s[i];
   }
 }

@@ -1,9 +1,9 @@
 """Training graphs of `torch.compile(module, backend="aoe")`: kernels where they beat PyTorch.
 
 AOTAutograd makes a forward and a backward graph of one that Dynamo found. Of each, regions beside
-convolutions, products and attention are computed by kernels if these agree with autograd and are
-faster; everything else stays an operator of PyTorch. Where both passes together are no faster than
-eager, eager computes the graph.
+products and attention are computed by kernels if these agree with autograd and are faster, parts of
+convolutions likewise (`convolutions`); everything else stays an operator of PyTorch. Where both
+passes together are no faster than eager, eager computes the graph.
 """
 
 from __future__ import annotations
