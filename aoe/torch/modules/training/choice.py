@@ -28,8 +28,6 @@ REGION_GAIN = 1.03
 _SAMPLE_US = 200.0
 _REGION_POLICY = MeasurePolicy(pairs_min=10, pairs_max=20, enough_s=1.0, sample_min_us=_SAMPLE_US)
 _GRAPH_POLICY = MeasurePolicy(pairs_min=8, pairs_max=14, enough_s=6.0, sample_min_us=0.0)
-_ROUNDS = 5
-"""Calls of each of several ways: enough to tell which one the pairs are for."""
 _ERROR_RATIO, _ROUNDINGS = 4.0, 16
 """A result may be so many times as far from float64 as eager's, and so many roundings of its
 largest element: sums of another order differ by less."""
@@ -132,6 +130,10 @@ def _no_worse(eager: torch.Tensor, found: torch.Tensor) -> bool:
 def _none_hidden(eager: torch.Tensor, found: torch.Tensor) -> bool:
     """True if nothing is a number that eager has none for."""
     return not bool((torch.isfinite(found) & ~torch.isfinite(eager)).any())
+
+
+_ROUNDS = 5
+"""Calls of each of several ways: enough to tell which one the pairs are for."""
 
 
 def fastest_first(calls: Mapping[str, Compute], arguments: Sequence[Any]) -> Sequence[str]:
