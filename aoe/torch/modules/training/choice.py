@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from aoe.device.registry import default_device
-from aoe.measurement import MeasurePolicy, SpeedupEstimate, accepts, estimate_speedup
+from aoe.measurement import (
+    Measurement,
+    MeasurePolicy,
+    Outcome,
+    PairedSamples,
+    SpeedupEstimate,
+    accepts,
+    estimate_speedup,
+)
 from aoe.measurement.pairs import run_pairs
 
 Compute = Callable[..., Any]
@@ -25,11 +33,20 @@ _ERROR_RATIO, _ROUNDINGS = 4.0, 16
 largest element: sums of another order differ by less."""
 
 
-def disagreement(module: Compute, call: Compute, arguments: Sequence[Any]) -> str:
+def disagreement(
+    module: Compute, call: Compute, arguments: Sequence[Any], *, spreads: bool = False
+) -> str:
     """Return how the results of a kernel differ from autograd's, the empty string if they do not.
 
     Both are compared with the same operators in float64; then with NaN and infinities among the
     arguments, which have to end where PyTorch has them, but for NaN it makes of 0 * inf.
+
+    Args:
+        module: PyTorch's operators.
+        call: The kernel.
+        arguments: Of both.
+        spreads: True if neighbours of a result that is no number may be none, as in a tile of
+            Winograd's method.
     """
     exact = [_in_float64(value) for value in arguments]
     try:
@@ -40,9 +57,17 @@ def disagreement(module: Compute, call: Compute, arguments: Sequence[Any]) -> st
     for number, rows in enumerate(zip(reference, eager, found, strict=True)):
         if reason := _difference(*rows):
             return f"result {number}: {reason}"
-    for value, is_same in ((math.nan, _same_places), (math.inf, _no_worse)):
+    places = (_none_hidden, _none_hidden) if spreads else (_same_places, _no_worse)
+    for value, is_same in zip((math.nan, math.inf), places, strict=True):
         unusual = [_with(value, argument) for argument in arguments]
-        pairs = zip(_results(module, unusual), _results(call, unusual), strict=True)
+        expected: Sequence[Any] = _results(module, unusual)
+        if spreads:  # oneDNN multiplies padding by what is no number, too
+            wide = _results(module, [_in_float64(one) for one in unusual])
+            expected = [
+                torch.where(torch.isfinite(one), one.to(other.dtype), other)
+                for one, other in zip(wide, expected, strict=True)
+            ]
+        pairs = zip(expected, _results(call, unusual), strict=True)
         for number, (one, other) in enumerate(pairs):
             if not is_same(one, other):
                 return f"result {number}: other results for {value}"
@@ -102,9 +127,38 @@ def _no_worse(eager: torch.Tensor, found: torch.Tensor) -> bool:
     return not eager.is_floating_point() or _same_places(eager[known], found[known])
 
 
+def _none_hidden(eager: torch.Tensor, found: torch.Tensor) -> bool:
+    """True if nothing is a number that eager has none for."""
+    return not bool((torch.isfinite(found) & ~torch.isfinite(eager)).any())
+
+
+_ROUNDS = 5
+"""Calls of each of several ways: enough to tell which one the pairs are for."""
+
+
+def fastest_first(calls: Mapping[str, Compute], arguments: Sequence[Any]) -> Sequence[str]:
+    """Return names of calls by the least time of a few, which take turns."""
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    least = dict.fromkeys(calls, math.inf)
+    for _ in range(_ROUNDS if len(calls) > 1 else 0):
+        for name, call in calls.items():
+            began_s = clock()
+            call(*arguments)
+            least[name] = min(least[name], clock() - began_s)
+    return sorted(calls, key=least.__getitem__)
+
+
 def region_speedup(module: Compute, call: Compute, arguments: Sequence[Any]) -> SpeedupEstimate:
     """Return the speed-up of a kernel over eager, in pairs in this process."""
     return _speedup(lambda: module(*arguments), lambda: call(*arguments), _REGION_POLICY)
+
+
+def region_measurement(module: Compute, call: Compute, arguments: Sequence[Any]) -> Measurement:
+    """Return the samples of such pairs, for a record."""
+    samples = _pairs(lambda: module(*arguments), lambda: call(*arguments), _REGION_POLICY)
+    return Measurement(
+        outcome=Outcome.CORRECT, baseline_us=samples.baseline_us, tuned_us=samples.tuned_us
+    )
 
 
 def step_speedup(eager: Callable[[], object], compiled: Callable[[], object]) -> SpeedupEstimate:
@@ -120,6 +174,12 @@ def wins(estimate: SpeedupEstimate, threshold: float) -> bool:
 def _speedup(
     eager: Callable[[], object], compiled: Callable[[], object], policy: MeasurePolicy
 ) -> SpeedupEstimate:
+    return estimate_speedup(_pairs(eager, compiled, policy))
+
+
+def _pairs(
+    eager: Callable[[], object], compiled: Callable[[], object], policy: MeasurePolicy
+) -> PairedSamples:
     began_s = time.perf_counter()
     eager()
     once_us = max((time.perf_counter() - began_s) * 1e6, 1.0)
@@ -129,4 +189,4 @@ def _speedup(
     samples = run_pairs(baseline, tuned, policy)
     # a neighbour on the core lengthens wall time alone; several threads share what CPU time adds up
     by_cpu_time = samples.by_cpu_time if torch.get_num_threads() == 1 else None
-    return estimate_speedup(by_cpu_time or samples)
+    return by_cpu_time or samples

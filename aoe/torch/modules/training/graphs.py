@@ -1,9 +1,9 @@
 """Training graphs of `torch.compile(module, backend="aoe")`: kernels where they beat PyTorch.
 
 AOTAutograd makes a forward and a backward graph of one that Dynamo found. Of each, regions beside
-convolutions, products and attention are computed by kernels if these agree with autograd and are
-faster; everything else stays an operator of PyTorch. Where both passes together are no faster than
-eager, eager computes the graph.
+products and attention are computed by kernels if these agree with autograd and are faster, parts of
+convolutions likewise (`convolutions`); everything else stays an operator of PyTorch. Where both
+passes together are no faster than eager, eager computes the graph.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from aoe.errors import AoeError, RunError
 from aoe.om.loading import FallbackWarning
 from aoe.torch.modules.export import one_at_a_time
 from aoe.torch.modules.training import choice
+from aoe.torch.modules.training.convolutions import choose_ways, cut_convolutions
 from aoe.torch.modules.training.kernels import Calls, RegionSettings, tune_regions
 from aoe.torch.modules.training.loops import LoopCompiler
 from aoe.torch.modules.training.programs import Program, export_program
@@ -72,6 +73,10 @@ class Loops(Protocol):
 
 class Choice:
     """Decides between eager and kernels; tests decide without a clock."""
+
+    def order(self, calls: Mapping[str, Any], arguments: Sequence[Any]) -> Sequence[str]:
+        """Return names of calls, the fastest first."""
+        return choice.fastest_first(calls, arguments)
 
     def region(self, module: Any, call: Any, arguments: Sequence[Any]) -> bool:
         """True if a region is to be computed by its kernels."""
@@ -184,6 +189,21 @@ class TrainingGraph:
         return "" if is_faster else f"with its kernels it is {_SLOWER}"
 
 
+class Part(Protocol):
+    """A region or a convolution."""
+
+    @property
+    def example(self) -> tuple[Any, ...]:
+        """Arguments of the last call in a form nothing was chosen for."""
+
+    @property
+    def has_kernels(self) -> bool:
+        """True if a form of it is computed otherwise than by PyTorch."""
+
+    def forget(self, *, is_over: bool) -> None:
+        """Let go of the example; once it is over, no other is kept."""
+
+
 class GraphPass:
     """The forward or the backward graph, which computes its regions by kernels once it is tuned.
 
@@ -213,6 +233,8 @@ class GraphPass:
         self._tries_left = MOST_FORMS if _has_symbols(graph_module) else 1
         self.rewritten = rewrite(graph_module)
         self.regions: list[RegionModule] = cut_regions(graph_module, RegionModule)
+        self.convolutions = cut_convolutions(graph_module)
+        self._parts: list[Part] = [*self.regions, *self.convolutions]
         graph_module.graph.set_codegen(_BoxedCodeGen())
         graph_module.recompile()
         self._graph_module = graph_module
@@ -220,7 +242,7 @@ class GraphPass:
     def __call__(self, arguments: list[Any]) -> Any:
         """Compute the graph."""
         results = self._graph_module.forward(arguments)
-        if self._tries_left and any(one.example for one in self.regions):
+        if self._tries_left and any(one.example for one in self._parts):
             self._tune_regions()
         self.is_tuned = True
         return results
@@ -228,7 +250,7 @@ class GraphPass:
     @property
     def is_changed(self) -> bool:
         """True if anything is computed otherwise than by PyTorch's own operators in order."""
-        return self.rewritten > 0 or any(region.has_kernels for region in self.regions)
+        return self.rewritten > 0 or any(one.has_kernels for one in self._parts)
 
     def _tune_regions(self) -> None:
         """Tune the regions that were called in a new form; what fails stays PyTorch's."""
@@ -237,13 +259,13 @@ class GraphPass:
         try:
             _apart(self._choose, reasons)
         except Exception as error:  # a training goes on, whatever becomes of its tuning
-            reasons[_first_line(error)] += len(self.regions)
+            reasons[_first_line(error)] += len(self._parts)
         finally:
-            for region in self.regions:
-                region.forget(is_over=not self._tries_left)
+            for one in self._parts:
+                one.forget(is_over=not self._tries_left)
         if unusable := {reason: n for reason, n in reasons.items() if reason != _SLOWER}:
             text = "; ".join(f"{reason} ({count})" for reason, count in unusable.items())
-            total = plural(len(self.regions), "region")
+            total = plural(len(self._parts), "region")
             _warn(
                 f"{sum(unusable.values())} of {total} of a training graph stay in PyTorch: {text}"
             )
@@ -252,6 +274,7 @@ class GraphPass:
     def _choose(self, reasons: Counter[str]) -> None:
         with one_at_a_time, torch.random.fork_rng(devices=[]):
             self._choose_in_turn(reasons)
+            choose_ways(self.convolutions, self._make_settings, self._choice)
 
     def _choose_in_turn(self, reasons: Counter[str]) -> None:
         called: dict[RegionForm, list[RegionModule]] = {}

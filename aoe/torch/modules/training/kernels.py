@@ -96,7 +96,7 @@ def tune_regions(programs: Mapping[RegionForm, Program], settings: RegionSetting
             settings=settings,
             runner=runner,
             compilers=compilers,
-            bank=_open_bank(settings, target),
+            bank=open_bank(settings, target),
             target=target,
         )
         chosen = work.choose(workloads)
@@ -105,7 +105,8 @@ def tune_regions(programs: Mapping[RegionForm, Program], settings: RegionSetting
         )
 
 
-def _open_bank(settings: RegionSettings, target: Target) -> OperatorBank:
+def open_bank(settings: RegionSettings, target: Target) -> OperatorBank:
+    """Return the bank, whose new records name the training."""
     versions = library_versions()
     cwd = Path.cwd()
     journal = BankJournal(
