@@ -96,11 +96,16 @@ class FirstGuesses:
         self.calls += 1
         return call(*arguments)
 
+    def compute_loop(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a loop returns."""
+        self.loops += 1
+        return call(*arguments)
+
 
 class CountedLoops(LoopCompiler):
     """Keeps no verdict, and counts the calls of loops in what is to tune."""
 
-    def __init__(self, tune: Any, settings: RegionSettings) -> None:
+    def __init__(self, tune: FirstGuesses, settings: RegionSettings) -> None:
         super().__init__(settings)
         self._tune = tune
 
@@ -115,12 +120,10 @@ class CountedLoops(LoopCompiler):
         return {form: partial(self._counted, call) for form, call in calls.items()}
 
     def _counted(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        if isinstance(self._tune, FirstGuesses):
-            self._tune.loops += 1
-        return call(*arguments)
+        return self._tune.compute_loop(call, *arguments)
 
 
-def compiled(module: Any, tune: Any, choice: Choice | None = None, **how: Any) -> Any:
+def compiled(module: Any, tune: FirstGuesses, choice: Choice | None = None, **how: Any) -> Any:
     """Return a module that `torch.compile` trains with loops, or with regions from `tune`."""
     loops = partial(CountedLoops, tune)
     train = partial(TrainingGraph, tune=tune, choice=choice or Always(), loops=loops)

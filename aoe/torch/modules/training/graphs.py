@@ -85,7 +85,7 @@ class Choice:
 
     def graph(self, eager: Callable[[], object], compiled: Callable[[], object]) -> bool:
         """True if a graph is to be computed with its kernels."""
-        return choice.step_speedup(eager, compiled).median > 1.0
+        return choice.wins(choice.step_speedup(eager, compiled), 1.0)
 
 
 class TrainingGraph:
