@@ -69,6 +69,7 @@ def node_times(
             most_s=most_s / len(models),
             inputs=inputs,
             library=part.library,
+            pool=setup.pool,
         )
         for part in models
     )

@@ -19,6 +19,7 @@ import onnxruntime as ort
 from aoe.errors import RunError
 from aoe.ort.inputs import MADE_UP, ModelInputs
 from aoe.ort.sessions import OpenSession, run_session, session_options, session_source
+from aoe.ort.thread_pools import ThreadPool
 
 _SUFFIX = "_kernel_time"
 _WARMUP_RUNS = 3
@@ -105,6 +106,7 @@ def profile_model(
     inputs: ModelInputs = MADE_UP,
     library: Path | None = None,
     points: Sequence[ModelInputs] = (),
+    pool: ThreadPool = ThreadPool.OWN,
 ) -> ModelProfile:
     """Run an optimised model under ONNX Runtime's profiler.
 
@@ -118,11 +120,12 @@ def profile_model(
         inputs: What it is run on; of several sets, the first.
         library: Kernel library of a tuned model.
         points: Further inputs, of other shapes, for the time of a whole run.
+        pool: Threads that compute: those of the process where it has shared ones.
 
     Raises:
         RunError: the model cannot be run on these inputs, or there is no room for the trace.
     """
-    options = session_options(threads=threads, optimize=False, library=library)
+    options = session_options(threads=threads, optimize=False, pool=pool, library=library)
     options.enable_profiling = True
     options.profile_file_prefix = str(directory / "ort_profile")
     source = model if isinstance(model, Path) else session_source(model, options)

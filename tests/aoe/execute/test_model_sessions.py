@@ -15,6 +15,7 @@ from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.model_sessions import SessionsInTurns, node_times
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import session_options
+from aoe.ort.thread_pools import ThreadPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,11 @@ def test_nodes_of_two_models_are_timed_in_one_process(tmp_path: Path) -> None:
         parts.append(ModelPart(model=tmp_path / f"{name}.onnx", optimize=False))
     device = Cpu()
     setup = WorkerSetup(
-        device=device, target=device.describe(1), compiler=("cc",), directory=tmp_path
+        device=device,
+        target=device.describe(1),
+        compiler=("cc",),
+        directory=tmp_path,
+        pool=ThreadPool.OWN,
     )
     product, relu = node_times(setup, parts, ModelInputs(), most_s=0.1)
     assert product.keys() == {"matmul"} and relu.keys() == {"relu"}

@@ -542,3 +542,18 @@ def test_below_float32_results_may_differ_by_numbers_only(runner: Runner, tmp_pa
     found = _compare(runner, relu, lower, inputs=ModelInputs(sets=sets))
     assert found.measurement.outcome is Outcome.CORRECT
     assert found.deviation.max_abs_err == 1
+
+
+def test_worker_profiles_models_with_the_threads_it_measures_with(
+    runner: Runner, tmp_path: Path
+) -> None:
+    """A process that has shared threads refuses a session with threads of its own."""
+    proto = chain_model(["Exp"], (1,))
+    proto.graph.node[0].name = "exp"
+    model = save_model(proto, tmp_path / "named.onnx")
+    _assert_works(runner, model)
+    part = ModelPart(model=model, optimize=False)
+    found = runner.call(
+        "profile_models", timeout_s=_LONG_S, models=(part, part), inputs=MADE_UP, most_s=1.0
+    )
+    assert [[*times] for times in found] == [["exp"]] * 2
