@@ -1,0 +1,71 @@
+"""`AOE_MODE=2 python -m aoe.torch train.py`: the training of a script is tuned while it runs."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aoe.errors import OutputError
+from aoe.results.files import timestamp_of
+from aoe.torch.scripts.compiling import MakeGraph, ScriptTraining
+from aoe.torch.scripts.regions import TunedGraph, is_first_rank
+from aoe.torch.scripts.results import TrainingPlaces, lines_of, write_results
+from aoebank import say
+
+
+class TunedScript:
+    """Tunes what a script trains, and leaves results; a context manager around the script.
+
+    Args:
+        script: Name of the script.
+        options: Of `torch.compile(..., backend="aoe")`.
+        output: Directory for the results; None for AOE's workspace.
+        env: Environment variables.
+        cwd: Directory relative paths are taken from.
+        make_graph: Makes what tunes a graph.
+
+    Raises:
+        OutputError: `ASCEND_WORK_PATH` cannot be used.
+    """
+
+    def __init__(
+        self,
+        script: str,
+        options: Mapping[str, Any],
+        *,
+        output: Path | None = None,
+        env: Mapping[str, str],
+        cwd: Path,
+        make_graph: MakeGraph = TunedGraph,
+    ) -> None:
+        stamp = timestamp_of(datetime.now(UTC))
+        self.places = TrainingPlaces.of(script, stamp, output=output, env=env, cwd=cwd)
+        self.training = ScriptTraining(options, make_graph=make_graph)
+        self._began_s = time.monotonic()
+
+    def __enter__(self) -> TunedScript:
+        self.training.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.training.close()
+        if is_first_rank():
+            self._conclude()
+
+    def _conclude(self) -> None:
+        training = self.training
+        found = (training.graphs, training.optimizers.found, training.left)
+        for line in lines_of(*found):
+            say(f"aoe: {line}")
+        seconds = time.monotonic() - self._began_s
+        try:
+            write_results(self.places, *found, seconds)
+        except OutputError as error:  # the training itself is done
+            warnings.warn(f"aoe: {error}", stacklevel=2)
+        else:
+            say(f"aoe: results in {self.places.results}, bank {self.places.bank}")
+        say("Aoe process finished")
