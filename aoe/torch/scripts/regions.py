@@ -153,7 +153,7 @@ class TunedGraph(Choice):
 
 def is_in_group() -> bool:
     """True in a process of a group of several."""
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    return bool(dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
 
 def is_first_rank() -> bool:
