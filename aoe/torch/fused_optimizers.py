@@ -229,14 +229,17 @@ def advise_once() -> None:
     Once in a process; a second call does nothing.
     """
 
+    is_over = False  # PyTorch takes no hook out while it goes through them
+
     def look(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling() or type(optimizer) not in FUSIBLE:
+        nonlocal is_over
+        if is_over or torch.compiler.is_compiling() or type(optimizer) not in FUSIBLE:
             return
         if all(_has_no_gradient(group) for group in optimizer.param_groups):
             return
-        handle.remove()
+        is_over = True
         if not any(reason_against_fused(group) for group in optimizer.param_groups):
             name = type(optimizer).__name__
             say(f"aoe: {name}(..., fused=True) updates these parameters in fewer passes")
 
-    handle = register_optimizer_step_pre_hook(look)
+    register_optimizer_step_pre_hook(look)

@@ -16,6 +16,7 @@ from typing import NoReturn
 from aoe.child_python import AOE, python_command
 from aoe.errors import OptionError
 from aoe.settings import environment
+from aoe.torch.scripts.remembering import remember_for_script
 from aoe.tuner.mode import JobType
 
 VARIABLE = "AOE_MODE"
@@ -40,6 +41,12 @@ def become_aoe(script: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     command = python_command(AOE, f"--job_type={job_type}", "--script", *script)
     left = {name: value for name, value in env.items() if name != VARIABLE}
     os.execve(command[0], command, left)
+
+
+def begin_in_script() -> None:
+    """Become `aoe` where a script asks for it, else remember its first step for `set_aoe`."""
+    tune_where_asked()
+    remember_for_script()
 
 
 def tune_where_asked() -> None:

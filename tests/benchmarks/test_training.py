@@ -10,10 +10,15 @@ pytest.importorskip("onnxscript")
 from support.training_networks import NETWORKS, train_beside_eager
 from training import difference, is_passed, table
 
+_RECURRENT = ("lstm", "gru")
+"""Dynamo leaves modules with nn.RNN and its like to PyTorch (torch 2.13)."""
+
 
 def _check(name: str, steps: int) -> None:
     found = train_beside_eager(name, steps)
-    assert found.graphs and [one.fused for one in found.optimizers] == [1]
+    assert bool(found.graphs) is (name not in _RECURRENT) and [
+        one.fused for one in found.optimizers
+    ] == [1]
     # rounding grows from step to step, as it does between two numbers of threads
     assert found.tuned == pytest.approx(found.eager, rel=5e-3)
     assert found.tuned[:5] == pytest.approx(found.eager[:5], rel=1e-4)

@@ -14,13 +14,11 @@ from aoe.results.files import Gain, GainKind, TuningResult, result_name, write_j
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.settings import work_path
 from aoe.torch.fused_optimizers import FusedOptimizer
+from aoe.torch.scripts.loading import SCHEMA, TRAINING_FILE
 from aoe.torch.scripts.regions import TunedGraph, TunedRegion
 from aoe.tuner.mode import JobType
 from aoebank import AoebankError, plural
 
-SCHEMA = "aoe.training/1"
-TRAINING_FILE = "training.json"
-"""In a directory of results: what a script's training was tuned to."""
 _LEFT = (
     "left to PyTorch: convolutions, matrix products and attention, what runs in bfloat16 or "
     "float16, and gradients of gradients"

@@ -110,3 +110,48 @@ def test_side_car_names_the_training(tuned: tuple[Path, Any, Any]) -> None:
     models = [line["model"] for line in lines if "model" in line]
     assert {one["name"] for one in models} <= {"Net"}  # none where ONNX Runtime is as fast
     assert {one["graph"] for one in models} <= {"training"}
+
+
+_LATE = """
+import sys
+import aoe.torch
+import torch
+
+if sys.argv[-1] == "load":
+    aoe.torch.set_option({"ACL_OP_COMPILER_CACHE_DIR": "result"})
+torch.set_num_threads(1)
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(24, 160), torch.nn.GELU(), torch.nn.Linear(160, 24))
+optimizer = torch.optim.AdamW(net.parameters())
+for step in range(4):
+    optimizer.zero_grad()
+    loss = net(torch.randn(96, 24)).square().mean()
+    loss.backward()
+    optimizer.step()
+    print(f"{loss.item():.5f}")
+if sys.argv[-1] != "load":
+    state = torch.get_rng_state()
+    limits = {"trials": 1, "tuning_time_limit": 9}
+    aoe.torch.set_aoe("dump", tune=True, output="result", bank="bank", **limits)
+    print(torch.equal(state, torch.get_rng_state()) and net[0].weight.grad is not None)
+"""
+
+
+def test_tutorials_order_tunes_and_the_next_run_loads(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_LATE)
+    done = _run(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "set_aoe: no step followed the call; collected from the first step: Seq" in done.stderr
+    assert "aoe: training of Sequential: kernels are faster for" in done.stderr
+    assert "nothing was collected" not in done.stderr and "Aoe process finished" in done.stdout
+    losses = done.stdout.splitlines()[:5]
+    assert losses[4] == "True"
+    document = json.loads((tmp_path / "result" / "training.json").read_text())
+    assert document["bank"] == str(tmp_path / "bank") and document["graphs"][0]["regions"]
+    again = _run(
+        tmp_path, "-c", "import sys; sys.argv[1:] = ['load']; exec(open('train.py').read())"
+    )
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines() == losses[:4]
+    assert "modules that are called with gradients wanted are loaded" in again.stderr
+    assert "aoe: optimizer AdamW: fused=True" in again.stderr
