@@ -1,7 +1,7 @@
 """`python -m aoe.torch SCRIPT ...`: a training script as it is, tuned as `AOE_MODE` says.
 
 2 tunes the operators of the forward and backward pass in this process, 4 the grouping of gradients
-in the group `torchrun` makes, and 2,4 both.
+in the group `torchrun` makes; each has a run of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from aoe.errors import EngineNotInstalledError, OptionError
 from aoe.settings import environment
-from aoe.torch.script_mode import BOTH, GRADIENTS, OPERATORS, VARIABLE, become_aoe
+from aoe.torch.script_mode import GRADIENTS, OPERATORS, VARIABLE, become_aoe
 from aoebank import AoebankError, say
 
 
@@ -24,7 +24,7 @@ def main() -> int:
     mode = env.get(VARIABLE, "").replace(" ", "")
     try:
         _check(sys.argv[1:], mode)
-        if mode in (GRADIENTS, *BOTH):
+        if mode == GRADIENTS:
             become_aoe(sys.argv[1:], env)
         tuning = _tuning(sys.argv[1]) if mode == OPERATORS else nullcontext()
     except AoebankError as error:
@@ -59,13 +59,13 @@ def _tuning(script: str) -> AbstractContextManager[object]:
 
 
 def _check(arguments: list[str], mode: str) -> None:
-    if mode not in ("", OPERATORS, GRADIENTS, *BOTH):
+    if mode not in ("", OPERATORS, GRADIENTS):
         raise OptionError(
             VARIABLE,
             "a training has operators and gradients to tune, and no subgraphs of its own",
             got=mode,
-            expected=f"{OPERATORS}, {GRADIENTS} or {BOTH[0]}",
-            hint="subgraphs of an exported model: aoe --job_type=1 --model_path=DUMP",
+            expected=f"{OPERATORS} or {GRADIENTS}",
+            hint="one run for each mode; subgraphs: aoe --job_type=1 --model_path=DUMP",
         )
     if not arguments or not Path(arguments[0]).is_file():
         raise OptionError(

@@ -1,4 +1,4 @@
-"""`AOE_MODE=4` or `2,4`: a training script becomes `aoe --job_type=... --script` of itself.
+"""`AOE_MODE=4`: a training script becomes `aoe --job_type=4 --script` of itself.
 
 By `python -m aoe.torch SCRIPT`, or by `import aoe.torch` at the top of a script `torchrun` has
 started. Needs no PyTorch.
@@ -21,8 +21,6 @@ from aoe.tuner.mode import JobType
 
 VARIABLE = "AOE_MODE"
 OPERATORS, GRADIENTS = str(JobType.OPAT.number), str(JobType.GDAT.number)
-BOTH = (f"{OPERATORS},{GRADIENTS}", f"{GRADIENTS},{OPERATORS}")
-"""Operators and gradients in one run, as `--job_type` takes them."""
 _RANK = "RANK"
 """Set in a process of a group. Source: `torchrun`."""
 
@@ -36,9 +34,7 @@ def become_aoe(script: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    mode = env.get(VARIABLE, "").replace(" ", "")
-    job_type = mode if mode in BOTH else GRADIENTS
-    command = python_command(AOE, f"--job_type={job_type}", "--script", *script)
+    command = python_command(AOE, f"--job_type={GRADIENTS}", "--script", *script)
     left = {name: value for name, value in env.items() if name != VARIABLE}
     os.execve(command[0], command, left)
 
@@ -56,7 +52,7 @@ def tune_where_asked() -> None:
         OptionError: the script has begun too much to begin anew.
     """
     env, main = environment(), sys.modules.get("__main__")
-    if env.get(VARIABLE) not in (GRADIENTS, *BOTH) or _RANK not in env or not _is_script(main):
+    if env.get(VARIABLE) != GRADIENTS or _RANK not in env or not _is_script(main):
         return
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
