@@ -78,6 +78,7 @@ class TunedGraph(Choice):
         self.is_used: bool | None = None
         self._number = number
         self._tune = tune
+        self._direction = ""  # Of the regions that are compared now
         self._regions: dict[tuple[str, RegionForm], TunedRegion] = {}
 
     @property
