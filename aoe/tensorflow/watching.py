@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
@@ -78,6 +79,7 @@ def enable(
     )
     watcher = Watcher(_tensorflow(), tuner)
     watcher.start()
+    atexit.register(watcher.say_what_is_left)
     say(f"aoe: {MODES[str(options.job_type)]} tuning of this script, in {options.work_path}")
     return watcher
 
@@ -144,6 +146,14 @@ class Watcher:
         self._batch: int | None = None
         self._in_function = self._in_model = self._paused = False
         self._patched: list[tuple[Any, str, Any]] = []
+
+    def say_what_is_left(self) -> None:
+        """Say behind the script that its training loads nothing of what was tuned."""
+        if self.graphs:
+            say(
+                "aoe: tuned for inference; a training of TensorFlow loads nothing from the bank, "
+                "its steps stay TensorFlow's"
+            )
 
     def start(self) -> None:
         """Begin to watch."""

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from aoe.errors import EngineNotInstalledError
-from aoe.torch.script_mode import tune_where_asked
+from aoe.torch.script_mode import begin_in_script
 
 if TYPE_CHECKING:
     from aoe.torch.collecting.collect import set_aoe
@@ -41,7 +41,7 @@ _HOMES = {
     "set_option": "process_options",
     "tune_gradients": "ddp.gradients",
 }
-tune_where_asked()  # a script of torchrun may ask for it with AOE_MODE=4
+begin_in_script()  # which may ask for tuning with AOE_MODE, or call set_aoe behind its steps
 
 
 def __getattr__(name: str) -> object:

@@ -1,51 +1,78 @@
-"""`AOE_MODE=4 torchrun -m aoe.torch SCRIPT ...`: a script as it is, its gradients tuned."""
+"""`python -m aoe.torch SCRIPT ...`: a training script as it is, tuned as `AOE_MODE` says.
+
+2 tunes the operators of the forward and backward pass in this process, 4 the grouping of gradients
+in the group `torchrun` makes; each has a run of its own.
+"""
 
 from __future__ import annotations
 
 import runpy
 import sys
+from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 
-from aoe.errors import OptionError
+from aoe.errors import EngineNotInstalledError, OptionError
 from aoe.settings import environment
-from aoe.torch.script_mode import GRADIENTS, VARIABLE, become_aoe
+from aoe.torch.script_mode import GRADIENTS, OPERATORS, VARIABLE, become_aoe
 from aoebank import AoebankError, say
 
 
 def main() -> int:
     """Run the script, or become `aoe --script`; return the exit code if it cannot be."""
     env = environment()
-    mode = env.get(VARIABLE, "")
+    mode = env.get(VARIABLE, "").replace(" ", "")
     try:
         _check(sys.argv[1:], mode)
+        if mode == GRADIENTS:
+            become_aoe(sys.argv[1:], env)
+        tuning = _tuning(sys.argv[1]) if mode == OPERATORS else nullcontext()
     except AoebankError as error:
         say(f"error: {error}")
         if error.hint:
             say(f"hint: {error.hint}")
         return error.exit_code
-    if mode:
-        become_aoe(sys.argv[1:], env)
     sys.argv[:] = sys.argv[1:]
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    with tuning:
+        runpy.run_path(sys.argv[0], run_name="__main__")
     return 0
 
 
+def _tuning(script: str) -> AbstractContextManager[object]:
+    """Return what tunes the training of a script while it runs."""
+    if find_spec("torch") is None:
+        raise EngineNotInstalledError(
+            "aoe.torch",
+            "PyTorch is not installed",
+            hint="python -m pip install 'aoebank[torch]'",
+        )
+    from aoe.bank.operators import bank_root
+    from aoe.torch.scripts.running import TunedScript
+
+    env, cwd = environment(), Path.cwd()
+    bank_root(env, cwd)  # one that cannot be used is found out before the script runs
+    tuning = TunedScript(script, {}, env=env, cwd=cwd)
+    if env.get("RANK", "0") == "0":
+        say(f"aoe: operator tuning of this training, in {cwd}")
+    return tuning
+
+
 def _check(arguments: list[str], mode: str) -> None:
-    if mode not in ("", GRADIENTS):
+    if mode not in ("", OPERATORS, GRADIENTS):
         raise OptionError(
             VARIABLE,
-            "only gradients are tuned in a PyTorch script as it is",
+            "a training has operators and gradients to tune, and no subgraphs of its own",
             got=mode,
-            expected=GRADIENTS,
-            hint="operators and subgraphs: aoe.torch.optimize, or aoe.torch.set_aoe in the script",
+            expected=f"{OPERATORS} or {GRADIENTS}",
+            hint="one run for each mode; subgraphs: aoe --job_type=1 --model_path=DUMP",
         )
     if not arguments or not Path(arguments[0]).is_file():
         raise OptionError(
             "aoe.torch",
             "no script",
             got=arguments[0] if arguments else "nothing",
-            hint="AOE_MODE=4 torchrun --nproc-per-node=2 -m aoe.torch SCRIPT.py",
+            hint="AOE_MODE=2 python -m aoe.torch SCRIPT.py",
         )
 
 

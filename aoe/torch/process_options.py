@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ UNUSED: Mapping[str, UnusedOption] = {
 }
 """The seven of the nine options that have no effect."""
 
+_LOADING = "aoe.torch.scripts.loading"
+"""Compiles with the backend, which asks this file for the options of the process."""
 _chosen: dict[str, Any] = {}
 
 
@@ -84,12 +87,16 @@ def set_option(option: Mapping[str, str | os.PathLike[str]]) -> None:
             "aoe.torch.set_option", "no mapping of options", got=type(option).__name__
         )
     found: dict[str, Any] = {}
+    loading = import_module(_LOADING)
+    trained = loading.training_of_results(Path(option[DIRECTORY])) if DIRECTORY in option else None
     if MODE in option:
         found["cache_mode"] = parse_cache_mode(str(option[MODE]), MODE)
     if DIRECTORY in option:
         found["cache_dir"] = Path(option[DIRECTORY])
     if found:
         bank = bank_of_results(found["cache_dir"]) if DIRECTORY in option else None
+        if bank is None and trained is not None and trained.bank is not None:
+            bank = trained.bank
         found |= {"lookup_only": True} | ({"bank": bank} if bank is not None else {})
     without_effect = [
         words for name in option if (words := _why_without_effect(name, str(option[name])))
@@ -98,9 +105,15 @@ def set_option(option: Mapping[str, str | os.PathLike[str]]) -> None:
         warnings.warn(f"aoe.torch.set_option: {words}", stacklevel=2)
     if option and len(without_effect) == len(option):
         return  # what an earlier call has set is as before
-    _say_what_changes(found)
+    _say_what_changes(found, is_dump=trained is None)
     _chosen.clear()
     _chosen.update(found)
+    loading.load_training(_chosen if trained is not None else None)
+    if trained is not None:
+        say(
+            "aoe.torch.set_option: modules that are called with gradients wanted are loaded as "
+            "they were tuned, forward and backward"
+        )
 
 
 def _why_without_effect(name: str, value: str) -> str:
@@ -122,7 +135,7 @@ def _why_without_effect(name: str, value: str) -> str:
     return f"{name} has no effect: {unused.why}"
 
 
-def _say_what_changes(found: Mapping[str, Any]) -> None:
+def _say_what_changes(found: Mapping[str, Any], *, is_dump: bool) -> None:
     """Say whether calls tune from here on: CANN's tutorial turns tuning on by these names."""
     if found:
         say(
@@ -132,7 +145,7 @@ def _say_what_changes(found: Mapping[str, Any]) -> None:
     elif _chosen:
         say("aoe.torch.set_option: from here on optimize and the torch.compile backend tune")
     folder: Path | None = found.get("cache_dir")
-    if folder is not None and (folder / DUMP_FILE).is_file():
+    if is_dump and folder is not None and (folder / DUMP_FILE).is_file():
         warnings.warn(
             f"aoe.torch.set_option: {DIRECTORY}: a dump of set_aoe, which holds no kernels and no "
             f"bank: {folder}; tune it with aoe --model_path={folder} --output=DIR, and name DIR",

@@ -16,10 +16,11 @@ from typing import NoReturn
 from aoe.child_python import AOE, python_command
 from aoe.errors import OptionError
 from aoe.settings import environment
+from aoe.torch.scripts.remembering import remember_for_script
 from aoe.tuner.mode import JobType
 
 VARIABLE = "AOE_MODE"
-GRADIENTS = str(JobType.GDAT.number)
+OPERATORS, GRADIENTS = str(JobType.OPAT.number), str(JobType.GDAT.number)
 _RANK = "RANK"
 """Set in a process of a group. Source: `torchrun`."""
 
@@ -36,6 +37,12 @@ def become_aoe(script: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     command = python_command(AOE, f"--job_type={GRADIENTS}", "--script", *script)
     left = {name: value for name, value in env.items() if name != VARIABLE}
     os.execve(command[0], command, left)
+
+
+def begin_in_script() -> None:
+    """Become `aoe` where a script asks for it, else remember its first step for `set_aoe`."""
+    tune_where_asked()
+    remember_for_script()
 
 
 def tune_where_asked() -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,9 @@ from aoe.torch.collecting.dump import DumpWriter
 from aoe.torch.collecting.operator_recorder import OperatorRecorder, OperatorUse, export_operator
 from aoe.torch.modules.calls import CallConvention, describe
 from aoe.torch.modules.export import export_module, unwrapped
-from aoebank import plural
+from aoe.torch.scripts.remembering import FIRST_STEP, RememberedCall
+from aoe.torch.scripts.running import tune_training_of
+from aoebank import plural, say
 
 _MOST_SINGLE_OPERATORS = 32
 """Operators dumped one by one, the largest first: each takes some tenths of a second."""
@@ -83,7 +85,18 @@ def set_aoe(
             "set_aoe", "options for tuning, and nothing is to be tuned", hint="set_aoe(tune=True)"
         )
     tuning.environment()  # a bank that cannot be is found out before the steps
-    collector = Collector(DumpWriter(Path(dump_path)), steps=steps, tuning=tuning if tune else None)
+    remembered = FIRST_STEP.calls
+    collector = Collector(
+        DumpWriter(Path(dump_path)),
+        steps=steps,
+        tuning=tuning if tune else None,
+        remembered=remembered,
+    )
+    if tune and remembered and _is_first_rank():
+        # here, as behind the script's last line Python starts no thread any more
+        options = {"bank": bank, "tuning_time_limit": tuning_time_limit, "trials": trials}
+        given = {name: value for name, value in options.items() if value is not None}
+        tune_training_of(remembered, given, Path(output or dump_path), Path(dump_path).name)
     collector.start()
     return collector
 
@@ -106,6 +119,7 @@ class Collector:
         steps: How many steps to collect.
         tuning: How the dump is tuned when it is done; None leaves that to somebody else.
         is_first_rank: Whether this process is the one of its job that collects.
+        remembered: Calls before this watch; they are collected where none follows.
     """
 
     def __init__(
@@ -115,8 +129,10 @@ class Collector:
         steps: int,
         tuning: FolderTuning | None = None,
         is_first_rank: Callable[[], bool] = _is_first_rank,
+        remembered: Sequence[RememberedCall] = (),
     ) -> None:
         self.problems: dict[str, str] = {}
+        self._remembered = remembered
         self._is_first_rank = is_first_rank
         self._tuning = tuning
         self._writer = writer
@@ -163,6 +179,8 @@ class Collector:
             if self._is_collecting():
                 with _unwatched():
                     if not self._in_a_hurry:
+                        # lone operators, as of a line that prints a loss, are no step
+                        has_seen |= not self._roots and self._dump_remembered()
                         self._dump_single_operators()
                     self._write()
         finally:
@@ -173,13 +191,24 @@ class Collector:
         if self._is_collecting():
             self._conclude(has_seen)
 
+    def _dump_remembered(self) -> bool:
+        """Dump what the script called before this watch; False if nothing is known of that."""
+        modules = [(call, call.module()) for call in self._remembered]
+        known = [(call, module) for call, module in modules if module is not None]
+        for call, module in known:
+            self._dump_root(unwrapped(module), *call.arguments(), ())
+        if known:
+            names = ", ".join(dict.fromkeys(type(module).__name__ for _, module in known))
+            say(f"set_aoe: no step followed the call; collected from the first step: {names}")
+        return bool(known)
+
     def _conclude(self, has_seen: bool) -> None:
         """Say that nothing was collected, if so, and tune what there is."""
         if not has_seen:
             warnings.warn(
                 "set_aoe: no step followed the call, so nothing was collected; steps before it are "
-                "not remembered, so call it before those that are to be tuned, not behind them as "
-                "AOE's tutorial does",
+                "remembered where the script itself imports aoe.torch before them, so import it "
+                "at the top, or call set_aoe before the steps",
                 stacklevel=3,
             )
         if self._tuning is not None and self._writer.has_graphs:

@@ -16,6 +16,7 @@ import torch
 from aoe.errors import AoeError
 from aoe.om.loading import FallbackWarning
 from aoe.settings import environment, with_bank
+from aoe.torch.fused_optimizers import advise_once
 from aoe.torch.modules.compiled import OptimizedModule
 from aoe.torch.modules.open_shapes import OpenDim, OpenDims, make_open_dim
 from aoe.torch.modules.optimization import (
@@ -78,7 +79,9 @@ def aoe_backend(
         OptionError: an unknown option or value.
     """
     settings = make_options({"tuning_time_limit": DEFAULT_TIME_LIMIT_S, **(options or {})})
-    if _wants_gradients(example_inputs):
+    if wants_gradients_of(example_inputs):
+        if train is TrainingGraph:
+            advise_once()
         return _training(graph_module, example_inputs, settings, train)
     shapes = graph_shapes(graph_module)
     if isinstance(shapes, str):
@@ -222,7 +225,8 @@ class GraphWithWeights(torch.nn.Module):  # type: ignore[misc]
         return self.graph_module(*inputs.values())
 
 
-def _wants_gradients(inputs: Sequence[Any]) -> bool:
+def wants_gradients_of(inputs: Sequence[Any]) -> bool:
+    """True if a graph is one of training: grad mode is on, and an input requires a gradient."""
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 

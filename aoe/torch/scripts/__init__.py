@@ -1,0 +1,1 @@
+"""Training scripts as they are: modules compiled, optimizers fused, and what became of them."""

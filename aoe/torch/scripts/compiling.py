@@ -1,0 +1,268 @@
+"""Modules of a training script, compiled where gradients are wanted, unknown to the script.
+
+The outermost modules are compiled in place, as `Module.compile` does it, so that the script keeps
+its objects, its optimizers and the names in its state dicts. A module none of whose graphs gains
+anything becomes what it was.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from aoe.om.loading import FallbackWarning
+from aoe.torch.fused_optimizers import FusedOptimizers
+from aoe.torch.modules.backend import aoe_backend, wants_gradients_of
+from aoe.torch.modules.training.graphs import MakeSettings, TrainingGraph
+from aoe.torch.modules.training.kernels import RegionSettings
+from aoe.torch.scripts.outermost import OutermostCalls, wants_gradients
+from aoe.torch.scripts.regions import TunedGraph, is_first_rank
+
+_COMPILED_AT = 2
+"""Call at which a module is compiled. The first one shows whether gradients are differentiated."""
+_WATCHED_STEPS = 8
+"""Optimizer steps after which no further module is looked for: watching costs time in each call."""
+_NOT_COMPILED = (torch.jit.ScriptModule, torch.nn.DataParallel)
+MakeGraph = Callable[[str, int], TunedGraph]
+
+
+class ScriptTraining:
+    """Compiles the outermost modules whose gradients are wanted, and fuses optimizers.
+
+    Attributes:
+        graphs: What came of the training graphs, in the order in which they were made.
+        left: Modules that were left as they are, by class, and why.
+        optimizers: What sets `fused=True`.
+
+    Args:
+        options: Of `torch.compile(..., backend="aoe")`.
+        make_graph: Makes what tunes a graph, of the class of its module and its number.
+        fuses: True if optimizers are fused, too.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        *,
+        make_graph: MakeGraph = TunedGraph,
+        fuses: bool = True,
+    ) -> None:
+        self.graphs: list[TunedGraph] = []
+        self.left: dict[str, str] = {}
+        self.optimizers = FusedOptimizers(is_told=is_first_rank())
+        self._options = dict(options)
+        self._make_graph = make_graph
+        self._fuses = fuses
+        self._calls: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
+        self._compiled: list[ref[CompiledModule]] = []
+        self._steps = 0
+        self._watch = OutermostCalls(self._see)
+        self._undo: list[Callable[[], object]] = []
+
+    def start(self) -> None:
+        """Begin to watch the script."""
+        # Dynamo's own errors leave a frame to eager: a script that runs must go on running
+        torch._dynamo.config.suppress_errors = True
+        self._watch.start()
+        hook = register_optimizer_step_post_hook(lambda *step: self._end_step())
+        self._undo = [self._watch.close, hook.remove, self._watch_autograd()]
+        if self._fuses:
+            self.optimizers.start()
+
+    def close(self) -> None:
+        """Look for no further modules and optimizers; those that are compiled stay so."""
+        for undo in self._undo:
+            undo()
+        self._undo = []
+        self.optimizers.close()
+
+    def compile(self, module: torch.nn.Module) -> CompiledModule:
+        """Compile a module in place."""
+        found = CompiledModule(module, partial(self._backend, type(module).__name__))
+        self._compiled.append(ref(found))
+        return found
+
+    # ---- the script ----
+
+    def _see(
+        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        if not wants_gradients(module, args, kwargs):
+            return
+        if isinstance(module, DistributedDataParallel):
+            module = module.module
+        reason = _reason_against(module)
+        if reason:
+            self.left.setdefault(type(module).__name__, reason)
+            return
+        count = self._calls[module] = self._calls.get(module, 0) + 1
+        if count == _COMPILED_AT:
+            self.compile(module)
+
+    def _end_step(self) -> None:
+        self._steps += 1
+        if self._steps == _WATCHED_STEPS:
+            self._watch.close()
+
+    def _watch_autograd(self) -> Callable[[], None]:
+        """Notice gradients of gradients, which AOTAutograd does not compute."""
+        plain = {name: getattr(torch.autograd, name) for name in ("grad", "backward")}
+
+        def watched(name: str, *args: Any, **kwargs: Any) -> Any:
+            place = 4 if name == "grad" else 3
+            if kwargs.get("create_graph") or (len(args) > place and args[place]):
+                self._leave_all("gradients of gradients are computed (create_graph=True)")
+            return plain[name](*args, **kwargs)
+
+        for name in plain:
+            setattr(torch.autograd, name, partial(watched, name))
+
+        def undo() -> None:
+            for name, function in plain.items():
+                setattr(torch.autograd, name, function)
+
+        return undo
+
+    def _leave_all(self, reason: str) -> None:
+        self._watch.close()
+        self.left["all modules"] = reason
+        for compiled in self._compiled:
+            if (found := compiled()) is not None:
+                found.undo()
+
+    # ---- the backend ----
+
+    def _backend(
+        self, name: str, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]
+    ) -> Callable[..., Any]:
+        """Return what computes a graph: eager, unless its gradients are wanted."""
+        eager: Callable[..., Any] = graph_module.forward
+        if not wants_gradients_of(example_inputs):
+            return eager
+        try:
+            return aoe_backend(
+                graph_module,
+                example_inputs,
+                options=self._options,
+                train=partial(self._train, name),
+            )
+        except Exception as error:  # whatever a graph may have, the script goes on
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            warnings.warn(
+                f"a training graph of {name} stays in PyTorch: {first}",
+                FallbackWarning,
+                stacklevel=2,
+            )
+            return eager
+
+    def _train(
+        self,
+        name: str,
+        graph_module: torch.fx.GraphModule,
+        example_inputs: Sequence[Any],
+        make_settings: MakeSettings,
+    ) -> Callable[..., Any]:
+        tuned = self._make_graph(name, len(self.graphs))
+
+        def settings(direction: str) -> RegionSettings:
+            return replace(make_settings(direction), name=name)
+
+        computed = TrainingGraph(
+            graph_module, example_inputs, settings, tune=tuned.tune, choice=tuned
+        )
+        self.graphs.append(tuned)
+        for compiled in self._compiled:
+            if (found := compiled()) is not None and found.is_called:
+                found.graphs.append(tuned)
+
+        def compute(*inputs: Any) -> Any:
+            tuned.calls += 1
+            return computed(*inputs)
+
+        return compute
+
+
+class CompiledModule:
+    """Computes the calls of a module: by its compiled form where gradients are wanted.
+
+    Evaluation, and calls that are differentiated by what they are given (adversarial examples,
+    penalties on gradients), are the module's own.
+
+    Attributes:
+        graphs: Of the module.
+        is_called: True while its compiled form is called.
+
+    Args:
+        module: It is called through this object from now on.
+        backend: Compiles its graphs.
+    """
+
+    def __init__(self, module: torch.nn.Module, backend: Callable[..., Any]) -> None:
+        self.graphs: list[TunedGraph] = []
+        self.is_called = False
+        self._module = module
+        self._eager = eager = module._call_impl
+
+        def compute(*args: Any, **kwargs: Any) -> Any:
+            return eager(*args, **kwargs)  # Dynamo passes frames of PyTorch's own modules over
+
+        self._compiled = torch.compile(compute, backend=backend)
+        self._is_settled = False
+        module._compiled_call_impl = self
+
+    def undo(self) -> None:
+        """Give the module its own calls back."""
+        if compiled_form(self._module) is self:
+            self._module._compiled_call_impl = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module."""
+        if (
+            not torch.is_grad_enabled()
+            or torch.compiler.is_compiling()
+            or any(map(_is_source, args))
+            or any(map(_is_source, kwargs.values()))
+        ):
+            return self._eager(*args, **kwargs)
+        self.is_called = True
+        try:
+            return self._compiled(*args, **kwargs)
+        finally:
+            self.is_called = False
+            if not self._is_settled and all(graph.is_settled for graph in self.graphs):
+                self._is_settled = True
+                if not any(graph.is_used for graph in self.graphs):
+                    self.undo()
+
+
+def compiled_form(module: torch.nn.Module) -> CompiledModule | None:
+    """Return what computes a module that was compiled in place, None for a plain one."""
+    found = module._compiled_call_impl
+    return found if isinstance(found, CompiledModule) else None
+
+
+def _is_source(value: Any) -> bool:
+    """True for a tensor that no operator made, and whose gradient is wanted."""
+    return isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf
+
+
+def _reason_against(module: torch.nn.Module) -> str:
+    if isinstance(module, _NOT_COMPILED):
+        return f"it is a {type(module).__name__}"
+    if isinstance(module, torch._dynamo.eval_frame.OptimizedModule):
+        return "the script compiles it itself"
+    if module._compiled_call_impl is not None and compiled_form(module) is None:
+        return "the script compiles it itself"
+    if any(type(one).__name__.startswith(("FSDP", "FullySharded")) for one in module.modules()):
+        return "its parameters are sharded (FSDP)"
+    if any(one.device.type != "cpu" for one in module.parameters()):
+        return "it is not on the CPU"
+    return ""

@@ -1,0 +1,64 @@
+"""Loads what an earlier run has tuned of a training: `set_option` with its directory of results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aoe.errors import OptionError
+
+if TYPE_CHECKING:
+    from aoe.torch.scripts.compiling import ScriptTraining
+
+SCHEMA = "aoe.training/1"
+TRAINING_FILE = "training.json"
+"""In a directory of results: what a script's training was tuned to."""
+_loading: list[ScriptTraining] = []
+"""What watches this process; at most one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedTraining:
+    """A directory of results that has a training."""
+
+    bank: Path | None  # Root of its bank, None where that is not there any more
+
+
+def training_of_results(directory: Path) -> TunedTraining | None:
+    """Return what a directory of results knows of a training; None if it has none.
+
+    Raises:
+        OptionError: its file is damaged, or of another version.
+    """
+    file = directory / TRAINING_FILE
+    if not file.is_file():
+        return None
+    try:
+        document = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise OptionError(str(file), f"cannot be read: {error}") from error
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise OptionError(str(file), "unknown version of a training", expected=SCHEMA)
+    bank = document.get("bank")
+    is_there = isinstance(bank, str) and Path(bank).is_dir()
+    return TunedTraining(bank=Path(str(bank)) if is_there else None)
+
+
+def load_training(options: Mapping[str, Any] | None) -> None:
+    """Compute what is trained from here on as it was tuned; None ends that.
+
+    Args:
+        options: Of `torch.compile(..., backend="aoe")`; they only look up.
+    """
+    for watching in _loading:
+        watching.close()
+    _loading.clear()
+    if options is not None:
+        from aoe.torch.scripts.compiling import ScriptTraining
+
+        watching = ScriptTraining(options)
+        watching.start()
+        _loading.append(watching)

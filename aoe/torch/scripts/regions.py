@@ -1,0 +1,203 @@
+"""What tuning made of one training graph of a script: its regions, its choice, and its bank."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from aoe.bank.journal import BankJournal
+from aoe.bank.operators import OperatorBank, bank_root, key_of
+from aoe.device.registry import resolve_target
+from aoe.measurement import SpeedupEstimate
+from aoe.results.files import RepoOutcome
+from aoe.torch.modules.training import choice
+from aoe.torch.modules.training.graphs import Choice
+from aoe.torch.modules.training.kernels import Calls, RegionSettings, tune_regions
+from aoe.torch.modules.training.programs import Program, RegionForm
+from aoe.torch.modules.training.regions import region_text
+from aoe.tuner.parts import library_versions
+from aoe.tuner.tune_context import fingerprint
+from aoebank import AoebankError
+
+_TIMED = 3
+_SETTLED_AFTER = 4
+"""Calls after which a graph without any comparison is eager's: both are compared at the second."""
+_LONGEST_WAIT = 4.0
+"""How many limits of a graph a rank waits for the one that tunes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedRegion:
+    """One region of a training graph, in one form."""
+
+    direction: str  # forward or backward
+    operators: tuple[str, ...]  # Of PyTorch, in order
+    op_types: tuple[str, ...]  # Kernel families that compute it
+    shapes: tuple[str, ...]  # Of its arguments that are tensors
+    outcome: RepoOutcome  # Change of its records in the bank
+    # Time of PyTorch over that of its kernels, None where they were not compared.
+    estimate: SpeedupEstimate | None = None
+    eager_us: float = 0.0  # Time of PyTorch
+    is_used: bool = False  # True if kernels compute it
+
+    @property
+    def reason(self) -> str:
+        """Why PyTorch computes it; empty if it does not."""
+        if self.is_used:
+            return ""
+        return "no faster than PyTorch" if self.estimate else "no kernel that is right was found"
+
+
+class TunedGraph(Choice):
+    """Tunes one training graph, and keeps what came of it.
+
+    Attributes:
+        name: Class of the module.
+        calls: Of the graph, so far.
+        passes: Speed-up of both passes together, None where they were not compared.
+        is_used: True if the graph is computed with kernels, None as long as that is open.
+
+    Args:
+        name: Class of the module.
+        number: Of the graph in its process; the same in all processes of a group.
+        tune: Tunes regions.
+    """
+
+    def __init__(self, name: str, number: int, tune: Callable[..., Calls] = tune_regions) -> None:
+        self.name = name
+        self.calls = 0
+        self.passes: SpeedupEstimate | None = None
+        self.is_used: bool | None = None
+        self._number = number
+        self._tune = tune
+        self._direction = ""  # Of the regions that are compared now
+        self._regions: dict[tuple[str, RegionForm], TunedRegion] = {}
+
+    @property
+    def regions(self) -> tuple[TunedRegion, ...]:
+        """The regions that could be exported."""
+        return tuple(self._regions.values())
+
+    @property
+    def is_settled(self) -> bool:
+        """True if it is known whether kernels compute it."""
+        return self.is_used is not None or self.calls >= _SETTLED_AFTER
+
+    def tune(self, programs: Mapping[RegionForm, Program], settings: RegionSettings) -> Calls:
+        """Tune the regions of one direction; see `tune_regions`."""
+        before = _keys_in_bank(programs, settings)
+        calls = self._in_turn(programs, settings)
+        after = _keys_in_bank(programs, settings)
+        for form, program in programs.items():
+            keys = {key_of(step.workload) for step in program.steps}
+            outcome = RepoOutcome.UNSATISFIED
+            if keys <= before:
+                outcome = RepoOutcome.RESERVED
+            elif keys & (after - before):
+                outcome = RepoOutcome.ADD
+            self._regions[settings.direction, form] = TunedRegion(
+                direction=settings.direction,
+                operators=(),
+                op_types=tuple(dict.fromkeys(step.workload.op_type for step in program.steps)),
+                shapes=tuple(_shape(laid) for laid in form.tensors),
+                outcome=outcome,
+            )
+        self._direction = settings.direction
+        return calls
+
+    def region(self, module: Any, call: Any, arguments: Sequence[Any]) -> bool:
+        """True if a region is to be computed by its kernels."""
+        estimate = choice.region_speedup(module, call, arguments)
+        is_used = bool(choice.wins(estimate, choice.REGION_GAIN))
+        text = region_text(module)
+        for (direction, form), known in self._regions.items():
+            if direction == self._direction and form.text == text and form.takes(arguments):
+                self._regions[direction, form] = replace(
+                    known,
+                    operators=_operators(module),
+                    estimate=estimate,
+                    eager_us=_time_us(lambda: module(*arguments)),
+                    is_used=is_used,
+                )
+        return is_used
+
+    def graph(self, eager: Callable[[], object], compiled: Callable[[], object]) -> bool:
+        """True if the graph is to be computed with its kernels."""
+        self.passes = choice.step_speedup(eager, compiled)
+        self.is_used = bool(choice.wins(self.passes, 1.0))
+        return self.is_used
+
+    def _in_turn(self, programs: Mapping[RegionForm, Program], settings: RegionSettings) -> Calls:
+        """Tune in the first process of a group; the others find what it has put into the bank."""
+        if not is_in_group():
+            return self._tune(programs, settings)
+        store = dist.distributed_c10d._get_default_store()
+        key = f"aoe/regions/{self._number}/{settings.direction}"
+        if dist.get_rank() == 0:
+            try:
+                return self._tune(programs, settings)
+            finally:
+                store.set(key, "done")
+        wait_s = min(_LONGEST_WAIT * settings.limit_s, timedelta(days=1).total_seconds())
+        store.wait([key], timedelta(seconds=max(wait_s, 60.0)))
+        looking_up = replace(settings.tune, lookup_only=True)
+        return self._tune(programs, replace(settings, tune=looking_up))
+
+
+def is_in_group() -> bool:
+    """True in a process of a group of several."""
+    return bool(dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+
+
+def is_first_rank() -> bool:
+    """True in the process that writes and speaks."""
+    return not is_in_group() or dist.get_rank() == 0
+
+
+def _keys_in_bank(
+    programs: Mapping[RegionForm, Program], settings: RegionSettings
+) -> frozenset[str]:
+    """Return the keys of the workloads of regions the custom bank has records of."""
+    _, target = resolve_target(settings.tune.soc_version, 1)
+    versions = library_versions()
+    try:
+        journal = BankJournal(
+            bank_root(settings.env, Path.cwd(), writes=False),
+            target.soc_version,
+            fingerprint=fingerprint(target, versions),
+            model={"name": settings.name},
+            engine_version=versions["aoe"],
+        )
+        bank = OperatorBank(journal, core_num=target.core_num)
+        steps = (step.workload for program in programs.values() for step in program.steps)
+        return frozenset(key_of(one) for one in steps if bank.find(one) is not None)
+    except AoebankError:  # whoever tunes says so
+        return frozenset()
+
+
+def _operators(module: torch.fx.GraphModule) -> tuple[str, ...]:
+    targets = (node.target for node in module.graph.nodes)
+    named = (str(one) for one in targets if isinstance(one, torch._ops.OpOverload))
+    return tuple(dict.fromkeys(name.removesuffix(".default") for name in named))
+
+
+def _shape(laid: Any) -> str:
+    kind = str(laid.dtype).removeprefix("torch.")
+    return f"{kind}[{', '.join(map(str, laid.read_shape))}]"
+
+
+def _time_us(call: Callable[[], object]) -> float:
+    times = []
+    for _ in range(_TIMED):
+        began_s = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - began_s) * 1e6)
+    return median(times)

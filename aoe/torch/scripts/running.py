@@ -1,0 +1,96 @@
+"""`AOE_MODE=2 python -m aoe.torch train.py`: the training of a script is tuned while it runs."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aoe.errors import OutputError
+from aoe.results.files import timestamp_of
+from aoe.settings import environment, with_bank
+from aoe.torch.scripts.compiling import MakeGraph, ScriptTraining
+from aoe.torch.scripts.copies import tune_copies
+from aoe.torch.scripts.regions import TunedGraph, is_first_rank
+from aoe.torch.scripts.remembering import RememberedCall
+from aoe.torch.scripts.results import TrainingPlaces, lines_of, write_results
+from aoebank import say
+
+
+class TunedScript:
+    """Tunes what a script trains, and leaves results; a context manager around the script.
+
+    Args:
+        script: Name of the script.
+        options: Of `torch.compile(..., backend="aoe")`.
+        output: Directory for the results; None for AOE's workspace.
+        env: Environment variables.
+        cwd: Directory relative paths are taken from.
+        make_graph: Makes what tunes a graph.
+
+    Raises:
+        OutputError: `ASCEND_WORK_PATH` cannot be used.
+    """
+
+    def __init__(
+        self,
+        script: str,
+        options: Mapping[str, Any],
+        *,
+        output: Path | None = None,
+        env: Mapping[str, str],
+        cwd: Path,
+        make_graph: MakeGraph = TunedGraph,
+    ) -> None:
+        stamp = timestamp_of(datetime.now(UTC))
+        self.places = TrainingPlaces.of(script, stamp, output=output, env=env, cwd=cwd)
+        self.training = ScriptTraining(options, make_graph=make_graph)
+        self._began_s = time.monotonic()
+
+    def __enter__(self) -> TunedScript:
+        self.training.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.training.close()
+        if is_first_rank():
+            self.conclude()
+            say("Aoe process finished")
+
+    def conclude(self) -> None:
+        """Say what came of it, and write the results."""
+        training = self.training
+        found = (training.graphs, training.optimizers.found, training.left)
+        for line in lines_of(*found):
+            say(f"aoe: {line}")
+        seconds = time.monotonic() - self._began_s
+        try:
+            write_results(self.places, *found, seconds)
+        except OutputError as error:  # the training itself is done
+            warnings.warn(f"aoe: {error}", stacklevel=2)
+        else:
+            say(f"aoe: results in {self.places.results}, bank {self.places.bank}")
+
+
+def tune_training_of(
+    calls: Sequence[RememberedCall], options: Mapping[str, Any], output: Path, name: str
+) -> None:
+    """Tune the training of calls on copies of their modules, and leave results.
+
+    Args:
+        calls: Of a script; those without gradients are passed over.
+        options: Of `torch.compile(..., backend="aoe")`.
+        output: Directory for the results.
+        name: Of the run.
+    """
+    if not any(call.wants_gradients for call in calls):
+        return
+    env = environment()
+    if (bank := options.get("bank")) is not None:
+        env = with_bank(env, Path(bank))
+    tuned = TunedScript(name, options, output=output, env=env, cwd=Path.cwd())
+    tune_copies(tuned.training, calls, lambda text: warnings.warn(f"aoe: {text}", stacklevel=2))
+    tuned.conclude()

@@ -1,0 +1,169 @@
+"""Modules of a training script are compiled in place, and trained as eager trains them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+from support.trainings_compiled import FirstGuesses  # noqa: E402
+from torch import nn  # noqa: E402
+
+from aoe.om.loading import FallbackWarning  # noqa: E402
+from aoe.torch.scripts.compiling import ScriptTraining, compiled_form  # noqa: E402
+from aoe.torch.scripts.regions import TunedGraph  # noqa: E402
+
+
+class Chosen(TunedGraph):
+    """Uses every kernel that is right, or none, without a clock."""
+
+    answer = True
+
+    def region(self, module: Any, call: Any, arguments: Sequence[Any]) -> bool:
+        super().region(module, call, arguments)
+        return self.answer
+
+    def graph(self, eager: Callable[[], object], compiled: Callable[[], object]) -> bool:
+        self.is_used = self.answer
+        return self.answer
+
+
+class Refused(Chosen):
+    """Uses nothing."""
+
+    answer = False
+
+
+class Net(nn.Module):  # type: ignore[misc]
+    """Has regions in both directions, and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(24, 160), nn.GELU(), nn.Dropout(0.2))
+        self.last = nn.Linear(160, 24)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.last(self.inner(x)).sigmoid() * 2
+
+
+@pytest.fixture(autouse=True)
+def _afresh() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    dynamo = import_module("torch._dynamo.config")
+    torch.set_num_threads(1)
+    torch.compiler.reset()
+    with warnings.catch_warnings(), dynamo.patch(suppress_errors=False):  # a training sets it
+        warnings.simplefilter("ignore", FallbackWarning)
+        warnings.filterwarnings("ignore", "The .grad attribute")
+        yield
+    torch.compiler.reset()
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def tune() -> FirstGuesses:
+    """Return what tunes regions."""
+    return FirstGuesses()
+
+
+@pytest.fixture
+def training(tune: FirstGuesses) -> Iterator[ScriptTraining]:
+    """Return what watches this process, until the test is over."""
+    found = ScriptTraining({}, make_graph=partial(Chosen, tune=tune), fuses=False)
+    found.start()
+    yield found
+    found.close()
+
+
+def _losses(net: Any, steps: int = 6) -> list[float]:
+    torch.manual_seed(3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    found = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = net(torch.randn(96, 24)).square().mean()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            net(torch.randn(3, 24))  # evaluation between steps is not compiled
+        found.append(loss.item())
+    return found
+
+
+def test_script_trains_as_eager_with_kernels(tune: FirstGuesses) -> None:
+    torch.manual_seed(0)
+    net = Net()
+    plain = copy.deepcopy(net)
+    expected = _losses(plain)
+    call = nn.Module.__call__
+    training = ScriptTraining({}, make_graph=partial(Chosen, tune=tune), fuses=False)
+    training.start()
+    names = list(net.state_dict())
+    assert _losses(net) == pytest.approx(expected, rel=1e-5)
+    training.close()
+    assert nn.Module.__call__ is call and list(net.state_dict()) == names
+    (graph,) = training.graphs
+    assert graph.name == "Net" and graph.is_used and tune.calls > 4
+    assert {region.direction for region in graph.regions} == {"forward", "backward"}
+    assert all(region.operators and region.estimate for region in graph.regions)
+    assert compiled_form(net) is not None
+    # copies and saved modules are plain ones
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert compiled_form(other) is None
+
+
+def test_module_without_gain_becomes_what_it_was(tune: FirstGuesses) -> None:
+    training = ScriptTraining({}, make_graph=partial(Refused, tune=tune), fuses=False)
+    training.start()
+    net = Net()
+    expected = _losses(copy.deepcopy(net))
+    assert _losses(net) == expected
+    training.close()
+    assert all(not graph.is_used for graph in training.graphs) and training.graphs
+    assert compiled_form(net) is None
+
+
+def test_gradients_of_gradients_leave_all_modules(training: ScriptTraining) -> None:
+    net = Net()
+    for _ in range(3):
+        x = torch.randn(4, 24, requires_grad=True)
+        (slope,) = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+        (net(x.detach()).mean() + slope.square().mean()).backward()
+    assert compiled_form(net) is None
+    assert "create_graph=True" in training.left["all modules"]
+
+
+def test_call_that_is_differentiated_by_its_input_is_the_modules_own(
+    training: ScriptTraining,
+) -> None:
+    net = Net().eval()
+    for _ in range(4):
+        net(torch.randn(4, 24)).sum().backward()
+    graphs = len(training.graphs)
+    x = torch.randn(4, 24, requires_grad=True)
+    (slope,) = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+    slope.square().sum().backward()
+    assert x.grad is not None and len(training.graphs) == graphs == 1
+
+
+def test_errors_of_the_module_are_its_own(training: ScriptTraining) -> None:
+    net = Net()
+    _losses(net, 3)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        net(torch.randn(8, 25))
+    assert len(_losses(net, 2)) == 2
+
+
+def test_module_the_script_compiles_is_left(training: ScriptTraining) -> None:
+    net = torch.compile(Net(), backend="eager")
+    _losses(net, 3)
+    assert not training.graphs and "compiles it itself" in str(training.left)

@@ -1,0 +1,140 @@
+"""`fused=True` is set where a few steps agree, and only there."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from aoe.torch.fused_optimizers import FusedOptimizers, advise_once  # noqa: E402
+
+_STEPS = 12
+
+
+@pytest.fixture
+def fusing() -> Iterator[FusedOptimizers]:
+    """Return what fuses the optimizers of this process, until the test is over."""
+    found = FusedOptimizers()
+    yield found
+    found.close()
+
+
+def _net() -> Any:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(31, 65), torch.nn.Tanh(), torch.nn.Linear(65, 3))
+
+
+def _train(net: Any, optimizer: Any, steps: int = _STEPS) -> None:
+    torch.manual_seed(1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        net(torch.randn(7, 31)).square().mean().backward()
+        optimizer.step()
+        scheduler.step()
+
+
+_FUSED = [
+    ("Adam", {}),
+    ("Adam", {"maximize": True, "weight_decay": 0.1}),
+    ("AdamW", {"amsgrad": True}),
+    ("AdamW", {"lr": 1e-2, "betas": (0.8, 0.9)}),
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    ("Adagrad", {"lr_decay": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), _FUSED)
+def test_fused_optimizer_trains_as_the_plain_one(
+    fusing: FusedOptimizers, name: str, options: dict[str, Any]
+) -> None:
+    plain, fused = _net(), _net()
+    kind = getattr(torch.optim, name)
+    _train(plain, kind(plain.parameters(), **options))
+    fusing.start()
+    optimizer = kind(fused.parameters(), **options)
+    _train(fused, optimizer)
+    assert optimizer.param_groups[0]["fused"] is True
+    for one, other in zip(plain.parameters(), fused.parameters(), strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-7)
+    (found,) = fusing.found
+    assert (found.groups, found.fused, found.copies, found.reason) == (1, 1, 4, "")
+
+
+def test_state_dicts_are_taken_over_in_both_directions(fusing: FusedOptimizers) -> None:
+    net = _net()
+    plain = torch.optim.AdamW(net.parameters())
+    _train(net, plain, 3)
+    saved = copy.deepcopy(plain.state_dict())
+    fusing.start()
+    fused = torch.optim.AdamW(net.parameters())
+    _train(net, fused, 2)
+    fused.load_state_dict(saved)  # in the middle of a training, as for an earlier checkpoint
+    _train(net, fused, 2)
+    assert fused.param_groups[0]["fused"] is True
+    fusing.close()
+    other = _net()
+    loaded = torch.optim.AdamW(other.parameters())
+    loaded.load_state_dict(fused.state_dict())
+    _train(other, loaded, 2)
+    assert loaded.state_dict()["state"].keys() == saved["state"].keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"foreach": True}, "has chosen"),
+        ({"fused": False}, "has chosen"),
+        ({"capturable": True}, "it is capturable"),
+        ({"differentiable": True}, "it is differentiable"),
+    ],
+)
+def test_choice_of_the_script_counts(
+    fusing: FusedOptimizers, options: dict[str, Any], reason: str
+) -> None:
+    net = _net()
+    optimizer = torch.optim.AdamW(net.parameters(), **options)
+    net(torch.ones(2, 31)).sum().backward()
+    fusing.before_step(optimizer)
+    assert not optimizer.param_groups[0]["fused"]
+    assert reason in fusing.found[0].reason
+
+
+def test_other_parameters_and_gradients_are_left(fusing: FusedOptimizers) -> None:
+    double = torch.nn.Linear(3, 3).double()
+    table = torch.nn.Embedding(5, 3, sparse=True)
+    given = [(double, torch.ones(1, 3).double()), (table, torch.tensor([1]))]
+    for module, argument in given:
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        module(argument).sum().backward()
+        fusing.before_step(optimizer)
+        assert optimizer.param_groups[0]["fused"] is None
+    reasons = [one.reason for one in fusing.found]
+    assert reasons == ["a parameter is torch.float64 on cpu", "a parameter or a gradient is sparse"]
+
+
+def test_group_that_is_added_later_is_looked_at_then(fusing: FusedOptimizers) -> None:
+    one, other = _net(), _net()
+    optimizer = torch.optim.AdamW(one.parameters())
+    fusing.before_step(optimizer)  # there are no gradients yet
+    assert optimizer.param_groups[0]["fused"] is None and not fusing.found
+    fusing.start()
+    _train(one, optimizer, 2)
+    optimizer.add_param_group({"params": list(other.parameters()), "fused": None})
+    _train(other, optimizer, 2)
+    assert [group["fused"] for group in optimizer.param_groups] == [True, True]
+    assert len(fusing.found) == 2
+
+
+def test_advice_is_one_line_at_the_first_step(capsys: pytest.CaptureFixture[str]) -> None:
+    advise_once.__wrapped__()  # whatever other tests of this process have compiled
+    net = _net()
+    _train(net, torch.optim.AdamW(net.parameters()), 3)
+    _train(net, torch.optim.SGD(net.parameters(), lr=0.1), 1)
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["aoe: AdamW(..., fused=True) updates these parameters in fewer passes"]

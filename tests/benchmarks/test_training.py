@@ -1,0 +1,54 @@
+"""Losses of networks that a script trains with kernels are eager's; the table of the benchmark."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+from support.training_networks import NETWORKS, train_beside_eager
+from training import difference, is_passed, table
+
+_RECURRENT = ("lstm", "gru")
+"""Dynamo leaves modules with nn.RNN and its like to PyTorch (torch 2.13)."""
+
+
+def _check(name: str, steps: int) -> None:
+    found = train_beside_eager(name, steps)
+    assert bool(found.graphs) is (name not in _RECURRENT) and [
+        one.fused for one in found.optimizers
+    ] == [1]
+    # rounding grows from step to step, as it does between two numbers of threads
+    assert found.tuned == pytest.approx(found.eager, rel=5e-3)
+    assert found.tuned[:5] == pytest.approx(found.eager[:5], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["perceptron", "gated"])
+def test_losses_of_a_few_steps_are_those_of_eager(name: str) -> None:
+    _check(name, 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_losses_of_fifty_steps_are_those_of_eager(name: str) -> None:
+    _check(name, 50)
+
+
+def test_table_tells_ratios_failures_and_losses() -> None:
+    ms = [10.0, 11.0, 10.0, 10.5, 10.0, 10.0]
+    eager = {"losses": [2.0, 1.0], "ms": ms, "loss_difference": 0.0}
+    ours = {"losses": [2.0, 1.0], "ms": [one / 2 for one in ms], "loss_difference": 1e-6}
+    forms = {"eager": eager, "inductor": {"failure": "no compiler"}, "aoe": ours}
+    document = {
+        "environment": {},
+        "options": {"threads": 1, "torch": "2.13", "rounds": 6, "steps": 2},
+        "date": "2026-11-29",
+        "steps": {"vae": {"title": "VAE", "forms": forms}},
+    }
+    text = table(document)
+    assert "| VAE | 10.0 | failed | 2.00x (2.00 to 2.00) | 1.0e-06 |" in text
+    assert "geometric mean 2.00x" in text and is_passed(document)
+    assert difference([2.0, 4.0], [2.0, 5.0]) == 0.25
+    ours["loss_difference"] = 0.5
+    assert not is_passed(document)
