@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from aoe.bank.journal import BankJournal
@@ -21,8 +20,8 @@ from aoe.results.files import RepoOutcome
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.graphs import Choice
 from aoe.torch.modules.training.kernels import Calls, RegionSettings, tune_regions
-from aoe.torch.modules.training.programs import Program, RegionForm
-from aoe.torch.modules.training.regions import region_text
+from aoe.torch.modules.training.programs import Program
+from aoe.torch.modules.training.regions import RegionForm, RegionOutcome
 from aoe.tuner.parts import library_versions
 from aoe.tuner.tune_context import fingerprint
 from aoebank import AoebankError
@@ -36,24 +35,22 @@ _LONGEST_WAIT = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedRegion:
-    """One region of a training graph, in one form."""
+    """One region of a training graph, in one form, or a part of a convolution."""
 
     direction: str  # forward or backward
-    operators: tuple[str, ...]  # Of PyTorch, in order
-    op_types: tuple[str, ...]  # Kernel families that compute it
+    operators: tuple[str, ...]  # Of PyTorch, each once
+    op_types: tuple[str, ...]  # What was tried: kernel families, `loop`, or a way of convolutions
     shapes: tuple[str, ...]  # Of its arguments that are tensors
-    outcome: RepoOutcome  # Change of its records in the bank
-    # Time of PyTorch over that of its kernels, None where they were not compared.
+    outcome: RepoOutcome  # Change of what is known of it
+    reason: str  # Why PyTorch computes it; empty if it does not
+    # Time of PyTorch over that of its kernels, None where this run did not compare them.
     estimate: SpeedupEstimate | None = None
     eager_us: float = 0.0  # Time of PyTorch
-    is_used: bool = False  # True if kernels compute it
 
     @property
-    def reason(self) -> str:
-        """Why PyTorch computes it; empty if it does not."""
-        if self.is_used:
-            return ""
-        return "no faster than PyTorch" if self.estimate else "no kernel that is right was found"
+    def is_used(self) -> bool:
+        """True if kernels compute it."""
+        return not self.reason
 
 
 class TunedGraph(Choice):
@@ -78,13 +75,15 @@ class TunedGraph(Choice):
         self.is_used: bool | None = None
         self._number = number
         self._tune = tune
-        self._direction = ""  # Of the regions that are compared now
-        self._regions: dict[tuple[str, RegionForm], TunedRegion] = {}
+        self._regions: list[TunedRegion] = []
+        self._families: dict[RegionForm, tuple[tuple[str, ...], RepoOutcome]] = {}
+        self._compared: SpeedupEstimate | None = None  # The last region
+        self._eager_us = 0.0
 
     @property
     def regions(self) -> tuple[TunedRegion, ...]:
-        """The regions that could be exported."""
-        return tuple(self._regions.values())
+        """The regions so far, in the order in which they were decided."""
+        return tuple(self._regions)
 
     @property
     def is_settled(self) -> bool:
@@ -103,36 +102,42 @@ class TunedGraph(Choice):
                 outcome = RepoOutcome.RESERVED
             elif keys & (after - before):
                 outcome = RepoOutcome.ADD
-            self._regions[settings.direction, form] = TunedRegion(
-                direction=settings.direction,
-                operators=(),
-                op_types=tuple(dict.fromkeys(step.workload.op_type for step in program.steps)),
-                shapes=tuple(_shape(laid) for laid in form.tensors),
-                outcome=outcome,
-            )
-        self._direction = settings.direction
+            op_types = dict.fromkeys(step.workload.op_type for step in program.steps)
+            self._families[form] = tuple(op_types), outcome
         return calls
 
     def region(self, module: Any, call: Any, arguments: Sequence[Any]) -> bool:
         """True if a region is to be computed by its kernels."""
-        estimate = choice.region_speedup(module, call, arguments)
-        is_used = bool(choice.wins(estimate, choice.REGION_GAIN))
-        text = region_text(module)
-        for (direction, form), known in self._regions.items():
-            if direction == self._direction and form.text == text and form.takes(arguments):
-                self._regions[direction, form] = replace(
-                    known,
-                    operators=_operators(module),
-                    estimate=estimate,
-                    eager_us=_time_us(lambda: module(*arguments)),
-                    is_used=is_used,
-                )
-        return is_used
+        self._compared = choice.region_speedup(module, call, arguments)
+        self._eager_us = _time_us(lambda: module(*arguments))
+        return choice.wins(self._compared, choice.REGION_GAIN)
+
+    def told(self, outcome: RegionOutcome) -> None:
+        """Keep what became of a region."""
+        usual = RepoOutcome.UNSATISFIED if outcome.reason else RepoOutcome.ADD
+        usual = RepoOutcome.RESERVED if outcome.is_known else usual
+        op_types: tuple[str, ...] = (outcome.way,) if outcome.way else ()
+        change = usual
+        if outcome.form is not None and outcome.form in self._families:
+            op_types, change = self._families[outcome.form]
+        self._regions.append(
+            TunedRegion(
+                direction=outcome.direction,
+                operators=outcome.operators,
+                op_types=op_types,
+                shapes=outcome.shapes,
+                outcome=change,
+                reason=outcome.reason,
+                estimate=self._compared,
+                eager_us=self._eager_us,
+            )
+        )
+        self._compared, self._eager_us = None, 0.0
 
     def graph(self, eager: Callable[[], object], compiled: Callable[[], object]) -> bool:
         """True if the graph is to be computed with its kernels."""
         self.passes = choice.step_speedup(eager, compiled)
-        self.is_used = bool(choice.wins(self.passes, 1.0))
+        self.is_used = choice.wins(self.passes, 1.0)
         return self.is_used
 
     def _in_turn(self, programs: Mapping[RegionForm, Program], settings: RegionSettings) -> Calls:
@@ -181,17 +186,6 @@ def _keys_in_bank(
         return frozenset(key_of(one) for one in steps if bank.find(one) is not None)
     except AoebankError:  # whoever tunes says so
         return frozenset()
-
-
-def _operators(module: torch.fx.GraphModule) -> tuple[str, ...]:
-    targets = (node.target for node in module.graph.nodes)
-    named = (str(one) for one in targets if isinstance(one, torch._ops.OpOverload))
-    return tuple(dict.fromkeys(name.removesuffix(".default") for name in named))
-
-
-def _shape(laid: Any) -> str:
-    kind = str(laid.dtype).removeprefix("torch.")
-    return f"{kind}[{', '.join(map(str, laid.read_shape))}]"
 
 
 def _time_us(call: Callable[[], object]) -> float:

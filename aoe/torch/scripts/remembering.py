@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -143,7 +143,7 @@ def remember_for_script() -> None:
 
 def _importer() -> str:
     """Return the name of the module whose import has led here."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
         if not name.startswith(("importlib", "_frozen_importlib", "aoe.torch")):
@@ -161,7 +161,7 @@ class _AfterTorch:
         """Let the usual finders find PyTorch, and do something behind its import."""
         if name != "torch":
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return spec

@@ -31,7 +31,7 @@ from aoe.torch.modules.training.convolution_ways import (
     load_library,
 )
 from aoe.torch.modules.training.kernels import RegionSettings, open_bank
-from aoe.torch.modules.training.regions import name_of
+from aoe.torch.modules.training.regions import RegionOutcome, name_of, tensor_text
 from aoe.workload import Operation, TensorSpec, Workload
 from aoebank import Event
 
@@ -51,6 +51,9 @@ class Decide(Protocol):
 
     def region(self, module: Any, call: Any, arguments: Sequence[Any]) -> bool:
         """True if a part is to be computed that way."""
+
+    def told(self, outcome: RegionOutcome) -> None:
+        """Take what became of a part."""
 
 
 class ConvolutionModule(torch.nn.Module):  # type: ignore[misc]
@@ -220,8 +223,8 @@ def choose_ways(
     modules: Sequence[ConvolutionModule],
     make_settings: Callable[[], RegionSettings],
     decide: Decide,
-) -> None:
-    """Choose how convolutions are computed that were called.
+) -> tuple[str, ...]:
+    """Choose how convolutions are computed that were called; return the ways that were taken.
 
     Convolutions of one form are compared once. What the bank has a record of is compared with
     PyTorch alone, and without searching nothing else is.
@@ -232,16 +235,18 @@ def choose_ways(
         if convolution is not None:
             called.setdefault((convolution, module.parts()), []).append(module)
     if not called:
-        return
+        return ()
     race = _Race.of(make_settings(), decide)
     found: dict[tuple[Convolution, Part, int], Compute | None] = {}
+    taken: list[str] = []
     for (convolution, parts), members in called.items():
         first = members[0]
         for part in parts:
             arguments = first.arguments(part)
             key = (convolution, part, len(arguments))
             if key not in found:
-                found[key] = race.winner(convolution, part, arguments)
+                name, found[key] = race.winner(convolution, part, arguments)
+                taken.append(f"{convolution} {part} {name}")
         ways = {
             part: way
             for part in parts
@@ -249,6 +254,7 @@ def choose_ways(
         }
         for module in members:
             module.use(ways)
+    return tuple(taken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,16 +287,37 @@ class _Race:
         convolution: Convolution,
         part: Part,
         arguments: Sequence[torch.Tensor],
-    ) -> Compute | None:
+    ) -> tuple[str, Compute | None]:
         """Return the way that is faster than PyTorch and as exact, None if none is."""
+        name, way, is_known = self._found(convolution, part, arguments)
+        kind = "convolution" if part is Part.RESULT else "convolution_backward"
+        self.decide.told(
+            RegionOutcome(
+                direction=self.settings.direction,
+                operators=(f"aten.{kind}",),
+                shapes=tuple(map(tensor_text, arguments)),
+                way=name,
+                reason="" if name else "no other way is faster than PyTorch",
+                is_known=is_known,
+            )
+        )
+        return name, way
+
+    def _found(
+        self,
+        convolution: Convolution,
+        part: Part,
+        arguments: Sequence[torch.Tensor],
+    ) -> tuple[str, Compute | None, bool]:
+        """Return the name of a way, the way, and whether it was on record."""
         if convolution.products < _LEAST_PRODUCTS:
-            return None
+            return "", None, False
         workload = workload_of(convolution, part)
         stored = self.bank.find(workload)
         if stored is not None and not self.settings.tune.repeat_tune:
             names: tuple[str, ...] = (stored.schedule.algorithm,)
         elif self.settings.tune.lookup_only or time.monotonic() > self.end_s:
-            return None
+            return "", None, False
         else:
             names = tuple(WAYS)
         made = {
@@ -306,8 +333,8 @@ class _Race:
             if _agrees(eager, way, arguments) and self.decide.region(eager, way, arguments):
                 if stored is None or stored.schedule.algorithm != name:
                     self._record(workload, name, eager, way, arguments)
-                return way
-        return None
+                return name, way, stored is not None
+        return "", None, stored is not None
 
     def _record(
         self,

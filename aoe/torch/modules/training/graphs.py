@@ -31,7 +31,15 @@ from aoe.torch.modules.training.convolutions import choose_ways, cut_convolution
 from aoe.torch.modules.training.kernels import Calls, RegionSettings, tune_regions
 from aoe.torch.modules.training.loops import LoopCompiler
 from aoe.torch.modules.training.programs import Program, export_program
-from aoe.torch.modules.training.regions import Laid, RegionForm, cut_regions, results_of
+from aoe.torch.modules.training.regions import (
+    Laid,
+    RegionForm,
+    RegionOutcome,
+    cut_regions,
+    operator_names,
+    results_of,
+    tensor_text,
+)
 from aoe.torch.modules.training.rewrites import rewrite
 from aoe.torch.modules.training.row_loops import LoopSource, loop_source
 from aoebank import plural
@@ -86,6 +94,9 @@ class Choice:
     def graph(self, eager: Callable[[], object], compiled: Callable[[], object]) -> bool:
         """True if a graph is to be computed with its kernels."""
         return choice.wins(choice.step_speedup(eager, compiled), 1.0)
+
+    def told(self, outcome: RegionOutcome) -> None:
+        """Take what became of a region; a report keeps it, nothing is decided by it."""
 
 
 class TrainingGraph:
@@ -169,14 +180,14 @@ class TrainingGraph:
             return "no kernel for any of its regions is faster"
         try:
             loops = self._loops(self._make_settings("forward"))
-            digest = loops.digest("graph", *(one.digest for one in self._passes))
-            kept = loops.verdict(digest)
-            if kept is None:
-                kept = self._compared(inputs)
-                loops.keep(digest, kept)
-            return kept
-        except AoeError as error:
-            return f"it cannot be compared: {_first_line(error)}"
+        except AoeError:  # without a compiler nothing is kept
+            return self._compared(inputs)
+        digest = loops.digest("graph", *(text for one in self._passes for text in one.chosen))
+        kept = loops.verdict(digest)
+        if kept is None:
+            kept = self._compared(inputs)
+            loops.keep(digest, kept)
+        return kept
 
     def _compared(self, inputs: Sequence[Any]) -> str:
         try:
@@ -225,7 +236,7 @@ class GraphPass:
         loops: Callable[[RegionSettings], Loops] = LoopCompiler,
     ) -> None:
         self.is_tuned = False
-        self.digest = ""
+        self.chosen: tuple[str, ...] = ()  # What it computes, and how
         self._make_settings = make_settings
         self._tune = tune
         self._choice = choice
@@ -273,8 +284,11 @@ class GraphPass:
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _choose(self, reasons: Counter[str]) -> None:
         with one_at_a_time, torch.random.fork_rng(devices=[]):
-            self._choose_in_turn(reasons)
-            choose_ways(self.convolutions, self._make_settings, self._choice)
+            try:
+                self._choose_in_turn(reasons)
+            except AoeError as error:  # such as no compiler: convolutions have ways without one
+                reasons[_first_line(error)] += len(self.regions)
+            self.chosen += choose_ways(self.convolutions, self._make_settings, self._choice)
 
     def _choose_in_turn(self, reasons: Counter[str]) -> None:
         called: dict[RegionForm, list[RegionModule]] = {}
@@ -289,14 +303,42 @@ class GraphPass:
         settings = self._make_settings()
         end_s = time.monotonic() + settings.limit_s
         loops = self._loops(settings)
-        sources, rest = _loop_sources(called)
+        sources, refused = _loop_sources(called)
         used = self._use_loops(called, sources, loops, settings, reasons)
-        rest = {form: why for form, why in rest.items() if _is_long(called[form][0], reasons)}
-        if not settings.tune.lookup_only and rest:
+        rest = {}
+        for form, why in refused.items():
+            if not settings.tune.lookup_only and _is_long(called[form][0]):
+                rest[form] = why
+            else:
+                self._tell(called[form][0], form, settings, "", why)
+                reasons[_SLOWER] += 1
+        if rest:
             left_s = end_s - time.monotonic()
             self._use_families(called, rest, loops, replace(settings, limit_s=left_s), reasons)
-        texts = [self._graph_module.code, *(sources[form].text for form in used)]
-        self.digest = loops.digest(*texts)
+        self.chosen += (self._graph_module.code, *(sources[form].text for form in used))
+
+    def _tell(
+        self,
+        region: RegionModule,
+        form: RegionForm,
+        settings: RegionSettings,
+        way: str,
+        reason: str,
+        *,
+        is_known: bool = False,
+    ) -> None:
+        names = (f"aten.{name}" for name in operator_names(region.eager))
+        self._choice.told(
+            RegionOutcome(
+                direction=settings.direction,
+                operators=tuple(dict.fromkeys(names)),
+                shapes=tuple(map(tensor_text, form.tensors)),
+                way=way,
+                reason=reason,
+                is_known=is_known,
+                form=form,
+            )
+        )
 
     def _use_loops(
         self,
@@ -318,6 +360,8 @@ class GraphPass:
             if reason is None:
                 reason = self._reason_against(called[form][0], calls[form])
                 loops.keep(digests[form], reason)
+            is_known = kept[form] is not None
+            self._tell(called[form][0], form, settings, "loop", reason, is_known=is_known)
             if reason:
                 reasons[reason] += len(called[form])
                 continue
@@ -349,6 +393,7 @@ class GraphPass:
                 if isinstance(program, str):
                     self._keep_refusal(loops, form, program)
             if isinstance(program, str):
+                self._tell(members[0], form, settings, "", program, is_known=kept is not None)
                 reasons[program] += len(members)
             else:
                 programs[form] = program
@@ -362,6 +407,7 @@ class GraphPass:
                 reason = self._reason_against(members[0], call)
                 if reason:
                     self._keep_refusal(loops, form, reason)
+            self._tell(members[0], form, settings, "kernels", reason)
             if reason or call is None:
                 reasons[reason] += len(members)
                 continue
@@ -383,14 +429,11 @@ def _is_past(end_s: float) -> bool:
     return time.monotonic() >= end_s
 
 
-def _is_long(region: RegionModule, reasons: Counter[str]) -> bool:
+def _is_long(region: RegionModule) -> bool:
     """True if a region takes so long that an export and a search may pay."""
     began_s = time.perf_counter()
     region.eager(*region.example)
-    if time.perf_counter() - began_s >= _LONG_S:
-        return True
-    reasons[_SLOWER] += 1
-    return False
+    return time.perf_counter() - began_s >= _LONG_S
 
 
 def _loop_sources(

@@ -51,6 +51,19 @@ _COSTLY = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RegionOutcome:
+    """What became of a region in one form, or of one part of a convolution."""
+
+    direction: str  # forward or backward
+    operators: tuple[str, ...]  # Of PyTorch, each once
+    shapes: tuple[str, ...]  # Types and extents of its tensors
+    way: str  # What computes it: `loop`, `kernels`, a way of convolutions; empty where none does
+    reason: str  # Why PyTorch computes it; empty if it does not
+    is_known: bool = False  # True if an earlier run has decided it
+    form: RegionForm | None = None  # None for a convolution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Laid:
     """How a tensor lies in memory: an argument or a result of a region.
 
@@ -305,6 +318,12 @@ def operator_names(module: torch.fx.GraphModule) -> Iterator[str]:
     for node in module.graph.nodes:
         if node.op == "call_function" and not _is_view(node) and name_of(node) != "getitem":
             yield name_of(node)
+
+
+def tensor_text(tensor: torch.Tensor | Laid) -> str:
+    """Return type and extents of a tensor, as reports show them."""
+    shape = tensor.read_shape if isinstance(tensor, Laid) else tensor.shape
+    return f"{str(tensor.dtype).removeprefix('torch.')}[{', '.join(map(str, shape))}]"
 
 
 def results_of(value: Any) -> Sequence[torch.Tensor]:

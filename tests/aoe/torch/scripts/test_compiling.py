@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,7 +57,8 @@ class Net(nn.Module):  # type: ignore[misc]
 
 
 @pytest.fixture(autouse=True)
-def _afresh() -> Iterator[None]:
+def _afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # no verdict of another test is known
     threads = torch.get_num_threads()
     dynamo = import_module("torch._dynamo.config")
     torch.set_num_threads(1)
@@ -112,9 +114,10 @@ def test_script_trains_as_eager_with_kernels(tune: FirstGuesses) -> None:
     training.close()
     assert nn.Module.__call__ is call and list(net.state_dict()) == names
     (graph,) = training.graphs
-    assert graph.name == "Net" and graph.is_used and tune.calls > 4
+    assert graph.name == "Net" and graph.is_used
     assert {region.direction for region in graph.regions} == {"forward", "backward"}
-    assert all(region.operators and region.estimate for region in graph.regions)
+    assert all(region.operators and region.estimate for region in graph.regions if region.is_used)
+    assert [one.op_types for one in graph.regions if one.is_used] == [("loop",)] * 2
     assert compiled_form(net) is not None
     # copies and saved modules are plain ones
     for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
