@@ -17,6 +17,7 @@ from aoe.bank.operators import OperatorBank, bank_root, key_of
 from aoe.device.registry import resolve_target
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
+from aoe.settings import environment
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.graphs import Choice
 from aoe.torch.modules.training.kernels import Calls, RegionSettings, tune_regions
@@ -163,8 +164,8 @@ def is_in_group() -> bool:
 
 
 def is_first_rank() -> bool:
-    """True in the process that writes and speaks."""
-    return not is_in_group() or dist.get_rank() == 0
+    """True in the process that writes and speaks, before its group is made and after it is gone."""
+    return dist.get_rank() == 0 if is_in_group() else environment().get("RANK", "0") == "0"
 
 
 def _keys_in_bank(

@@ -113,6 +113,45 @@ def test_side_car_names_the_training(tuned: tuple[Path, Any, Any]) -> None:
     assert {one["graph"] for one in models} <= {"training"}
 
 
+_GROUP = """
+import hashlib
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.set_num_threads(1)
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(24, 160), torch.nn.GELU(), torch.nn.Linear(160, 24))
+model = torch.nn.parallel.DistributedDataParallel(net)
+optimizer = torch.optim.AdamW(model.parameters())
+torch.manual_seed(rank)
+for step in range(6):
+    optimizer.zero_grad()
+    loss = model(torch.randn(96, 24)).square().mean()
+    loss.backward()
+    optimizer.step()
+parameters = b"".join(one.detach().numpy().tobytes() for one in net.parameters())
+print(f"rank {rank}: {loss.item():.4f}", hashlib.sha256(parameters).hexdigest(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow  # three processes that import PyTorch
+def test_ranks_of_a_group_train_the_same_and_the_first_one_speaks(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_GROUP)
+    (tmp_path / "bank").mkdir()
+    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    done = _run(tmp_path, *words, "-m", "aoe.torch", AOE_MODE="2", OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    rows = sorted(line.split() for line in done.stdout.splitlines() if line.startswith("rank"))
+    assert [row[:2] for row in rows] == [["rank", "0:"], ["rank", "1:"]]
+    assert rows[0][2] != rows[1][2] and rows[0][3] == rows[1][3]  # other data, equal parameters
+    assert done.stderr.count("aoe: training of Sequential: kernels are faster for") == 1
+    assert done.stderr.count("Aoe process finished") == 1
+    assert len(list(tmp_path.glob("aoe_result_opat_*_pid*.json"))) == 1
+
+
 _LATE = """
 import sys
 import aoe.torch
