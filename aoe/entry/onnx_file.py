@@ -33,6 +33,7 @@ from aoe.graph.weights import (
     SMALL_BYTES,
     bytes_of,
     is_settled,
+    place_of,
     stay_outside,
     without_initializers,
 )
@@ -346,7 +347,8 @@ def _without_contents(proto: onnx.ModelProto) -> onnx.ModelProto:
     light = without_initializers(proto)
     light.training_info.extend(proto.training_info)
     for tensor in proto.graph.initializer:
-        length = bytes_of(tensor)
+        # what is there, not what its shape says
+        length = len(tensor.raw_data) if place_of(tensor) is None else bytes_of(tensor)
         known = tensor.data_type in _ELEMENT_BYTES
         if not is_settled(tensor) and (length <= SMALL_BYTES or not known):
             light.graph.initializer.append(tensor)

@@ -72,7 +72,10 @@ _WIDTHS: dict[int, int] = {
 
 
 def bytes_of(tensor: TensorProto) -> int:
-    """Return the size of a tensor's data, as far as it is raw bytes or lies outside."""
+    """Return the size of a tensor's data, as far as it is raw bytes or lies outside.
+
+    That of raw bytes is what the shape says, which holds for every model that was read.
+    """
     place = place_of(tensor)
     if place is not None:
         return place.length
