@@ -420,7 +420,7 @@ def losses(
     found = []
     for number in range(steps):
         optimizer.zero_grad()
-        loss = training.loss(module or training.module, batches[number % 4])
+        loss = training.loss(training.module if module is None else module, batches[number % 4])
         loss.backward()
         optimizer.step()
         found.append(float(loss.detach()))
