@@ -189,3 +189,8 @@ ERRORS_OF_A_MODEL = (
     MeasurementError,
 )
 """They say something about one model; of a directory, all others would meet the next one too."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, the name of its class where it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

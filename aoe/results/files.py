@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from aoe.errors import OutputError
 from aoe.folders.whole_files import replaced
-from aoe.measurement import QUIET_SHARE, Measurement, RoundingSteps
+from aoe.measurement import QUIET_SHARE, Measurement, RoundingSteps, SpeedupEstimate
 from aoe.measurement.memory import MemoryUse, ModelMemory
 from aoe.workload import Precision
 
@@ -364,4 +364,13 @@ def gains_to_json(gains: Iterable[Gain], outcome: RepoOutcome) -> dict[str, Any]
             "update_mode": outcome.value,
         }
         for gain in gains
+    }
+
+
+def interval_to_json(estimate: SpeedupEstimate) -> dict[str, float]:
+    """Return a speed-up and its interval, with four decimals."""
+    return {
+        "median": round(estimate.median, 4),
+        "low": round(estimate.low, 4),
+        "high": round(estimate.high, 4),
     }

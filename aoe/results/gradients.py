@@ -21,6 +21,7 @@ from aoe.results.files import (
     RepoOutcome,
     TuningResult,
     basic_section,
+    interval_to_json,
     performance_members,
     repo_summary,
 )
@@ -173,9 +174,7 @@ def _estimate_to_json(estimate: SpeedupEstimate | None) -> dict[str, Any] | None
     if estimate is None:
         return None
     return {
-        "median": round(estimate.median, 4),
-        "low": round(estimate.low, 4),
-        "high": round(estimate.high, 4),
+        **interval_to_json(estimate),
         "pairs": estimate.pairs,
         "coverage": round(estimate.coverage, 4),
     }

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from aoe.errors import first_line
 from aoebank import plural, say
 
 FUSIBLE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
@@ -173,7 +174,7 @@ def _disagreement(
         with torch.no_grad():
             plain, fused = (_stepped(optimizer, group, sample, fused=how) for how in (False, True))
     except (RuntimeError, TypeError, ValueError) as error:
-        return f"its fused form cannot be tried: {str(error).splitlines()[0]}"
+        return f"its fused form cannot be tried: {first_line(error)}"
     for one, other in zip(plain, fused, strict=True):
         if not _agrees(one, other):
             return "the fused form computes something else"

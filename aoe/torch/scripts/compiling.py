@@ -18,6 +18,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from aoe.errors import first_line
 from aoe.om.loading import FallbackWarning
 from aoe.torch.fused_optimizers import FusedOptimizers
 from aoe.torch.modules.backend import aoe_backend, wants_gradients_of
@@ -155,9 +156,8 @@ class ScriptTraining:
                 train=partial(self._train, name),
             )
         except Exception as error:  # whatever a graph may have, the script goes on
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
             warnings.warn(
-                f"a training graph of {name} stays in PyTorch: {first}",
+                f"a training graph of {name} stays in PyTorch: {first_line(error)}",
                 FallbackWarning,
                 stacklevel=2,
             )

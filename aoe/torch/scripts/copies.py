@@ -11,6 +11,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree as pytree
 
+from aoe.errors import first_line
 from aoe.om.loading import FallbackWarning
 from aoe.torch.scripts.compiling import ScriptTraining
 from aoe.torch.scripts.remembering import RememberedCall
@@ -43,8 +44,7 @@ def tune_copies(
                 warnings.simplefilter("ignore", FallbackWarning)  # its lines say that
                 _step(training, copy.deepcopy(module), call)
         except Exception as error:  # of any module: the script goes on
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            warn(f"the training of {name} is not tuned: {first}")
+            warn(f"the training of {name} is not tuned: {first_line(error)}")
 
 
 def _step(training: ScriptTraining, module: torch.nn.Module, call: RememberedCall) -> None:

@@ -6,25 +6,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch.distributed as dist
 
-from aoe.bank.journal import BankJournal
-from aoe.bank.operators import OperatorBank, bank_root, key_of
+from aoe.bank.operators import key_of
 from aoe.device.registry import resolve_target
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
 from aoe.settings import environment
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.graphs import Choice
-from aoe.torch.modules.training.kernels import Calls, RegionSettings, tune_regions
+from aoe.torch.modules.training.kernels import Calls, RegionSettings, open_bank, tune_regions
 from aoe.torch.modules.training.programs import Program
 from aoe.torch.modules.training.regions import RegionForm, RegionOutcome
-from aoe.tuner.parts import library_versions
-from aoe.tuner.tune_context import fingerprint
 from aoebank import AoebankError
 
 _TIMED = 3
@@ -173,16 +169,8 @@ def _keys_in_bank(
 ) -> frozenset[str]:
     """Return the keys of the workloads of regions the custom bank has records of."""
     _, target = resolve_target(settings.tune.soc_version, 1)
-    versions = library_versions()
     try:
-        journal = BankJournal(
-            bank_root(settings.env, Path.cwd(), writes=False),
-            target.soc_version,
-            fingerprint=fingerprint(target, versions),
-            model={"name": settings.name},
-            engine_version=versions["aoe"],
-        )
-        bank = OperatorBank(journal, core_num=target.core_num)
+        bank = open_bank(settings, target, custom_only=True)
         steps = (step.workload for program in programs.values() for step in program.steps)
         return frozenset(key_of(one) for one in steps if bank.find(one) is not None)
     except AoebankError:  # whoever tunes says so

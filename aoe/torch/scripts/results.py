@@ -10,7 +10,15 @@ from typing import Any
 
 from aoe.bank.operators import bank_root
 from aoe.measurement import SpeedupEstimate
-from aoe.results.files import Gain, GainKind, TuningResult, result_name, write_json, write_report
+from aoe.results.files import (
+    Gain,
+    GainKind,
+    TuningResult,
+    interval_to_json,
+    result_name,
+    write_json,
+    write_report,
+)
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.settings import work_path
 from aoe.torch.fused_optimizers import FusedOptimizer
@@ -134,13 +142,7 @@ def _graph_to_json(graph: TunedGraph) -> dict[str, Any]:
 
 
 def _estimate_to_json(estimate: SpeedupEstimate | None) -> dict[str, float] | None:
-    if estimate is None:
-        return None
-    return {
-        "median": round(estimate.median, 4),
-        "low": round(estimate.low, 4),
-        "high": round(estimate.high, 4),
-    }
+    return None if estimate is None else interval_to_json(estimate)
 
 
 def _optimizer_to_json(one: FusedOptimizer) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx.graph import _BoxedCodeGen
 
-from aoe.errors import AoeError, RunError
+from aoe.errors import AoeError, RunError, first_line
 from aoe.om.loading import FallbackWarning
 from aoe.torch.modules.export import one_at_a_time
 from aoe.torch.modules.training import choice
@@ -196,7 +196,7 @@ class TrainingGraph:
                 compiled = partial(gradients, self._compiled, [_own(value) for value in inputs])
                 is_faster = self._choice.graph(eager, compiled)
         except Exception as error:  # of any operator: it is the caller's call that may say so
-            return f"it cannot be compared: {_first_line(error)}"
+            return f"it cannot be compared: {first_line(error)}"
         return "" if is_faster else f"with its kernels it is {_SLOWER}"
 
 
@@ -270,7 +270,7 @@ class GraphPass:
         try:
             _apart(self._choose, reasons)
         except Exception as error:  # a training goes on, whatever becomes of its tuning
-            reasons[_first_line(error)] += len(self._parts)
+            reasons[first_line(error)] += len(self._parts)
         finally:
             for one in self._parts:
                 one.forget(is_over=not self._tries_left)
@@ -287,7 +287,7 @@ class GraphPass:
             try:
                 self._choose_in_turn(reasons)
             except AoeError as error:  # such as no compiler: convolutions have ways without one
-                reasons[_first_line(error)] += len(self.regions)
+                reasons[first_line(error)] += len(self.regions)
             self.chosen += choose_ways(self.convolutions, self._make_settings, self._choice)
 
     def _choose_in_turn(self, reasons: Counter[str]) -> None:
@@ -362,12 +362,9 @@ class GraphPass:
                 loops.keep(digests[form], reason)
             is_known = kept[form] is not None
             self._tell(called[form][0], form, settings, "loop", reason, is_known=is_known)
-            if reason:
-                reasons[reason] += len(called[form])
-                continue
-            used.append(form)
-            for region in called[form]:
-                region.use(form, calls[form])
+            _settle(called[form], form, calls.get(form), reason, reasons)
+            if not reason:
+                used.append(form)
         return used
 
     def _use_families(
@@ -389,7 +386,7 @@ class GraphPass:
                 try:
                     program = export_program(members[0].eager, form)
                 except AoeError as error:
-                    program = _first_line(error)
+                    program = first_line(error)
                 if isinstance(program, str):
                     self._keep_refusal(loops, form, program)
             if isinstance(program, str):
@@ -408,11 +405,7 @@ class GraphPass:
                 if reason:
                     self._keep_refusal(loops, form, reason)
             self._tell(members[0], form, settings, "kernels", reason)
-            if reason or call is None:
-                reasons[reason] += len(members)
-                continue
-            for region in members:
-                region.use(form, call)
+            _settle(members, form, call, reason, reasons)
 
     def _keep_refusal(self, loops: Loops, form: RegionForm, reason: str) -> None:
         loops.keep(loops.digest("family", form.text, str(form.arguments)), reason)
@@ -423,6 +416,21 @@ class GraphPass:
         if not reason and not self._choice.region(region.eager, call, region.example):
             return _SLOWER
         return reason
+
+
+def _settle(
+    members: Sequence[RegionModule],
+    form: RegionForm,
+    call: Callable[..., Any] | None,
+    reason: str,
+    reasons: Counter[str],
+) -> None:
+    """Compute equal regions by a call, or count why PyTorch computes them."""
+    if reason or call is None:
+        reasons[reason] += len(members)
+        return
+    for region in members:
+        region.use(form, call)
 
 
 def _is_past(end_s: float) -> bool:
@@ -563,10 +571,6 @@ def _own(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     return value.detach().clone().requires_grad_(value.requires_grad)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _warn(text: str) -> None:

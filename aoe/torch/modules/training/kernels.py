@@ -105,12 +105,21 @@ def tune_regions(programs: Mapping[RegionForm, Program], settings: RegionSetting
         )
 
 
-def open_bank(settings: RegionSettings, target: Target) -> OperatorBank:
-    """Return the bank, whose new records name the training."""
+def open_bank(
+    settings: RegionSettings, target: Target, *, custom_only: bool = False
+) -> OperatorBank:
+    """Return the bank, whose new records name the training.
+
+    Args:
+        settings: How regions are tuned.
+        target: The records are of.
+        custom_only: True to read the custom bank alone, and write nothing.
+    """
+    writes = not settings.tune.lookup_only and not custom_only
     versions = library_versions()
     cwd = Path.cwd()
     journal = BankJournal(
-        bank_root(settings.env, cwd, writes=not settings.tune.lookup_only),
+        bank_root(settings.env, cwd, writes=writes),
         target.soc_version,
         fingerprint=fingerprint(target, versions),
         model={
@@ -121,7 +130,7 @@ def open_bank(settings: RegionSettings, target: Target) -> OperatorBank:
         },
         engine_version=versions["aoe"],
     )
-    built_in = built_in_bank(settings.env, cwd)
+    built_in = None if custom_only else built_in_bank(settings.env, cwd)
     return OperatorBank(journal, core_num=target.core_num, built_in=built_in)
 
 
