@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def _tuning(script: str) -> AbstractContextManager[object]:
-    """Return what tunes the training of a script while it runs."""
+    """Return the watcher that tunes the training of a script while it runs."""
     if find_spec("torch") is None:
         raise EngineNotInstalledError(
             "aoe.torch",

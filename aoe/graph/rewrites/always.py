@@ -370,7 +370,7 @@ def find_signs(graph: ModelGraph) -> Iterator[Finding]:
 
 
 def _negated(graph: ModelGraph, name: str) -> str:
-    """Return what a tensor is the negative of, where nobody else reads it; empty if of nothing."""
+    """Return the input of the Neg that makes a tensor for one reader; empty where there is none."""
     node = maker(graph, name)
     is_negative = node is not None and is_op(node, "Neg") and only_reader(graph, name) is not None
     return node.input[0] if node is not None and is_negative else ""

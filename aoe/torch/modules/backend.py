@@ -237,7 +237,7 @@ def _training(
     options: OptimizeOptions,
     train: Train,
 ) -> Callable[..., Any]:
-    """Return what computes a graph whose gradients are wanted."""
+    """Return the callable of a graph whose gradients are wanted."""
     name = _class_name(graph_module)
 
     def settings(direction: str) -> RegionSettings:

@@ -53,7 +53,7 @@ class Decide(Protocol):
         """True if a part is to be computed that way."""
 
     def told(self, outcome: RegionOutcome) -> None:
-        """Take what became of a part."""
+        """Keep the outcome of a part for a report."""
 
 
 class ConvolutionModule(torch.nn.Module):  # type: ignore[misc]
@@ -113,7 +113,7 @@ class ConvolutionModule(torch.nn.Module):  # type: ignore[misc]
         return any(self._chosen.values())
 
     def parts(self) -> tuple[Part, ...]:
-        """Return what is computed of it."""
+        """Return the result, or the gradients that are wanted, as parts."""
         if self.mask is None:
             return (Part.RESULT,)
         return tuple(part for part, wanted in zip(_KEPT[1:], self.mask, strict=False) if wanted)
