@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from aoe.advice.trying import TrialVerdict, TriedAction, verdict_of
-from aoe.errors import ERRORS_OF_A_MODEL
+from aoe.errors import ERRORS_OF_A_MODEL, first_line
 from aoe.profiling.run import ProfileSettings
 from aoe.profiling.subject import OM_SUFFIX
 from aoe.runs.operators.result import OpatResult
@@ -85,7 +85,7 @@ def try_precision(
             now=datetime.now(UTC),
         )
     except ERRORS_OF_A_MODEL as error:
-        return _tried(precision, room_us, None, str(error).splitlines()[0])
+        return _tried(precision, room_us, None, first_line(error))
     return _tried(precision, room_us, done.get(OpatResult), "")
 
 

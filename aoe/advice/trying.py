@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 
 from aoe.advice.proposals import Proposal, model_of
-from aoe.errors import RunError
+from aoe.errors import RunError, first_line
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import ModelComparison
@@ -152,7 +152,7 @@ class ActionTrials:
                     return _tried(proposal, room_us, [], comparison.deviation.detail)
                 found.append(measurement)
         except RunError as error:
-            return _tried(proposal, room_us, [], str(error).splitlines()[0])
+            return _tried(proposal, room_us, [], first_line(error))
         return _tried(proposal, room_us, found, "")
 
     def _compared(

@@ -14,7 +14,7 @@ from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
 from aoe.bank.verdicts import BankNote, FailedSearch, busy_members, left_open_members
 from aoe.device.compiler import KernelSource
-from aoe.errors import RunError, TurnTimeoutError
+from aoe.errors import RunError, TurnTimeoutError, first_line
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
 from aoe.folders.scratch import ScratchFolder
@@ -471,7 +471,7 @@ def invalid_reason_of(runner: TaskRunner, workload: Workload, schedule: Schedule
         )
         return found
     except RunError as error:
-        return str(error).splitlines()[0]
+        return first_line(error)
 
 
 # ---- searching ----
