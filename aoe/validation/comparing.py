@@ -316,6 +316,7 @@ class ModelComparer(Generic[P]):
         known: Scatter | None = None,
         expected_us: float | None = None,
         is_early: bool = False,
+        fits: Callable[[ModelMemory | None], bool] = lambda memory: True,
     ) -> ModelGain:
         """Write the model with `kept` and measure it in several processes, one after another.
 
@@ -346,6 +347,8 @@ class ModelComparer(Generic[P]):
             expected_us: Time it saves by what a model like this one has saved; None if not known.
             is_early: True for one of several comparisons of a run: always in a hurry, and held to
                 more, see `EARLY_LOOKS`.
+            fits: False for memory that a model may not take: the process that shows it is the
+                last, as time is left for a lighter model then.
 
         Raises:
             TimeIsUpError: there was time for one process at most, which does not prove a gain.
@@ -357,16 +360,19 @@ class ModelComparer(Generic[P]):
         held_against = baseline or self._assembly.untuned
         in_turns = is_early or self.is_hurried
         if in_turns:
-            found = self._hurried(held_against, tuned, is_early=is_early)
+            found = self._hurried(held_against, tuned, is_early=is_early, fits=fits)
         else:
-            found = self._in_processes(held_against, tuned, known, expected_us)
+            found = self._in_processes(held_against, tuned, known, expected_us, fits=fits)
         if not found:
             raise TimeIsUpError
+        is_too_large = not fits(found[-1].memory)
         if baseline is None:
             found[0] = self._also_unusual(found[0], kept, tuned)
         gain = self._mean.gain(
             found, in_turns=in_turns, known=known, is_early=is_early, is_only=self._is_only
         )
+        if is_too_large:
+            return gain
         if not in_turns and gain.surely <= 1 < gain.estimate.median:
             terms = _both_orders(PROCESSES, begin=len(found))
             more = self._one_by_one(held_against, tuned, self._final, terms, surely=PROCESSES)
@@ -421,7 +427,12 @@ class ModelComparer(Generic[P]):
         return found
 
     def _hurried(
-        self, baseline: ModelPart, tuned: ModelPart, *, is_early: bool
+        self,
+        baseline: ModelPart,
+        tuned: ModelPart,
+        *,
+        is_early: bool,
+        fits: Callable[[ModelMemory | None], bool],
     ) -> list[ModelComparison]:
         """Return comparisons in fresh processes of one order each, until they decide."""
         looked_at = EARLY_LOOKS if is_early else HURRIED_LOOKS
@@ -431,6 +442,7 @@ class ModelComparer(Generic[P]):
             self._costs.hurried(self._final),
             _in_turns(looked_at[-1]),
             is_enough=partial(self._mean.is_decided_in_turns, looked_at=looked_at),
+            fits=fits,
         )
 
     def _in_processes(
@@ -439,6 +451,8 @@ class ModelComparer(Generic[P]):
         tuned: ModelPart,
         known: Scatter | None,
         expected_us: float | None,
+        *,
+        fits: Callable[[ModelMemory | None], bool],
     ) -> list[ModelComparison]:
         """Return comparisons in fresh processes of both orders, as many as there is time for."""
         return self._one_by_one(
@@ -448,6 +462,7 @@ class ModelComparer(Generic[P]):
             _both_orders(PROCESSES),
             is_enough=partial(self._mean.is_clear, known=known, expected_us=expected_us),
             surely=max(LEAST_PROCESSES, min(looks(known))),
+            fits=fits,
         )
 
     def _one_by_one(
@@ -458,13 +473,14 @@ class ModelComparer(Generic[P]):
         terms: Sequence[ComparisonTerms],
         is_enough: Callable[[Sequence[ModelComparison]], bool] = lambda found: False,
         surely: int = LEAST_PROCESSES,
+        fits: Callable[[ModelMemory | None], bool] = lambda memory: True,
     ) -> list[ModelComparison]:
         """Return a comparison in a process of its own for each of `terms`, while there is time.
 
-        No more follow once `is_enough` of those there are; the first `surely` ones are started
-        beside each other, before anything is measured. What was taken while the machine was busy
-        does not count and is taken again, at most once for each of `terms`; unless there is
-        nothing else, or it shows a wrong result, which no load explains.
+        No more follow once `is_enough` of those there are, or the last one does not fit; the first
+        `surely` ones are started beside each other, before anything is measured. What was taken
+        while the machine was busy does not count and is taken again, at most once for each of
+        `terms`; unless there is nothing else, or it shows a wrong result, which no load explains.
         """
         needed_s = self._hurried_s if len(terms[0].orders) == 1 else self._comparison_s(policy)
         found: list[ModelComparison] = []
@@ -479,7 +495,7 @@ class ModelComparer(Generic[P]):
                 needed_s = began_s - self.left_s()
             if one.counts or not one.deviation.acceptable:
                 found.append(one)
-                if is_enough(found):
+                if is_enough(found) or not fits(one.memory):
                     break
             elif len(busy) < len(terms):
                 busy.append(one)

@@ -315,6 +315,9 @@ class ModelValidator(Generic[P]):
             return kernels
         return self._without([one for one in kernels if one not in kept], kernels)
 
+    def _fits(self, memory: ModelMemory | None) -> bool:
+        return excess_bytes(memory, self._peak_ratio, self._mapped_bytes) <= 0
+
     def _excess_of(self, kernels: Sequence[P]) -> float:
         memory = self._comparer.memory(kernels)
         return excess_bytes(memory, self._peak_ratio, self._mapped_bytes, aimed=True)
@@ -367,15 +370,14 @@ class ModelValidator(Generic[P]):
         """
         kept = self._within_peak(self._memory_pruned(kernels))
         try:
-            gain = self._comparer.for_the_record(kept, is_early=True)
+            gain = self._comparer.for_the_record(kept, is_early=True, fits=self._fits)
         except TimeIsUpError:
             return _NO_TIME
         except RunError as error:
             return f"{_NOT_RUN}: {error}"
         if not gain.comparison.deviation.acceptable:
             return f"{_WRONG}: {gain.comparison.deviation.detail}"
-        excess = excess_bytes(gain.comparison.memory, self._peak_ratio, self._mapped_bytes)
-        if excess > 0:
+        if not self._fits(gain.comparison.memory):
             return f"{OVER_PEAK} it may"
         if not gain.comparison.counts or gain.surely <= 1 or sure_loss(gain.points) is not None:
             low, high = gain.estimate.low, gain.estimate.high
@@ -457,7 +459,9 @@ class ModelValidator(Generic[P]):
     ) -> ModelGain:
         if not kept:  # a model without kernels is only timed, nothing is claimed about it
             return self._comparer.once(kept)
-        return self._comparer.for_the_record(kept, known=known, expected_us=expected_us)
+        return self._comparer.for_the_record(
+            kept, known=known, expected_us=expected_us, fits=self._fits
+        )
 
     def _concluded(
         self,
@@ -485,6 +489,11 @@ class ModelValidator(Generic[P]):
         if kept and not deviation.acceptable:
             reason = f"{_WRONG}: {deviation.detail}"
             return self._all_dropped(kept, Drop(reason=reason, is_final=is_checked))
+        if kept and not self._fits(gain.comparison.memory):
+            lighter = self._within_peak(kept)
+            if len(lighter) == len(kept):  # one process says that it fits, others that it does not
+                lighter = self._without(in_order_of_going(kept, self._kept_bytes)[:1], kept)
+            return self._concluded(lighter, compare, demand_gain=demand_gain, is_checked=is_checked)
         if kept and demand_gain and not gain.comparison.counts:
             busy = next(one for one in gain.comparison.points if not one.counts)
             reason = f"not decided, the machine was busy: {busy.busy_words}"
@@ -502,12 +511,6 @@ class ModelValidator(Generic[P]):
             )
         if kept and demand_gain and (lost := sure_loss(gain.points)) is not None:
             return self._all_dropped(kept, Drop(reason=SLOWER_AT_A_POINT, estimate=lost))
-        excess = excess_bytes(gain.comparison.memory, self._peak_ratio, self._mapped_bytes)
-        if kept and excess > 0:
-            lighter = self._within_peak(kept)
-            if len(lighter) == len(kept):  # one process says that it fits, others that it does not
-                lighter = self._without(in_order_of_going(kept, self._kept_bytes)[:1], kept)
-            return self._concluded(lighter, compare, demand_gain=demand_gain, is_checked=is_checked)
         return self._result(kept, gain)
 
     def _result(self, kept: Sequence[P], gain: ModelGain) -> ValidationResult[P]:

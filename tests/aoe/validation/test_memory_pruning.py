@@ -250,3 +250,14 @@ def test_memory_that_no_kernel_is_known_to_keep_is_seen_by_the_last_comparison()
         100, 100 + 20 * (case.kernels[1].name in case.assembly.contents[str(tuned.model)])
     )
     assert case.numbers(case.judged().kept) == [0]
+
+
+def test_model_that_does_not_fit_takes_no_time_of_the_lighter_one() -> None:
+    """One process shows what it takes; the others are for the model that is proven then."""
+    case = _limited(model_of(0.3, 0.2), {0: 0, 1: 0})
+    case.runner.memory = lambda baseline, tuned: _memory(
+        100, 100 + 20 * (case.kernels[1].name in case.assembly.contents[str(tuned.model)])
+    )
+    light = _limited(model_of(0.3), {0: 0})
+    assert light.numbers(light.judged().kept) == [0] == case.numbers(case.judged().kept)
+    assert case.runner.restarts == light.runner.restarts + 1
