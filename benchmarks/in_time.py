@@ -4,10 +4,12 @@
     python benchmarks/in_time.py resnet18 espcn                    # these; the others another day
     python benchmarks/in_time.py PATH/model.onnx --limits 20 60
     python benchmarks/in_time.py --builds VENV/bin/python          # another build beside this one
+    python benchmarks/in_time.py --precision_mode allow_mix_precision_bf16 --results FILE
 
 Each network is tuned with each limit into an empty bank with an empty cache of kernels, on one
-thread, in a process of its own. Then ONNX Runtime, the tuned model and OpenVINO in float32 (where
-it is installed) run in turns, each time in a fresh process, as in `outside.py`. Every tuning is
+thread, in a process of its own. Then ONNX Runtime, the tuned model and OpenVINO (where it is
+installed; in float32, unless a lower precision is allowed: then in the one that it chooses) run in
+turns, each time in a fresh process, as in `outside.py`. Every tuning is
 kept as soon as it is read: what is named again goes on where it was ended. A network is one of the
 suite (needs torch and onnxscript), or a file. The lines behind the table are over all there is.
 """
@@ -28,7 +30,7 @@ from comparison.prepared import PreparationError, PreparedNetwork
 from comparison.steps import CommandError, Steps, where_measured
 from comparison.tables import table_row
 from networks.registry import NETWORKS
-from outside import holds, tuned_and_read
+from outside import OPENVINO, OPENVINO_DEFAULT, holds, tuned_and_read
 
 USUAL = (
     *("resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "ghostnet"),
@@ -38,7 +40,6 @@ USUAL = (
     *("pvt_v2_b1", "poolformer_s12"),
 )
 _OWN = "this"
-_OPENVINO = "openvino"
 _NEARLY = 0.95
 """Of the gain with the longest limit."""
 _SEVERAL = 2
@@ -47,12 +48,15 @@ _SEVERAL = 2
 def measure(name: str, steps: Steps, given: Namespace) -> None:
     """Tune a network with every limit by every build, and read what comes of it."""
     file = _file(name, given.work)
-    runtimes = [one for one in (_OPENVINO,) if importlib.util.find_spec(one) is not None]
+    options = [f"--precision_mode={given.precision_mode}"] if given.precision_mode else []
+    runtimes = [OPENVINO_DEFAULT if options else OPENVINO]
+    if importlib.util.find_spec(OPENVINO) is None:
+        runtimes = []
     for limit_s in given.limits:
         for build, python in _builds(given.builds).items():
             step = f"{_label(name)} {limit_s:g} {build}"
             tuned = partial(tuned_and_read, file, limit_s, given.rounds, python=python)
-            steps.once(step, partial(tuned, runtimes=runtimes))
+            steps.once(step, partial(tuned, runtimes=runtimes, options=options))
 
 
 def _file(name: str, work: Path) -> Path:
@@ -77,8 +81,10 @@ def _builds(others: Sequence[str]) -> dict[str, str]:
 def table(document: Mapping[str, Any]) -> str:
     """Return every tuning as Markdown, and what all of them come to."""
     steps = document["steps"]
+    allowed = document["options"].get("precision_mode")
+    precision = f" `--precision_mode={allowed}`, OpenVINO as it comes." if allowed else ""
     lines = [
-        f"`in_time.py`, one thread. {where_measured(document)}",
+        f"`in_time.py`, one thread.{precision} {where_measured(document)}",
         "",
         "| network | limit s | build | took s | printed | outside | holds | OpenVINO | won, used |",
         f"|{'---|' * 9}",
@@ -87,12 +93,18 @@ def table(document: Mapping[str, Any]) -> str:
         name, limit, build = key.rsplit(maxsplit=2)
         told = "{speedup:.2f} ({speedup_low:.2f} to {speedup_high:.2f})".format(**row)
         read = "{outside:.2f} ({outside_low:.2f} to {outside_high:.2f})".format(**row)
-        peer = row["others"].get(_OPENVINO)
+        peer = _openvino(row)
         cells = [name, limit, build, f"{row['seconds']:.0f}"]
         cells += ["unchanged" if row["unchanged"] else told, read]
         cells += ["yes" if holds(row) else "**no**", f"{peer:.2f}" if peer else "-"]
         lines.append(table_row([*cells, f"{row['won']}, {row['used']}"]))
     return "\n".join([*lines, "", *_summary(steps)]) + "\n"
+
+
+def _openvino(row: Mapping[str, Any]) -> float | None:
+    others = row["others"]
+    found: float | None = others.get(OPENVINO, others.get(OPENVINO_DEFAULT))
+    return found
 
 
 def _summary(steps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -103,7 +115,7 @@ def _summary(steps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         groups.setdefault((build, float(limit)), {})[name] = row
     for (build, limit_s), rows in sorted(groups.items()):
         found = rows.values()
-        peers = [(one["outside"], one["others"].get(_OPENVINO)) for one in found]
+        peers = [(one["outside"], _openvino(one)) for one in found]
         below = [f"{sum(own < peer for own, peer in peers if peer)} below OpenVINO"]
         empty = sum(one["unchanged"] and one["won"] >= _SEVERAL for one in found)
         yield (
@@ -147,8 +159,12 @@ EXPERIMENT = Experiment(
         "limits": Option(default=(20.0, 60.0, 300.0), type=float, help="seconds a run may take"),
         "rounds": Option(default=6, help="fresh processes of each side"),
         "builds": Option(default=(), type=str, help="interpreters of other builds of the engine"),
+        "precision_mode": Option(default="", help="of every tuning, by default float32"),
     },
-    settings=lambda given: {"rounds": given.rounds},
+    settings=lambda given: {
+        "rounds": given.rounds,
+        **({"precision_mode": given.precision_mode} if given.precision_mode else {}),
+    },
     short=lambda document, _: table(document),
     smoke=(("espcn",), {"limits": (20.0,), "rounds": 2}),
 )

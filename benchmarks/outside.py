@@ -36,6 +36,12 @@ _WARM = 3
 _TURN_S = 1.0
 _FEWEST = 5
 _WON = ("add", "update")
+OPENVINO, OPENVINO_DEFAULT = "openvino", "openvino_default"
+_PRECISIONS: Mapping[str, Mapping[str, str]] = {
+    OPENVINO: {"INFERENCE_PRECISION_HINT": "f32"},
+    OPENVINO_DEFAULT: {},
+}
+"""What OpenVINO is asked for; asked for nothing it computes in bfloat16 where the CPU does."""
 
 
 def call_ms(file: Path, runtime: str = "") -> float:
@@ -43,10 +49,11 @@ def call_ms(file: Path, runtime: str = "") -> float:
 
     Args:
         file: An ONNX model, or a tuned one; what `inputs.npz` beside it has is its input.
-        runtime: `openvino` for OpenVINO in float32; empty for what the file is for.
+        runtime: `openvino` for OpenVINO in float32, `openvino_default` for it in the precision that
+            it chooses itself; empty for what the file is for.
     """
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
-    call = _openvino_call(file) if runtime else _onnx_call(file)
+    call = _openvino_call(file, _PRECISIONS[runtime]) if runtime else _onnx_call(file)
     for _ in range(_WARM):
         call()
     taken, end_s = list[float](), time.monotonic() + _TURN_S
@@ -73,10 +80,10 @@ def _onnx_call(file: Path) -> Callable[[], object]:
     return lambda: session.run(None, feed)
 
 
-def _openvino_call(file: Path) -> Callable[[], object]:
+def _openvino_call(file: Path, precision: Mapping[str, str]) -> Callable[[], object]:
     from openvino import Core
 
-    config = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": "1"}
+    config = {**precision, "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": "1"}
     compiled = Core().compile_model(str(file), "CPU", config)
     inputs = {one.any_name: one for one in compiled.inputs}
     feed = _feed(
@@ -167,6 +174,7 @@ def tuned_and_read(
     *,
     python: str = sys.executable,
     runtimes: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Tune a model into an empty bank, and read it and others in fresh processes in turns.
 
@@ -176,6 +184,7 @@ def tuned_and_read(
         rounds: Processes of each.
         python: Interpreter with the build of the engine that tunes and runs the tuned model.
         runtimes: Others that read the model, see `call_ms`.
+        options: Further ones of the run.
 
     Returns:
         Of `row_of`, the kernels that won alone and those that are used, the seconds of the run, and
@@ -189,6 +198,7 @@ def tuned_and_read(
         bank.mkdir()
         command = [python, "-m", "aoe", f"--model={file}", "--job_type=2", "--aicore_num=1"]
         command += [f"--tuning_time_limit={limit_s:g}", f"--output={output}", "--quiet"]
+        command += options
         environment = {**os.environ, "TUNE_BANK_PATH": str(bank), "OMP_NUM_THREADS": "1"}
         _done(command, {**environment, "XDG_CACHE_HOME": folder})
         summary = json.loads((output / "summary.json").read_text())
