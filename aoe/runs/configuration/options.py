@@ -284,12 +284,12 @@ class TuneOptions(TypedDict, total=False):
             metavar="MIB",
             least=0,
             help="Most MiB of transformed weights that kernels may keep.",
-            unset="what keeps a session within 1.1 times the untuned peak, or 8 MiB above it where "
-            "that is more",
+            unset="what keeps a session within 1.1 times the untuned peak, or 10 MiB above it "
+            "where that is more",
             parse=whole(0),
             meaning="most MiB that kernels of a model may keep of transformed weights",
             key="kernel_memory",
-            stands_for="1.1 times the untuned model's peak memory, or 8 MiB more if that is more",
+            stands_for="1.1 times the untuned model's peak memory, or 10 MiB more if that is more",
         ),
     ]
     search: Annotated[
