@@ -69,6 +69,8 @@ class TensorSpec:
     constant: bool = False  # True if the tensor is an initializer of the model
     # Axes along which a kernel takes any extent; `shape` says those it is measured at.
     open: tuple[int, ...] = ()
+    # Elements from one place of an axis to the next; empty where memory has the order of the shape.
+    strides: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if any(extent < 1 for extent in self.shape):
@@ -84,6 +86,8 @@ class TensorSpec:
             raise ValueError(f"a plain tensor has no block (got {self.block})")
         if any(not 0 <= axis < len(self.shape) for axis in self.open):
             raise ValueError(f"open axes of a tensor of {len(self.shape)} (got {self.open})")
+        if self.strides and len(self.strides) != len(self.shape):
+            raise ValueError(f"a stride for each of {len(self.shape)} axes (got {self.strides})")
 
     @property
     def size(self) -> int:
@@ -121,7 +125,10 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A connected computation with one result: the thing that is looked up and tuned."""
+    """A connected computation: the thing that is looked up and tuned.
+
+    It has one result, but for a region of a training graph, which may have several.
+    """
 
     op_type: str  # Kernel family that computes it; names the bank file, for example `lrn`
     # Tensors read, in the order of the kernel's arguments; referred to as `x<i>`.
@@ -130,7 +137,10 @@ class Workload:
     scalars: tuple[float, ...] = ()
     # The operators in topological order; the last one makes the result.
     operations: tuple[Operation, ...]
-    output: TensorSpec  # The result
+    output: TensorSpec  # The result; of several the first one
+    others: tuple[TensorSpec, ...] = ()  # Further results
+    # References of all results; empty where the last operation makes the only one.
+    results: tuple[str, ...] = ()
     # How products may be computed. The tuner weighs a workload of lower precision against the same
     # one in float32, so a family offers for either only algorithms of that precision; their names
     # tell, see `aoe.kernels.algorithms`.
@@ -146,6 +156,9 @@ class Workload:
             known.add(operation.output)
         if not self.operations:
             raise ValueError("a workload has at least one operation")
+        has_names = bool(self.results or self.others)
+        if has_names and (len(self.results) != 1 + len(self.others) or set(self.results) - known):
+            raise ValueError(f"a reference for each result (got {self.results})")
 
     @property
     def opset(self) -> int:
@@ -172,7 +185,8 @@ def workload_to_json(workload: Workload) -> dict[str, Any]:
     """Return the JSON value that stands for `workload` in a record (CANN `info_dict`).
 
     Member order is fixed: a record key is a hash over this value's text. `precision` is there
-    only if it is not float32, so that it tells keys apart and leaves those of float32 alone.
+    only if it is not float32, so that it tells keys apart and leaves those of float32 alone; the
+    members on results likewise where the last operation makes the only one.
     """
     value: dict[str, Any] = {
         "op_type": workload.op_type,
@@ -181,6 +195,9 @@ def workload_to_json(workload: Workload) -> dict[str, Any]:
         "operations": [_operation_to_json(operation) for operation in workload.operations],
         "output": _spec_to_json(workload.output),
     }
+    if workload.results:
+        value["others"] = [_spec_to_json(spec) for spec in workload.others]
+        value["results"] = list(workload.results)
     if workload.precision is not Precision.FLOAT32:
         value["precision"] = workload.precision.value
     return value
@@ -199,6 +216,8 @@ def workload_from_json(value: Mapping[str, Any]) -> Workload:
             scalars=tuple(float(item) for item in value["scalars"]),
             operations=tuple(_operation_from_json(item) for item in value["operations"]),
             output=_spec_from_json(value["output"]),
+            others=tuple(_spec_from_json(item) for item in value.get("others", ())),
+            results=tuple(str(ref) for ref in value.get("results", ())),
             precision=Precision(value.get("precision", Precision.FLOAT32)),
         )
     except (KeyError, TypeError, AttributeError) as error:
@@ -215,6 +234,8 @@ def _spec_to_json(spec: TensorSpec) -> dict[str, Any]:
         value["constant"] = True
     if spec.open:
         value["open"] = list(spec.open)
+    if spec.strides:
+        value["strides"] = list(spec.strides)
     return value
 
 
@@ -228,6 +249,7 @@ def _spec_from_json(value: Mapping[str, Any]) -> TensorSpec:
         block=block,
         constant=bool(value.get("constant", False)),
         open=tuple(int(axis) for axis in value.get("open", ())),
+        strides=tuple(int(step) for step in value.get("strides", ())),
     )
 
 

@@ -227,6 +227,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
         "counts": dict.fromkeys(("reused", "retuned", "new", "dropped"), "count"),
         "most_s": "number",
         "ranges": ["text"],
+        "left?": Each("count"),
         "subgraphs": [_PLANNED],
         "operators": [{**_PLANNED, "share": "number"}],
         OTHERS: [{**_PLANNED, "share?": "number"}],

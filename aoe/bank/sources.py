@@ -1,7 +1,8 @@
 """Digest of the sources that turn a strategy into code: it changes when they do.
 
-Of an operator that is the file of its kernel family, of a subgraph the files of the rules in its
-strategy, each with what they import from the same part of the engine. Comments, docstrings and
+Of an operator that is the file of its kernel family, of a part of a training graph that of its
+loops or ways, of a subgraph the files of the rules in its strategy, each with what they import from
+the same part of the engine. Comments, docstrings and
 blank lines do not count. Files are read, never imported: no library of the engine is needed.
 """
 
@@ -20,6 +21,13 @@ from aoebank import Record
 
 _KERNELS, _RULES = "kernels", "graph/rewrites"
 _FAMILIES = "kernels/registry.py"
+TRAINING_CONVOLUTION, TRAINING_LOOP = "training_convolution", "training_loop"
+"""Names of the bank files of parts of a training graph: their weights change at each step."""
+_TRAINING = "torch/modules/training"
+_OF_TRAINING = {
+    TRAINING_CONVOLUTION: f"{_TRAINING}/convolution_ways.py",
+    TRAINING_LOOP: f"{_TRAINING}/row_loops.py",
+}
 _CHUNKS = "graph/subgraphs/chunks.py"
 _DIGITS = 16
 """Of the SHA-256, in hexadecimal: enough to tell a few dozen versions of a file apart."""
@@ -44,6 +52,8 @@ def source_of(record: Record) -> str | None:
 
 def kernel_source(op_type: str) -> str | None:
     """Return the digest for a kernel family, None if there is none of that name."""
+    if (file := _OF_TRAINING.get(op_type)) is not None:
+        return _digest(frozenset({file}), _TRAINING)
     file = family_files().get(op_type)
     return None if file is None else _digest(frozenset({file}), _KERNELS)
 

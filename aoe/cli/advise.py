@@ -51,6 +51,14 @@ def advise(
     """Say what loses time in a model, why, and which actions help: each is tried first."""
     from aoe.tuner.precision.settings import parse_precision
 
+    if model.suffix == ".py":
+        raise OptionError(
+            "MODEL",
+            "a script is no model; where the time of its steps goes is planned",
+            got=model,
+            expected="a model file, an .om or a directory of models",
+            hint=f"aoe plan --job_type=2 --script {model}",
+        )
     how: dict[str, Any] = {
         "most": most,
         "actions": _known(actions or ()),

@@ -151,7 +151,7 @@ def observed_program(
             "--job_type",
             "a training is for gradient tuning, which runs alone",
             got=",".join(job_types),
-            hint="--job_type=4",
+            hint="--job_type=4; for the operators of a script --job_type=2, which plan alone takes",
         )
     if (script is None) == (model is None):
         raise OptionError(
@@ -336,6 +336,21 @@ def _checked(script: Path | None, job_types: Sequence[JobType], model: Path | No
         )
     if model is not None:
         raise OptionError(_OPTION, "given together with --model", got=script)
+    if not script.is_file():
+        raise OptionError(_OPTION, "no such file", got=script)
+    _check_torch("torch")
+    return script
+
+
+def checked_training_script(script: Path, model: Path | None) -> Path:
+    """Return a script whose operators are looked at.
+
+    Raises:
+        OptionError: it is not there, or a model file is given besides.
+        EngineNotInstalledError: there is no PyTorch.
+    """
+    if model is not None:
+        raise OptionError(_OPTION, "given together with a model file", got=script)
     if not script.is_file():
         raise OptionError(_OPTION, "no such file", got=script)
     _check_torch("torch")

@@ -194,10 +194,12 @@ class Work(StrEnum):
     ALONE = "what runs without a training"
     MODEL = "the training of a model file"
     SCRIPT = "a training script"
+    SCRIPT_OPERATORS = "the operators of a training script"
 
 
 _WORK_WITH: Mapping[str, Sequence[Work]] = {
-    **dict.fromkeys(("base_result", "shapes_from", "custom_ops_library"), (Work.ALONE,)),
+    **dict.fromkeys(("shapes_from", "custom_ops_library"), (Work.ALONE,)),
+    "base_result": (Work.ALONE, Work.SCRIPT_OPERATORS),
     **dict.fromkeys(("soc_version", "aicore_num", "trials"), (Work.ALONE,)),
     **dict.fromkeys(("sample", "stale_only", "worst", "undecided"), (Work.ALONE,)),
     **dict.fromkeys(

@@ -53,6 +53,8 @@ def plan(
     from aoe.tuner.registry import parse_job_types
 
     jobs, shown = parse_job_types(options["job_type"]), not quiet and not as_json
+    if options["script"] is not None and jobs == (JobType.OPAT,):
+        return _planned_training(context, model, options, as_json=as_json)
     is_training = options["script"] is not None or JobType.GDAT in jobs
     work = Work.MODEL if is_training else Work.ALONE
     refuse_unused(context, Work.SCRIPT if options["script"] is not None else work)
@@ -74,6 +76,34 @@ def plan(
         raise OptionError("MODEL", "nothing to plan", hint="aoe plan M.onnx")
     with shown_progress(shown=shown) as progress:
         return PlanReport(plan=_planned(settings, progress, context))
+
+
+def _planned_training(
+    context: typer.Context, model: Path | None, options: Mapping[str, Any], *, as_json: bool
+) -> Report | int:
+    """Plan the operators of a training script, which runs in this process for a few steps.
+
+    Raises:
+        OptionError: options that cannot be meant together.
+        AoeError: the script fails, or trains no module.
+        EngineNotInstalledError: there is no PyTorch.
+    """
+    from aoe.cli.gdat_command import answering_alone, checked_training_script, is_first_process
+    from aoe.report.reuse import PlanReport
+
+    script = checked_training_script(options["script"], model)
+    refuse_unused(context, Work.SCRIPT_OPERATORS)
+    from aoe.torch.scripts.planning import plan_script
+
+    with answering_alone(as_json=as_json):
+        planned = plan_script(
+            script,
+            tuple(options["script_argument"] or ()),
+            env=environment(),
+            cwd=Path.cwd(),
+            base_result=options["base_result"],
+        )
+    return PlanReport(plan=planned) if is_first_process() else 0
 
 
 def _planned(settings: TuneSettings, progress: Progress, context: typer.Context) -> TuningPlan:

@@ -32,7 +32,9 @@ def verify_bank(
     bank: Annotated[
         Path | None,
         Option(
-            is_argument=True, metavar="[BANK]", help="Root of the bank; default is as for tuning."
+            is_argument=True,
+            metavar="[BANK]",
+            help="Root of the bank, or a directory of results; default is as for tuning.",
         ),
     ] = None,
     *,
@@ -104,6 +106,13 @@ def verify_bank(
         AoebankError: the bank cannot be used.
     """
     work = Work.SCRIPT if script is not None else Work.MODEL if loss_name else Work.ALONE
+    if script is not None and is_given(context, "job_type"):
+        raise OptionError(
+            "--job_type",
+            "in a script its gradients are measured; regions of a training need no script",
+            got=job_type,
+            hint="aoe verify DIR, with the directory of the training's results or its bank",
+        )
     refuse_unused(context, work)
     _refuse_without_model(context, model if work is Work.ALONE else None)
     if bank is not None and not bank.is_dir():

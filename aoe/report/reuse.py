@@ -39,6 +39,7 @@ class PlanReport(Report):
             "counts": {kind.value: plan.reuse.count(kind) for kind in ReuseKind},
             "most_s": round(plan.most_s, 1),
             "ranges": list(plan.ranges),
+            **({"left": dict(plan.left)} if plan.left else {}),
             **{
                 f"{job.subject}s": [_task(part, kind.shares) for part in kind.reuse.parts]
                 for job, kind in plan.kinds.items()
@@ -67,6 +68,8 @@ class PlanReport(Report):
             text.line("nothing is to be searched")
         for line in range_lines(plan.ranges):
             text.line(line)
+        for reason, count in plan.left.items():
+            text.line(f"{plural(count, 'region')} left to PyTorch: {reason}")
 
 
 def _task(part: Reuse, shares: Mapping[str, float] | None) -> Mapping[str, object]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aoe.bank.sources import TRAINING_CONVOLUTION, TRAINING_LOOP
 from aoe.report.quantities import speedup_members
 from aoebank import Report, members, plural, words_of
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from aoebank import Text
 
 _KEY_DIGITS = 8
+_OF_TRAINING = (TRAINING_CONVOLUTION, TRAINING_LOOP)
 _RECORDED = {"speedup": "speedup", "low": "low", "time": "time", "by": "engine"}
 
 
@@ -99,9 +101,13 @@ def _headline(result: VerifiedBank) -> str:
     """Return the line on what was compared with what."""
     if any(one.one.op_type == "gradients" for one in result.records):
         return "gains over DDP's own buckets, of a training step:"
+    if result.records and all(one.one.op_type in _OF_TRAINING for one in result.records):
+        return "gains over PyTorch's own operators, the region of a training alone:"
     has_subgraphs = any(one.model is not None for one in result.records)
     alone = "operator or subgraph alone" if has_subgraphs else "operator alone"
-    return f"gains over ONNX Runtime's own kernel, the {alone}:"
+    trained = any(one.one.op_type in _OF_TRAINING for one in result.records)
+    besides = ", of regions of a training over PyTorch's own operators" if trained else ""
+    return f"gains over ONNX Runtime's own kernel, the {alone}{besides}:"
 
 
 def _recorded(one: VerifiedRecord) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
@@ -80,6 +80,8 @@ class TuningPlan:
     # Ranges of shapes the bank has kernels for that hold the one shape that is planned.
     ranges: tuple[str, ...] = ()
     group: str = ""  # Processes of a training, in words; empty for a model file
+    # Regions of a training script for which there is nothing to tune, by the reason.
+    left: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def reuse(self) -> ReuseSummary:

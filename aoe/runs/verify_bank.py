@@ -30,6 +30,7 @@ from aoe.entry.tuned_model import SUFFIX
 from aoe.errors import ModelNotFoundError, OptionError
 from aoe.execute.compiling import KernelCompilers
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
+from aoe.results.files import bank_of_results
 from aoe.runs.given_cases import given_cases, with_stored_cases
 from aoe.runs.verify_models import check_modes, verify_model
 from aoe.runs.verify_records import (
@@ -82,7 +83,8 @@ def verify(
     """Measure records of a bank again on this machine, as the command `aoe verify` does.
 
     Args:
-        bank: Root of the bank; None for what `TUNE_BANK_PATH` and the other variables say.
+        bank: Root of the bank, or a directory of results; None for what `TUNE_BANK_PATH` and the
+            other variables say.
         models: Files of models, ONNX or tuned ones (`.om`): their subgraphs are measured, and each
             is judged whole with what the bank has for it.
         input_shape: Shapes of inputs they leave open, `"name:1,3,224,224;other:1,16"`.
@@ -126,8 +128,8 @@ def verify(
     device, target = engine.resolve_target(how.soc_version, how.core_num)
     device = device.with_operators([cwd / library for library in how.operators])
     toolchain, target = _compiler(engine, env, target, shown)
-    named = env if bank is None else {**env, "TUNE_BANK_PATH": str(cwd / bank)}
-    journal = _journal(bank_root(named, cwd), target, engine.versions())
+    root = bank_root(env if bank is None else _naming(cwd / bank, env), cwd)
+    journal = _journal(root, target, engine.versions())
     sweep_scratch()
     turns = engine.open_turns(lock_path(env), device.cores(), shown.warn, lambda: math.inf)
     objects = object_cache(how, env, cwd, target, shown.warn)
@@ -175,6 +177,11 @@ def verify(
         left=work.left,
         dry_run=dry_run,
     )
+
+
+def _naming(bank: Path, env: Mapping[str, str]) -> Mapping[str, str]:
+    """Return an environment that names a bank, or the one in a directory of results."""
+    return {**env, "TUNE_BANK_PATH": str(bank_of_results(bank) or bank)}
 
 
 def _compiler(
@@ -311,7 +318,8 @@ def _work_of(
 
 def _readers(context: VerifyContext) -> list[RecordReader]:
     """Return a reader of records for each kind of task."""
-    names = [kind.verifier for kind in KINDS.values() if kind.verifier]
+    kinds = KINDS.values()
+    names = [name for kind in kinds for name in (kind.verifier, kind.training_verifier) if name]
     return [cast(Verifier, import_module(name)).reader(context) for name in names]
 
 
@@ -331,7 +339,8 @@ def _measured(
 ) -> Iterator[VerifiedRecord]:
     """Yield records measured again; what was decided is written back."""
     for number, one in enumerate(chosen, 1):
-        found = verdict_on(one.recorded, one.answer.measure(one.recorded, compilers))
+        measured = one.answer.measure(one.recorded, compilers)
+        found = verdict_on(one.recorded, measured, default=one.answer.default)
         name = f"{one.op_type} {one.record.key[:8]}"
         written = False
         if found.measurement is not None and found.is_decided and not context.dry_run:

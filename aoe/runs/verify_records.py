@@ -39,6 +39,9 @@ from aoe.target import Target
 from aoe.tasks.operators.lookup import ACCEPT_SPEEDUP
 from aoebank import Drift, Event, Provenance, Record, RecordError, RichDisplay
 
+ONNX_RUNTIME = "ONNX Runtime's own"
+"""Default of kernels and rewrites."""
+
 
 class Holding(StrEnum):
     """Verdict on a recorded gain."""
@@ -106,7 +109,7 @@ def verdict_on(
     *,
     estimate: SpeedupEstimate | None = None,
     surely: float | None = None,
-    default: str = "ONNX Runtime's own",
+    default: str = ONNX_RUNTIME,
 ) -> Verified:
     """Return the verdict of a measurement on a record.
 
@@ -188,6 +191,11 @@ class MeasurableAnswer(Protocol):
     @property
     def model(self) -> Path | None:
         """File of the model it is measured in, None if it needs none."""
+        ...
+
+    @property
+    def default(self) -> str:
+        """What it is compared with, in words."""
         ...
 
     def measure(self, recorded: RecordedGain | None, compilers: KernelCompilers) -> Measurement:

@@ -1,4 +1,4 @@
-"""`python -m aoe.torch SCRIPT ...`: a training script as it is, tuned as `AOE_MODE` says.
+"""`python -m aoe.torch [OPTIONS] SCRIPT ...`: a training script as it is, tuned by `AOE_MODE`.
 
 2 tunes the operators of the forward and backward pass in this process, 4 the grouping of gradients
 in the group `torchrun` makes; each has a run of its own.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,16 +18,20 @@ from aoe.settings import environment
 from aoe.torch.script_mode import GRADIENTS, OPERATORS, VARIABLE, become_aoe
 from aoebank import AoebankError, say
 
+_OPTIONS = ("base_result", "output")
+"""What may be said before the script, as `aoe` takes it."""
+
 
 def main() -> int:
     """Run the script, or become `aoe --script`; return the exit code if it cannot be."""
     env = environment()
     mode = env.get(VARIABLE, "").replace(" ", "")
     try:
+        options = _take_options(mode)
         _check(sys.argv[1:], mode)
         if mode == GRADIENTS:
             become_aoe(sys.argv[1:], env)
-        tuning = _tuning(sys.argv[1]) if mode == OPERATORS else nullcontext()
+        tuning = _tuning(sys.argv[1], options) if mode == OPERATORS else nullcontext()
     except AoebankError as error:
         say(f"error: {error}")
         if error.hint:
@@ -39,7 +44,28 @@ def main() -> int:
     return 0
 
 
-def _tuning(script: str) -> AbstractContextManager[object]:
+def _take_options(mode: str) -> Mapping[str, Path]:
+    """Take the options before the script out of the command line; return them by their names.
+
+    Raises:
+        OptionError: an option nobody knows, or one without operators to tune.
+    """
+    found = {}
+    while len(sys.argv) > 1 and sys.argv[1].startswith("--"):
+        name, _, value = sys.argv.pop(1).removeprefix("--").partition("=")
+        if name not in _OPTIONS or not value or mode != OPERATORS:
+            raise OptionError(
+                f"--{name}",
+                "no option before a training script",
+                got=value or "nothing",
+                expected=" or ".join(f"--{one}=DIR" for one in _OPTIONS),
+                hint=f"{VARIABLE}={OPERATORS} python -m aoe.torch --base_result=DIR SCRIPT.py",
+            )
+        found[name] = Path(value)
+    return found
+
+
+def _tuning(script: str, options: Mapping[str, Path]) -> AbstractContextManager[object]:
     """Return the watcher that tunes the training of a script while it runs."""
     if find_spec("torch") is None:
         raise EngineNotInstalledError(
@@ -52,7 +78,8 @@ def _tuning(script: str) -> AbstractContextManager[object]:
 
     env, cwd = environment(), Path.cwd()
     bank_root(env, cwd)  # one that cannot be used is found out before the script runs
-    tuning = TunedScript(script, {}, env=env, cwd=cwd)
+    output, base_result = options.get("output"), options.get("base_result")
+    tuning = TunedScript(script, {}, output=output, base_result=base_result, env=env, cwd=cwd)
     if env.get("RANK", "0") == "0":
         say(f"aoe: operator tuning of this training, in {cwd}")
     return tuning

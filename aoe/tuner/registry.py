@@ -21,6 +21,7 @@ class TaskKind:
     planner: str = ""  # Tells what a run would do: a `Planner`; empty if nothing does
     program_planner: str = ""  # The same for a training program: a `ProgramPlanner`
     verifier: str = ""  # Reads records that can be measured again: a `Verifier`; empty if none can
+    training_verifier: str = ""  # The same for records of training scripts
     # Knows its tasks in banks, results and tuned models: an `EarlierTasks`; empty if nothing of it
     # is looked up for a model.
     earlier: str = ""
@@ -42,6 +43,7 @@ KINDS = {
         range_mode="aoe.runs.ranges.run",
         planner="aoe.runs.operators.planning",
         verifier="aoe.runs.operators.verify",
+        training_verifier="aoe.torch.modules.training.verify",
         earlier="aoe.tasks.operators.earlier",
         report="aoe.report.tuning.OperatorTuningReport",
     ),

@@ -85,6 +85,7 @@ class GradientAnswer:
     op_type: str = OP_TYPE
     source: str | None = None
     model: Path | None = None
+    default: str = "DDP's own buckets"
 
     def measure(self, recorded: RecordedGain | None, compilers: KernelCompilers) -> Measurement:
         """Return the pairs there are."""

@@ -22,6 +22,7 @@ from aoe.measurement import Measurement, estimate_speedup
 from aoe.ort.cold_cache import BALLAST_BYTES_MAX
 from aoe.results.files import RepoOutcome
 from aoe.runs.verify_records import (
+    ONNX_RUNTIME,
     DecidedOperator,
     Holding,
     RecordedGain,
@@ -52,6 +53,7 @@ class OperatorAnswer:
     schedule: Schedule
     context: VerifyContext
     model: Path | None = None
+    default: str = ONNX_RUNTIME
 
     @property
     def op_type(self) -> str:

@@ -31,7 +31,7 @@ from aoe.ort.inputs import ModelInputs
 from aoe.ort.static_shapes import infer_tensors
 from aoe.runs.opening import optimized_graph
 from aoe.runs.subgraphs.fusion_groups import invalid_reason_of_groups
-from aoe.runs.verify_records import RecordedGain, RecordReader, VerifyContext
+from aoe.runs.verify_records import ONNX_RUNTIME, RecordedGain, RecordReader, VerifyContext
 from aoe.runs.written_form import other_forms
 from aoe.tasks.fusion_groups.finding import find_fusion_groups
 from aoe.tasks.fusion_groups.measuring import FusionMeasurer
@@ -154,6 +154,7 @@ class PlacedSubgraph:
     strategy: SubgraphStrategy  # What is done with it
     operators: OperatorBank  # The records of its kernels
     op_type: str = "subgraph"
+    default: str = ONNX_RUNTIME
 
     @property
     def source(self) -> str | None:

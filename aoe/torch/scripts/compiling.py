@@ -26,6 +26,7 @@ from aoe.torch.modules.training.graphs import MakeSettings, TrainingGraph
 from aoe.torch.modules.training.kernels import RegionSettings
 from aoe.torch.scripts.outermost import OutermostCalls, wants_gradients
 from aoe.torch.scripts.regions import TunedGraph, is_first_rank
+from aoe.tuner.reuse.earlier import EarlierResult
 
 _COMPILED_AT = 2
 """Call at which a module is compiled. The first one shows whether gradients are differentiated."""
@@ -47,6 +48,8 @@ class ScriptTraining:
         options: Of `torch.compile(..., backend="aoe")`.
         make_graph: Makes what tunes a graph, of the class of its module and its number.
         fuses: True if optimizers are fused, too.
+        base: An earlier result, of which only what has changed is tuned.
+        compiled_at: Call of a module at which it is compiled.
     """
 
     def __init__(
@@ -55,6 +58,8 @@ class ScriptTraining:
         *,
         make_graph: MakeGraph = TunedGraph,
         fuses: bool = True,
+        base: EarlierResult | None = None,
+        compiled_at: int = _COMPILED_AT,
     ) -> None:
         self.graphs: list[TunedGraph] = []
         self.left: dict[str, str] = {}
@@ -62,6 +67,8 @@ class ScriptTraining:
         self._options = dict(options)
         self._make_graph = make_graph
         self._fuses = fuses
+        self._base = base
+        self._compiled_at = compiled_at
         self._calls: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
         self._compiled: list[ref[CompiledModule]] = []
         self._steps = 0
@@ -105,7 +112,7 @@ class ScriptTraining:
             self.left.setdefault(type(module).__name__, reason)
             return
         count = self._calls[module] = self._calls.get(module, 0) + 1
-        if count == _COMPILED_AT:
+        if count == self._compiled_at:
             self.compile(module)
 
     def _end_step(self) -> None:
@@ -173,7 +180,7 @@ class ScriptTraining:
         tuned = self._make_graph(name, len(self.graphs))
 
         def settings(direction: str) -> RegionSettings:
-            return replace(make_settings(direction), name=name)
+            return replace(make_settings(direction), name=name, base=self._base)
 
         computed = TrainingGraph(
             graph_module, example_inputs, settings, tune=tuned.tune, choice=tuned

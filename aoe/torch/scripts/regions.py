@@ -21,6 +21,7 @@ from aoe.torch.modules.training.graphs import Choice
 from aoe.torch.modules.training.kernels import Calls, RegionSettings, open_bank, tune_regions
 from aoe.torch.modules.training.programs import Program
 from aoe.torch.modules.training.regions import RegionForm, RegionOutcome
+from aoe.workload import Workload
 from aoebank import AoebankError
 
 _TIMED = 3
@@ -43,6 +44,9 @@ class TunedRegion:
     # Time of PyTorch over that of its kernels, None where this run did not compare them.
     estimate: SpeedupEstimate | None = None
     eager_us: float = 0.0  # Time of PyTorch
+    workloads: tuple[Workload, ...] = ()  # Its records are of; none where no record can say it
+    is_known: bool = False  # True if an earlier run has decided it
+    places: int = 1  # How often the graph has it
 
     @property
     def is_used(self) -> bool:
@@ -106,13 +110,13 @@ class TunedGraph(Choice):
     def region(self, module: Any, call: Any, arguments: Sequence[Any]) -> bool:
         """True if a region is to be computed by its kernels."""
         self._compared = choice.region_speedup(module, call, arguments)
-        self._eager_us = _time_us(lambda: module(*arguments))
+        self._eager_us = time_us(lambda: module(*arguments))
         return choice.wins(self._compared, choice.REGION_GAIN)
 
     def told(self, outcome: RegionOutcome) -> None:
         """Keep what became of a region."""
-        usual = RepoOutcome.UNSATISFIED if outcome.reason else RepoOutcome.ADD
-        usual = RepoOutcome.RESERVED if outcome.is_known else usual
+        usual = RepoOutcome.RESERVED if outcome.is_known else RepoOutcome.ADD
+        usual = RepoOutcome.UNSATISFIED if outcome.reason else usual
         op_types: tuple[str, ...] = (outcome.way,) if outcome.way else ()
         change = usual
         if outcome.form is not None and outcome.form in self._families:
@@ -127,6 +131,9 @@ class TunedGraph(Choice):
                 reason=outcome.reason,
                 estimate=self._compared,
                 eager_us=self._eager_us,
+                workloads=outcome.workloads,
+                is_known=outcome.is_known,
+                places=outcome.places,
             )
         )
         self._compared, self._eager_us = None, 0.0
@@ -177,7 +184,8 @@ def _keys_in_bank(
         return frozenset()
 
 
-def _time_us(call: Callable[[], object]) -> float:
+def time_us(call: Callable[[], object]) -> float:
+    """Return the median time of a few calls, us."""
     times = []
     for _ in range(_TIMED):
         began_s = time.perf_counter()

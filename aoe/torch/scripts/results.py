@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aoe.bank.operators import bank_root
+from aoe.bank.operators import bank_root, key_of
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import (
     Gain,
@@ -24,7 +24,9 @@ from aoe.settings import work_path
 from aoe.torch.fused_optimizers import FusedOptimizer
 from aoe.torch.scripts.loading import SCHEMA, TRAINING_FILE
 from aoe.torch.scripts.regions import TunedGraph, TunedRegion
+from aoe.torch.scripts.result_folder import region_names, write_folder
 from aoe.tuner.mode import JobType
+from aoe.tuner.reuse.kinds import ReuseSummary
 from aoebank import AoebankError, plural
 
 _LEFT = (
@@ -72,11 +74,13 @@ def write_results(
     optimizers: Sequence[FusedOptimizer],
     left: Mapping[str, str],
     seconds: float,
+    reuse: ReuseSummary | None = None,
 ) -> None:
-    """Write AOE's result file, with a report for each training graph, and `training.json`.
+    """Write AOE's result file, with a report for each training graph, and the results' directory.
 
     Raises:
-        OutputError: one of them cannot be written.
+        OutputError: a file cannot be written.
+        AoebankError: a bank cannot be read or written.
     """
     for number, graph in enumerate(graphs, start=1):
         report = _opat_report(graph, f"{places.name}/{graph.name}", seconds)
@@ -91,6 +95,9 @@ def write_results(
         "left": dict(left),
     }
     write_json(places.results / TRAINING_FILE, document)
+    write_folder(
+        places.results, graphs, places.bank, name=places.name, seconds=seconds, reuse=reuse
+    )
 
 
 def _opat_report(graph: TunedGraph, name: str, seconds: float) -> OpatReport:
@@ -101,12 +108,12 @@ def _opat_report(graph: TunedGraph, name: str, seconds: float) -> OpatReport:
         result=TuningResult.SUCCESSFUL,
         tasks=tuple(
             OperatorResult(
-                op_name=f"{graph.name}/{region.direction}/region_{number}",
+                op_name=name_of_region,
                 op_types=region.operators or region.op_types,
                 outcome=region.outcome,
                 gains=_gains(region),
             )
-            for number, region in enumerate(graph.regions, start=1)
+            for name_of_region, region in region_names(graph)
         ),
     )
 
@@ -134,6 +141,8 @@ def _graph_to_json(graph: TunedGraph) -> dict[str, Any]:
                 "eager_us": round(region.eager_us, 3),
                 "speedup": _estimate_to_json(region.estimate),
                 "is_used": bool(graph.is_used) and region.is_used,
+                "is_known": region.is_known,
+                "records": [key_of(one) for one in region.workloads],
                 "reason": region.reason,
             }
             for region in graph.regions
@@ -159,10 +168,13 @@ def lines_of(
     graphs: Sequence[TunedGraph],
     optimizers: Iterable[FusedOptimizer],
     left: Mapping[str, str],
+    reuse: ReuseSummary | None = None,
 ) -> Iterator[str]:
     """Yield the last lines of a run: its graphs, its optimizers, and what is not to be had."""
     for graph in graphs:
         yield _graph_line(graph)
+    if reuse is not None:
+        yield f"against {reuse.base}: {reuse}"
     for optimizer in optimizers:
         yield str(optimizer)
     for name, reason in left.items():

@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from aoe.errors import OutputError
+from aoe.folders.scratch import ScratchFolder
 from aoe.results.files import timestamp_of
 from aoe.settings import environment, with_bank
 from aoe.torch.scripts.compiling import MakeGraph, ScriptTraining
 from aoe.torch.scripts.copies import tune_copies
 from aoe.torch.scripts.regions import TunedGraph, is_first_rank
 from aoe.torch.scripts.remembering import RememberedCall
+from aoe.torch.scripts.result_folder import TrainingBanks, recorded_parts, reuse_of_training
 from aoe.torch.scripts.results import TrainingPlaces, lines_of, write_results
-from aoebank import say
+from aoe.tuner.reuse.earlier import EarlierResult, open_earlier
+from aoe.tuner.reuse.kinds import ReuseSummary
+from aoebank import AoebankError, say
 
 
 class TunedScript:
@@ -27,12 +31,14 @@ class TunedScript:
         script: Name of the script.
         options: Of `torch.compile(..., backend="aoe")`.
         output: Directory for the results; None for AOE's workspace.
+        base_result: An earlier result, of which only what has changed is tuned; None for none.
         env: Environment variables.
         cwd: Directory relative paths are taken from.
         make_graph: Makes what tunes a graph.
 
     Raises:
         OutputError: `ASCEND_WORK_PATH` cannot be used.
+        OptionError: there is no earlier result.
     """
 
     def __init__(
@@ -41,13 +47,18 @@ class TunedScript:
         options: Mapping[str, Any],
         *,
         output: Path | None = None,
+        base_result: Path | None = None,
         env: Mapping[str, str],
         cwd: Path,
         make_graph: MakeGraph = TunedGraph,
     ) -> None:
         stamp = timestamp_of(datetime.now(UTC))
         self.places = TrainingPlaces.of(script, stamp, output=output, env=env, cwd=cwd)
-        self.training = ScriptTraining(options, make_graph=make_graph)
+        self._base: EarlierResult | None = None
+        if base_result is not None:
+            self._scratch = ScratchFolder("base")  # goes with this object
+            self._base = open_earlier(cwd / base_result, self._scratch.path)
+        self.training = ScriptTraining(options, make_graph=make_graph, base=self._base)
         self._began_s = time.monotonic()
 
     def __enter__(self) -> TunedScript:
@@ -64,15 +75,23 @@ class TunedScript:
         """Say what came of it, and write the results."""
         training = self.training
         found = (training.graphs, training.optimizers.found, training.left)
-        for line in lines_of(*found):
+        reuse = self._reuse()
+        for line in lines_of(*found, reuse):
             say(f"aoe: {line}")
         seconds = time.monotonic() - self._began_s
         try:
-            write_results(self.places, *found, seconds)
-        except OutputError as error:  # the training itself is done
+            write_results(self.places, *found, seconds, reuse)
+        except (OutputError, AoebankError) as error:  # the training itself is done
             warnings.warn(f"aoe: {error}", stacklevel=2)
         else:
             say(f"aoe: results in {self.places.results}, bank {self.places.bank}")
+
+    def _reuse(self) -> ReuseSummary | None:
+        """Return what was taken from the earlier result, None without one."""
+        if self._base is None or self.places.bank is None:
+            return None
+        banks = TrainingBanks(self.places.bank, self._base)
+        return reuse_of_training(recorded_parts(self.training.graphs), banks, self._base)
 
 
 def tune_training_of(

@@ -387,6 +387,7 @@ class LadderAnswer:
     op_type: str = "Ladder"
     source: str | None = None
     model: Path | None = None
+    default: str = "the lowest rung"
 
     def measure(self, recorded: object, compilers: KernelCompilers) -> Measurement:
         return self.ladder.measure([self.rung], POLICY, None)[0]

@@ -11,6 +11,7 @@ import torch
 
 from aoe.device.registry import default_device
 from aoe.measurement import (
+    Clock,
     Measurement,
     MeasurePolicy,
     Outcome,
@@ -155,9 +156,12 @@ def region_speedup(module: Compute, call: Compute, arguments: Sequence[Any]) -> 
 
 def region_measurement(module: Compute, call: Compute, arguments: Sequence[Any]) -> Measurement:
     """Return the samples of such pairs, for a record."""
-    samples = _pairs(lambda: module(*arguments), lambda: call(*arguments), _REGION_POLICY)
+    samples, clock = _pairs(lambda: module(*arguments), lambda: call(*arguments), _REGION_POLICY)
     return Measurement(
-        outcome=Outcome.CORRECT, baseline_us=samples.baseline_us, tuned_us=samples.tuned_us
+        outcome=Outcome.CORRECT,
+        baseline_us=samples.baseline_us,
+        tuned_us=samples.tuned_us,
+        clock=clock,
     )
 
 
@@ -174,12 +178,13 @@ def wins(estimate: SpeedupEstimate, threshold: float) -> bool:
 def _speedup(
     eager: Callable[[], object], compiled: Callable[[], object], policy: MeasurePolicy
 ) -> SpeedupEstimate:
-    return estimate_speedup(_pairs(eager, compiled, policy))
+    return estimate_speedup(_pairs(eager, compiled, policy)[0])
 
 
 def _pairs(
     eager: Callable[[], object], compiled: Callable[[], object], policy: MeasurePolicy
-) -> PairedSamples:
+) -> tuple[PairedSamples, Clock]:
+    """Return pairs, and which time they are of."""
     began_s = time.perf_counter()
     eager()
     once_us = max((time.perf_counter() - began_s) * 1e6, 1.0)
@@ -189,4 +194,4 @@ def _pairs(
     samples = run_pairs(baseline, tuned, policy)
     # a neighbour on the core lengthens wall time alone; several threads share what CPU time adds up
     by_cpu_time = samples.by_cpu_time if torch.get_num_threads() == 1 else None
-    return by_cpu_time or samples
+    return (by_cpu_time, Clock.CPU) if by_cpu_time else (samples, Clock.WALL)

@@ -9,17 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 
 from aoe.bank.operators import OperatorBank
-from aoe.bank.verdicts import BankNote
+from aoe.bank.sources import TRAINING_CONVOLUTION
 from aoe.device.registry import resolve_target
 from aoe.device.toolchain import find_toolchain
 from aoe.errors import AoeError
-from aoe.measurement import estimate_speedup
-from aoe.schedule import Configuration, Schedule
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.convolution_ways import (
     WAYS,
@@ -30,15 +29,21 @@ from aoe.torch.modules.training.convolution_ways import (
     Part,
     load_library,
 )
-from aoe.torch.modules.training.kernels import RegionSettings, open_bank
+from aoe.torch.modules.training.kernels import RegionSettings
+from aoe.torch.modules.training.records import (
+    NOT_TUNED,
+    is_known_loss,
+    note_loss,
+    record_way,
+    training_bank,
+    writes_records,
+)
 from aoe.torch.modules.training.regions import RegionOutcome, name_of, tensor_text
 from aoe.workload import Operation, TensorSpec, Workload
-from aoebank import Event
 
-_FAMILY = "training_convolution"
-"""Names the bank file: what a record says is of a convolution whose weights change."""
 _LEAST_PRODUCTS = 1 << 16
 """Products below which a convolution costs less than the call around it."""
+_NONE_FASTER = "no other way is faster than PyTorch"
 _KEPT = (Part.RESULT, Part.IMAGE, Part.WEIGHTS)
 Key = tuple[Any, ...]
 
@@ -245,7 +250,7 @@ def choose_ways(
             arguments = first.arguments(part)
             key = (convolution, part, len(arguments))
             if key not in found:
-                name, found[key] = race.winner(convolution, part, arguments)
+                name, found[key] = race.winner(convolution, part, arguments, places=len(members))
                 taken.append(f"{convolution} {part} {name}")
         ways = {
             part: way
@@ -278,7 +283,7 @@ class _Race:
             settings=settings,
             decide=decide,
             library=library,
-            bank=open_bank(settings, target),
+            bank=training_bank(settings),
             end_s=time.monotonic() + settings.limit_s,
         )
 
@@ -287,71 +292,82 @@ class _Race:
         convolution: Convolution,
         part: Part,
         arguments: Sequence[torch.Tensor],
+        *,
+        places: int,
     ) -> tuple[str, Compute | None]:
         """Return the way that is faster than PyTorch and as exact, None if none is."""
-        name, way, is_known = self._found(convolution, part, arguments)
+        workload = workload_of(convolution, part)
+        found = _Found("", None, reason=_NONE_FASTER)
+        is_large = convolution.products >= _LEAST_PRODUCTS
+        if is_large:
+            found = self._found(workload, convolution, part, arguments)
         kind = "convolution" if part is Part.RESULT else "convolution_backward"
         self.decide.told(
             RegionOutcome(
                 direction=self.settings.direction,
                 operators=(f"aten.{kind}",),
                 shapes=tuple(map(tensor_text, arguments)),
-                way=name,
-                reason="" if name else "no other way is faster than PyTorch",
-                is_known=is_known,
+                way=found.name,
+                reason=found.reason,
+                is_known=found.is_known,
+                workloads=(workload,) if is_large else (),
+                places=places,
+                compute=partial(convolution.eager(part), *arguments),
             )
         )
-        return name, way
+        return found.name, found.way
 
     def _found(
         self,
+        workload: Workload,
         convolution: Convolution,
         part: Part,
         arguments: Sequence[torch.Tensor],
-    ) -> tuple[str, Compute | None, bool]:
-        """Return the name of a way, the way, and whether it was on record."""
-        if convolution.products < _LEAST_PRODUCTS:
-            return "", None, False
-        workload = workload_of(convolution, part)
-        stored = self.bank.find(workload)
-        if stored is not None and not self.settings.tune.repeat_tune:
-            names: tuple[str, ...] = (stored.schedule.algorithm,)
-        elif self.settings.tune.lookup_only or time.monotonic() > self.end_s:
-            return "", None, False
-        else:
-            names = tuple(WAYS)
-        made = {
+    ) -> _Found:
+        """Return the way on record, else the fastest one."""
+        tune, bank = self.settings.tune, self.bank
+        offered = {
             name: way
-            for name in names
-            if name in WAYS and (way := WAYS[name](convolution, part, self.library)) is not None
+            for name in WAYS
+            if (way := WAYS[name](convolution, part, self.library)) is not None
         }
-        eager = convolution.eager(part)
+        stored = None if tune.repeat_tune else bank.find(workload)
+        is_lost = stored is None and not tune.repeat_tune
+        is_lost = is_lost and is_known_loss(bank, workload, trials=len(offered))
+        if (stored is not None or is_lost) and writes_records(self.settings):
+            bank.adopt(workload)
+        if is_lost:
+            return _Found("", None, reason=_NONE_FASTER, is_known=True)
+        made = offered
+        if stored is not None:
+            name = stored.schedule.algorithm
+            made = {name: offered[name]} if name in offered else {}
+        elif tune.lookup_only or time.monotonic() > self.end_s:
+            reason = NOT_TUNED if tune.lookup_only else "no time is left"
+            return _Found("", None, reason=reason)
+        eager, is_known = convolution.eager(part), stored is not None
         for name in self.decide.order({"": eager, **made}, arguments):
             if not name:
                 break
             way = made[name]
             if _agrees(eager, way, arguments) and self.decide.region(eager, way, arguments):
-                if stored is None or stored.schedule.algorithm != name:
-                    self._record(workload, name, eager, way, arguments)
-                return name, way, stored is not None
-        return "", None, stored is not None
+                if stored is None and writes_records(self.settings):
+                    measurement = choice.region_measurement(eager, way, arguments)
+                    record_way(bank, workload, name, measurement, trials=len(made))
+                return _Found(name, way, is_known=is_known)
+        if stored is None and writes_records(self.settings) and made:
+            note_loss(bank, workload, trials=len(made))
+        return _Found("", None, reason=_NONE_FASTER, is_known=is_known)
 
-    def _record(
-        self,
-        workload: Workload,
-        name: str,
-        eager: Compute,
-        way: Compute,
-        arguments: Sequence[torch.Tensor],
-    ) -> None:
-        measurement = choice.region_measurement(eager, way, arguments)
-        note = BankNote(
-            event=Event.ADD,
-            estimate=estimate_speedup(measurement),
-            measurement=measurement,
-            search={"method": "pairs", "trials": len(WAYS)},
-        )
-        self.bank.save(workload, Schedule(algorithm=name), Configuration({}), note)
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A way to compute a part."""
+
+    name: str  # Of the way, empty for PyTorch's own
+    way: Compute | None
+    reason: str = ""  # Why PyTorch computes it; empty if it does not
+    is_known: bool = False  # True if it was on record
 
 
 def _agrees(eager: Compute, way: Compute, arguments: Sequence[torch.Tensor]) -> bool:
@@ -384,8 +400,41 @@ def workload_of(convolution: Convolution, part: Part) -> Workload:
         },
     )
     return Workload(
-        op_type=_FAMILY,
+        op_type=TRAINING_CONVOLUTION,
         inputs=tuple(TensorSpec(shape=shape) for shape in read),
         operations=(operation,),
         output=TensorSpec(shape=made),
     )
+
+
+def convolution_of(workload: Workload) -> tuple[Convolution, Part]:
+    """Return the convolution a record is of, and the part of it.
+
+    Raises:
+        ValueError: the record is of something else.
+    """
+    (operation,) = workload.operations
+    found = operation.attributes
+    shapes = [spec.shape for spec in (*workload.inputs, workload.output)]
+    try:
+        part = Part(str(found["part"]))
+        strides, pads, dilations = (_pair(found[name]) for name in ("strides", "pads", "dilations"))
+        attributes = Attributes(
+            strides=strides, pads=pads, dilations=dilations, groups=int(str(found["group"]))
+        )
+        image, weights = {
+            Part.RESULT: shapes[:2],
+            Part.IMAGE: shapes[:0:-1],
+            Part.WEIGHTS: shapes[::2],
+        }[part]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"no part of a convolution: {error}") from error
+    is_last = bool(found.get("channels_last"))
+    return Convolution(attributes=attributes, image=image, weights=weights, is_last=is_last), part
+
+
+def _pair(attribute: object) -> tuple[int, int]:
+    match attribute:
+        case (int(down), int(across)):
+            return down, across
+    raise TypeError(f"no pair of extents: {attribute}")

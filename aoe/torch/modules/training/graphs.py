@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -31,6 +31,13 @@ from aoe.torch.modules.training.convolutions import choose_ways, cut_convolution
 from aoe.torch.modules.training.kernels import Calls, RegionSettings, tune_regions
 from aoe.torch.modules.training.loops import LoopCompiler
 from aoe.torch.modules.training.programs import Program, export_program
+from aoe.torch.modules.training.records import (
+    NOT_TUNED,
+    SLOWER,
+    KnownLoop,
+    LoopRecords,
+    workload_of_region,
+)
 from aoe.torch.modules.training.regions import (
     Laid,
     RegionForm,
@@ -42,16 +49,15 @@ from aoe.torch.modules.training.regions import (
 )
 from aoe.torch.modules.training.rewrites import rewrite
 from aoe.torch.modules.training.row_loops import LoopSource, loop_source
+from aoe.workload import Workload
 from aoebank import plural
 
 T = TypeVar("T")
 MakeSettings = Callable[[str], RegionSettings]
 MOST_FORMS = 4
 """Forms of a region that are tuned, for a graph whose extents change; PyTorch computes others."""
-_SLOWER = "no faster than PyTorch"
 _LONG_S = 0.02
 """Time of a region in PyTorch from which on the families are asked: an export takes seconds."""
-_UNKNOWN = "not tuned before, and only what is known is used"
 
 
 class TuneRegions(Protocol):
@@ -197,7 +203,7 @@ class TrainingGraph:
                 is_faster = self._choice.graph(eager, compiled)
         except Exception as error:  # of any operator: it is the caller's call that may say so
             return f"it cannot be compared: {first_line(error)}"
-        return "" if is_faster else f"with its kernels it is {_SLOWER}"
+        return "" if is_faster else f"with its kernels it is {SLOWER}"
 
 
 class Part(Protocol):
@@ -274,7 +280,7 @@ class GraphPass:
         finally:
             for one in self._parts:
                 one.forget(is_over=not self._tries_left)
-        if unusable := {reason: n for reason, n in reasons.items() if reason != _SLOWER}:
+        if unusable := {reason: n for reason, n in reasons.items() if reason != SLOWER}:
             text = "; ".join(f"{reason} ({count})" for reason, count in unusable.items())
             total = plural(len(self._parts), "region")
             _warn(
@@ -310,8 +316,8 @@ class GraphPass:
             if not settings.tune.lookup_only and _is_long(called[form][0]):
                 rest[form] = why
             else:
-                self._tell(called[form][0], form, settings, "", why)
-                reasons[_SLOWER] += 1
+                self._tell(called[form], form, settings, "", why)
+                reasons[SLOWER] += 1
         if rest:
             left_s = end_s - time.monotonic()
             self._use_families(called, rest, loops, replace(settings, limit_s=left_s), reasons)
@@ -319,14 +325,16 @@ class GraphPass:
 
     def _tell(
         self,
-        region: RegionModule,
+        members: Sequence[RegionModule],
         form: RegionForm,
         settings: RegionSettings,
         way: str,
         reason: str,
+        workloads: Iterable[Workload | None] = (),
         *,
         is_known: bool = False,
     ) -> None:
+        region = members[0]
         names = (f"aten.{name}" for name in operator_names(region.eager))
         self._choice.told(
             RegionOutcome(
@@ -337,6 +345,9 @@ class GraphPass:
                 reason=reason,
                 is_known=is_known,
                 form=form,
+                workloads=tuple(one for one in workloads if one is not None),
+                places=len(members),
+                compute=partial(region.eager, *region.example),
             )
         )
 
@@ -350,18 +361,33 @@ class GraphPass:
     ) -> list[RegionForm]:
         """Compute regions by loops where these are faster; return which."""
         digests = {form: loops.digest("loop", source.text) for form, source in sources.items()}
-        kept = {form: loops.verdict(digest) for form, digest in digests.items()}
+        workloads = {form: workload_of_region(called[form][0].eager, form) for form in sources}
+        records = LoopRecords(settings)
+        kept = {
+            form: records.known(workloads[form], loops.verdict(digest))
+            for form, digest in digests.items()
+        }
         if settings.tune.lookup_only:
-            kept = {form: _UNKNOWN if one is None else one for form, one in kept.items()}
-        calls = loops.compile({form: sources[form] for form in sources if not kept[form]})
+            kept = {
+                form: KnownLoop(NOT_TUNED) if one.reason is None else one
+                for form, one in kept.items()
+            }
+        wanted = {form: source for form, source in sources.items() if not kept[form].reason}
+        calls = loops.compile(wanted)
         used = []
         for form in sources:
-            reason = kept[form]
+            known, region = kept[form], called[form][0]
+            reason = known.reason
             if reason is None:
-                reason = self._reason_against(called[form][0], calls[form])
+                reason = self._reason_against(region, calls[form])
                 loops.keep(digests[form], reason)
-            is_known = kept[form] is not None
-            self._tell(called[form][0], form, settings, "loop", reason, is_known=is_known)
+                records.keep(workloads[form], reason, region.eager, calls[form], region.example)
+            elif not known.is_checked:
+                reason = choice.disagreement(region.eager, calls[form], region.example)
+                loops.keep(digests[form], reason)
+            is_known = known.reason not in (None, NOT_TUNED)
+            told = [workloads[form]]
+            self._tell(called[form], form, settings, "loop", reason, told, is_known=is_known)
             _settle(called[form], form, calls.get(form), reason, reasons)
             if not reason:
                 used.append(form)
@@ -390,7 +416,7 @@ class GraphPass:
                 if isinstance(program, str):
                     self._keep_refusal(loops, form, program)
             if isinstance(program, str):
-                self._tell(members[0], form, settings, "", program, is_known=kept is not None)
+                self._tell(members, form, settings, "", program, is_known=kept is not None)
                 reasons[program] += len(members)
             else:
                 programs[form] = program
@@ -404,7 +430,8 @@ class GraphPass:
                 reason = self._reason_against(members[0], call)
                 if reason:
                     self._keep_refusal(loops, form, reason)
-            self._tell(members[0], form, settings, "kernels", reason)
+            steps = [step.workload for step in programs[form].steps]
+            self._tell(members, form, settings, "kernels", reason, steps)
             _settle(members, form, call, reason, reasons)
 
     def _keep_refusal(self, loops: Loops, form: RegionForm, reason: str) -> None:
@@ -414,7 +441,7 @@ class GraphPass:
         """Return why PyTorch computes a region, "" if a kernel does."""
         reason = choice.disagreement(region.eager, call, region.example)
         if not reason and not self._choice.region(region.eager, call, region.example):
-            return _SLOWER
+            return SLOWER
         return reason
 
 

@@ -35,6 +35,7 @@ from aoe.torch.modules.training.regions import Laid, RegionForm
 from aoe.tuner.mode import TuneSettings
 from aoe.tuner.parts import library_versions
 from aoe.tuner.policies import screening_policy
+from aoe.tuner.reuse.earlier import EarlierResult
 from aoe.tuner.task_search import SearchResult, SearchSettings, TaskSearch
 from aoe.tuner.tune_context import fingerprint, object_cache
 from aoe.workload import Workload
@@ -67,6 +68,7 @@ class RegionSettings:
     name: str  # Of the module, for records
     direction: str  # One of `DIRECTIONS`
     limit_s: float  # For all regions of the graph together
+    base: EarlierResult | None = None  # Of which only what has changed is tuned
 
 
 CompileKernels = Callable[[Sequence[KernelSource], Path], Mapping[str, str]]
@@ -121,7 +123,7 @@ def open_bank(
     journal = BankJournal(
         bank_root(settings.env, cwd, writes=writes),
         target.soc_version,
-        fingerprint=fingerprint(target, versions),
+        fingerprint={**fingerprint(target, versions), "torch": str(torch.__version__)},
         model={
             "name": settings.name,
             "graph": "training",
@@ -130,8 +132,11 @@ def open_bank(
         },
         engine_version=versions["aoe"],
     )
-    built_in = None if custom_only else built_in_bank(settings.env, cwd)
-    return OperatorBank(journal, core_num=target.core_num, built_in=built_in)
+    built_in, base = None, None
+    if not custom_only:
+        built_in = built_in_bank(settings.env, cwd)
+        base = settings.base.bank if settings.base is not None else None
+    return OperatorBank(journal, core_num=target.core_num, built_in=built_in, base=base)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,6 +12,8 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
+from aoe.workload import Workload
+
 _COMPUTED = frozenset({torch.float32, torch.bool})
 _LEAST_ELEMENTS = 1 << 12
 """Elements of the largest result below which a call of a region costs more than it computes."""
@@ -61,6 +63,9 @@ class RegionOutcome:
     reason: str  # Why PyTorch computes it; empty if it does not
     is_known: bool = False  # True if an earlier run has decided it
     form: RegionForm | None = None  # None for a convolution
+    workloads: tuple[Workload, ...] = ()  # Its records are of; none where no record can say it
+    places: int = 1  # How often the graph has it
+    compute: Callable[[], object] | None = None  # Computes it once, as PyTorch does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

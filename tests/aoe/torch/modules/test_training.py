@@ -27,8 +27,9 @@ from aoe.torch.modules.training.graphs import TrainingGraph  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def _afresh() -> Iterator[None]:
+def _afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let Dynamo forget what other tests compiled; one thread, so that sums have one order."""
+    monkeypatch.setenv("TUNE_BANK_PATH", str(tmp_path))  # no record of another test is known
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.compiler.reset()

@@ -59,6 +59,7 @@ class Net(nn.Module):  # type: ignore[misc]
 @pytest.fixture(autouse=True)
 def _afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # no verdict of another test is known
+    monkeypatch.setenv("TUNE_BANK_PATH", str(tmp_path))  # and no record
     threads = torch.get_num_threads()
     dynamo = import_module("torch._dynamo.config")
     torch.set_num_threads(1)

@@ -1,0 +1,417 @@
+"""Records of parts of a training graph: a region as a workload of the bank, and back.
+
+A workload has the operators of ATen with their arguments, and the shape, type and strides of each
+tensor, so that a record alone is enough to compute its region again.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from aoe.bank.operators import OperatorBank
+from aoe.bank.sources import TRAINING_LOOP
+from aoe.bank.verdicts import BankNote
+from aoe.device.registry import resolve_target
+from aoe.errors import first_line
+from aoe.measurement import Measurement, estimate_speedup
+from aoe.om.loading import FallbackWarning
+from aoe.schedule import Configuration, Schedule
+from aoe.torch.modules.training import choice
+from aoe.torch.modules.training.kernels import RegionSettings, open_bank
+from aoe.torch.modules.training.regions import Laid, RegionForm, name_of, results_of
+from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
+from aoebank import AoebankError, Event
+
+LOOP = "loop"
+"""The strategy in the record of a region: the loop itself is written anew from the region."""
+_ATEN = "aten"
+_RESULT = "result"
+"""Attribute of an operation: which of several results of its operator it stands for."""
+_TENSORS = ("Tensor", "Optional[Tensor]")
+SLOWER = "no faster than PyTorch"
+"""Why PyTorch computes what was compared with it."""
+NOT_TUNED = "not tuned before, and only what is known is used"
+"""The same where nothing is searched."""
+_UNUSUAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+_TORCH, _DEVICE = "torch.", "device:"
+
+
+class _Unsaid(Exception):
+    """An argument no workload can say."""
+
+
+# ---- a region as a workload ----
+
+
+def workload_of_region(module: torch.fx.GraphModule, form: RegionForm) -> Workload | None:
+    """Return what a region computes in one of its forms, None if no record can say it."""
+    try:
+        return _Writer(form).workload(module)
+    except _Unsaid:
+        return None
+
+
+class _Writer:
+    """Writes the operators of a region as those of a workload."""
+
+    def __init__(self, form: RegionForm) -> None:
+        self._form = form
+        self._values: dict[torch.fx.Node, Any] = {}  # References, and numbers among the arguments
+        self._calls: dict[torch.fx.Node, Operation] = {}
+        self._operations: list[Operation] = []
+
+    def workload(self, module: torch.fx.GraphModule) -> Workload:
+        given = iter(self._form.arguments)
+        tensors: list[TensorSpec] = []
+        results: tuple[str, ...] = ()
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                value = next(given)
+                self._values[node] = value
+                if isinstance(value, Laid):
+                    self._values[node] = f"x{len(tensors)}"
+                    tensors.append(_spec(value))
+            elif node.op == "call_function":
+                self._call(node)
+            elif node.op == "output":
+                results = tuple(map(self._reference, results_of(node.args[0])))
+        first, *others = map(_spec, self._form.results)
+        return Workload(
+            op_type=TRAINING_LOOP,
+            inputs=tuple(tensors),
+            operations=tuple(self._operations),
+            output=first,
+            others=tuple(others),
+            results=results,
+        )
+
+    def _call(self, node: torch.fx.Node) -> None:
+        if name_of(node) == "getitem":
+            read, index = node.args
+            call = self._calls[read]
+            attributes = {**call.attributes, _RESULT: index}
+            self._add(node, replace(call, attributes=attributes))
+            return
+        call = self._operation(node)
+        self._calls[node] = call
+        returned = node.target._schema.returns
+        if len(returned) > 1 or str(returned[0].type).startswith("List"):
+            return  # each of its results is an operation of its own
+        self._add(node, call)
+
+    def _add(self, node: torch.fx.Node, call: Operation) -> None:
+        reference = f"t{len(self._operations)}"
+        self._operations.append(replace(call, output=reference))
+        self._values[node] = reference
+
+    def _operation(self, node: torch.fx.Node) -> Operation:
+        inputs: list[str] = []
+        attributes: dict[str, AttributeValue] = {}
+        for place, argument in enumerate(node.target._schema.arguments):
+            is_given = place < len(node.args) or argument.name in node.kwargs
+            value = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+            if str(argument.type) in _TENSORS:
+                is_tensor = isinstance(value, torch.fx.Node)
+                inputs.append(self._reference(value) if is_tensor else "")
+                if is_tensor or value is None:
+                    continue
+            if is_given and (value is not None or argument.default_value is not None):
+                attributes[argument.name] = self._attribute(value)
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        overload = node.target._overloadname
+        name = name_of(node) + (f".{overload}" if overload != "default" else "")
+        return Operation(
+            op_type=name, domain=_ATEN, inputs=tuple(inputs), output="", attributes=attributes
+        )
+
+    def _reference(self, node: Any) -> str:
+        found = self._values.get(node) if isinstance(node, torch.fx.Node) else None
+        if not isinstance(found, str):
+            raise _Unsaid
+        return found
+
+    def _attribute(self, value: Any) -> AttributeValue:
+        if isinstance(value, torch.fx.Node):
+            value = self._values.get(value)
+            if isinstance(value, str):
+                raise _Unsaid
+        if isinstance(value, tuple | list):
+            items = tuple(map(self._attribute, value))
+            if not all(isinstance(item, int | float) for item in items):
+                raise _Unsaid
+            return items  # type: ignore[return-value]
+        if isinstance(value, float) and not math.isfinite(value):
+            return str(value)
+        if isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, torch.device):
+            return f"{_DEVICE}{value}"
+        if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+            return str(value)
+        raise _Unsaid
+
+
+def _spec(laid: Laid) -> TensorSpec:
+    dense = torch.empty(laid.shape, device="meta").stride()
+    return TensorSpec(
+        shape=laid.shape,
+        dtype=str(laid.dtype).removeprefix(_TORCH),
+        strides=() if laid.strides == dense else laid.strides,
+    )
+
+
+# ---- a workload as a region ----
+
+
+def region_of_workload(workload: Workload) -> tuple[torch.fx.GraphModule, RegionForm]:
+    """Return the region a record is of, and the form it was called in.
+
+    Raises:
+        ValueError: it has an operator this PyTorch does not know.
+    """
+    graph = torch.fx.Graph()
+    values: dict[str, torch.fx.Node] = {
+        f"x{number}": graph.placeholder(f"x{number}") for number in range(len(workload.inputs))
+    }
+    calls: dict[Any, torch.fx.Node] = {}
+    for one in workload.operations:
+        attributes = dict(one.attributes)
+        index = attributes.pop(_RESULT, None)
+        if index is None:
+            values[one.output] = _called(graph, one, attributes, values)
+            continue
+        key = (one.op_type, one.inputs, tuple(attributes.items()))
+        if key not in calls:
+            calls[key] = _called(graph, one, attributes, values)
+        values[one.output] = graph.call_function(operator.getitem, (calls[key], index))
+    graph.output(tuple(values[name] for name in workload.results or (workload.result,)))
+    module = torch.fx.GraphModule(torch.nn.Module(), graph)
+    results = [_laid(spec) for spec in (workload.output, *workload.others)]
+    form = RegionForm.of(module, [_laid(spec).empty() for spec in workload.inputs], results)
+    if isinstance(form, str):
+        raise ValueError(form)
+    return module, form
+
+
+def _called(
+    graph: torch.fx.Graph,
+    one: Operation,
+    attributes: Mapping[str, AttributeValue],
+    values: Mapping[str, torch.fx.Node],
+) -> torch.fx.Node:
+    name, _, overload = one.op_type.partition(".")
+    try:
+        target = getattr(getattr(torch.ops.aten, name), overload or "default")
+    except AttributeError as error:
+        raise ValueError(f"an operator this PyTorch does not have: {one.op_type}") from error
+    references = iter(one.inputs)
+    places: list[Any] = []
+    keywords: dict[str, Any] = {}
+    count = 0
+    for argument in target._schema.arguments:
+        reference = next(references, "") if str(argument.type) in _TENSORS else ""
+        value: Any = argument.default_value
+        if reference:
+            value = values[reference]
+        elif argument.name in attributes:
+            value = _value(attributes[argument.name])
+        is_given = bool(reference) or argument.name in attributes
+        if argument.kwarg_only:
+            keywords |= {argument.name: value} if is_given else {}
+            continue
+        places.append(value)
+        count = len(places) if is_given or not argument.has_default_value() else count
+    return graph.call_function(target, tuple(places[:count]), keywords)
+
+
+def _value(attribute: AttributeValue) -> Any:
+    if isinstance(attribute, tuple):
+        return list(map(_value, attribute))
+    if not isinstance(attribute, str):
+        return attribute
+    if attribute in _UNUSUAL:
+        return _UNUSUAL[attribute]
+    if attribute.startswith(_DEVICE):
+        return torch.device(attribute.removeprefix(_DEVICE))
+    is_member = attribute.startswith(_TORCH)
+    return getattr(torch, attribute.removeprefix(_TORCH)) if is_member else attribute
+
+
+def _laid(spec: TensorSpec) -> Laid:
+    strides = spec.strides or torch.empty(spec.shape, device="meta").stride()
+    return Laid(shape=spec.shape, strides=tuple(strides), dtype=getattr(torch, spec.dtype))
+
+
+def drawn(laid: Laid, generator: torch.Generator) -> torch.Tensor:
+    """Return a tensor that lies like this, with drawn numbers."""
+    pairs = zip(laid.shape, laid.strides, strict=True)
+    count = 1 + sum((extent - 1) * step for extent, step in pairs)
+    if laid.dtype is torch.bool:
+        return torch.rand(count, generator=generator).lt(0.5).as_strided(laid.shape, laid.strides)
+    flat = torch.randn(count, generator=generator).to(laid.dtype)
+    return flat.as_strided(laid.shape, laid.strides)
+
+
+# ---- the bank ----
+
+
+def training_bank(settings: RegionSettings) -> OperatorBank:
+    """Return the bank of what is compared with PyTorch by all of its threads.
+
+    Raises:
+        AoebankError: the bank cannot be used.
+    """
+    _, target = resolve_target(settings.tune.soc_version, 1)
+    return open_bank(settings, replace(target, core_num=torch.get_num_threads()))
+
+
+def record_way(
+    bank: OperatorBank, workload: Workload, way: str, measurement: Measurement, *, trials: int
+) -> None:
+    """Write the record of what beats PyTorch, unless it is in quarantine.
+
+    Args:
+        bank: Whose lines name the training.
+        workload: What is computed.
+        way: The name of what computes it.
+        measurement: Pairs over PyTorch.
+        trials: How many ways were tried.
+    """
+    schedule, configuration = Schedule(algorithm=way), Configuration({})
+    if bank.refusal(workload, schedule, configuration) is not None:
+        return
+    has_record = bank.remembered(workload).strategy is not None
+    note = BankNote(
+        event=Event.UPDATE if has_record else Event.ADD,
+        estimate=estimate_speedup(measurement),
+        measurement=measurement,
+        search={"method": "pairs", "trials": trials},
+    )
+    bank.save(workload, schedule, configuration, note)
+
+
+def note_loss(bank: OperatorBank, workload: Workload, *, trials: int) -> None:
+    """Note that nothing beats PyTorch, so that a later run does not try as many ways again."""
+    search = {"method": "pairs", "trials": trials, "measured": trials, "limit": trials}
+    bank.note([(workload, BankNote(event=Event.UNSATISFIED, search=search))])
+
+
+def is_known_loss(bank: OperatorBank, workload: Workload, *, trials: int) -> bool:
+    """True if an earlier run on such a machine has tried as many ways, and none was faster."""
+    return bank.failed_search(workload, trials, threshold=choice.REGION_GAIN) is not None
+
+
+def writes_records(settings: RegionSettings) -> bool:
+    """True where the bank may be written: by the first process of a group, and no mere look-up."""
+    return not settings.tune.lookup_only and settings.env.get("RANK", "0") == "0"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLoop:
+    """What earlier runs know of a loop."""
+
+    reason: str | None  # Why PyTorch computes the region, "" if the loop does, None if unknown
+    is_checked: bool = True  # False if the results of the loop are to be compared here first
+
+
+class LoopRecords:
+    """The bank of the loops of one pass: looked up before any is measured, written where one wins.
+
+    Verdicts of the kernel cache are for this compiler and this PyTorch. A loss among them counts;
+    a gain counts where the bank has its record, so that no bank lacks what is used.
+
+    Args:
+        settings: How regions are tuned.
+    """
+
+    def __init__(self, settings: RegionSettings) -> None:
+        self._settings = settings
+        self._bank: OperatorBank | None = None
+        with self._doing_without():
+            self._bank = training_bank(settings)
+
+    def known(self, workload: Workload | None, verdict: str | None) -> KnownLoop:
+        """Return what is known of a loop.
+
+        Args:
+            workload: Of its region, None where no record can say it.
+            verdict: Of the kernel cache.
+        """
+        found = KnownLoop(verdict)
+        if workload is None or self._settings.tune.repeat_tune:
+            return found
+        with self._doing_without():
+            if not verdict:
+                found = self._in_bank(workload, verdict)
+            elif verdict == SLOWER:
+                self._note(workload)
+        return found
+
+    def keep(
+        self,
+        workload: Workload | None,
+        reason: str,
+        module: Callable[..., Any],
+        call: Callable[..., Any],
+        arguments: Sequence[Any],
+    ) -> None:
+        """Write what came of a comparison into the bank; a loop that is wrong is no matter of it.
+
+        Args:
+            workload: Of the region, None where no record can say it.
+            reason: Why PyTorch computes it, "" if the loop does.
+            module: PyTorch's operators.
+            call: The loop.
+            arguments: Of both.
+        """
+        if self._bank is None or workload is None or not writes_records(self._settings):
+            return
+        with self._doing_without():
+            if reason == SLOWER:
+                self._note(workload)
+            elif not reason:
+                found = choice.region_measurement(module, call, arguments)
+                record_way(self._bank, workload, LOOP, found, trials=1)
+
+    def _note(self, workload: Workload) -> None:
+        """Note a loss the bank does not know: results are for machines without this cache."""
+        bank = self._bank
+        if bank is None or not writes_records(self._settings):
+            return
+        if not is_known_loss(bank, workload, trials=1):
+            note_loss(bank, workload, trials=1)
+
+    def _in_bank(self, workload: Workload, verdict: str | None) -> KnownLoop:
+        bank = self._bank
+        if bank is None:
+            return KnownLoop(verdict)
+        if (reason := bank.quarantine_reason(workload)) is not None:
+            return KnownLoop(reason)
+        has_record = bank.find(workload) is not None
+        if not has_record and not is_known_loss(bank, workload, trials=1):
+            return KnownLoop(verdict if self._settings.tune.lookup_only else None)
+        if writes_records(self._settings):
+            bank.adopt(workload)
+        return KnownLoop("", is_checked=verdict is not None) if has_record else KnownLoop(SLOWER)
+
+    @contextmanager
+    def _doing_without(self) -> Iterator[None]:
+        """Go on without the bank where it cannot be read or written, and say so."""
+        try:
+            yield
+        except AoebankError as error:
+            self._bank = None
+            warnings.warn(
+                f"aoe: no records of this training: {first_line(error)}",
+                FallbackWarning,
+                stacklevel=4,
+            )

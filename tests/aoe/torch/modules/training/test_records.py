@@ -1,0 +1,248 @@
+"""Loops of a training in the bank: recorded, looked up by another process, measured again."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
+import aoe  # noqa: E402
+from aoe import FallbackWarning  # noqa: E402
+from aoe.torch.modules.backend import aoe_backend  # noqa: E402
+from aoe.torch.modules.training.graphs import Choice, TrainingGraph  # noqa: E402
+from aoe.torch.modules.training.records import (  # noqa: E402
+    region_of_workload,
+    workload_of_region,
+)
+from aoe.torch.modules.training.regions import RegionForm, results_of  # noqa: E402
+from aoe.torch.modules.training.row_loops import LoopSource, loop_source  # noqa: E402
+from aoe.workload import workload_from_json, workload_to_json  # noqa: E402
+from aoebank import Bank  # noqa: E402
+
+A = torch.ops.aten
+
+
+def _aten(name: str) -> Any:
+    return getattr(A, name)
+
+
+class Asked(Choice):
+    """Answers without a clock, and counts what it is asked.
+
+    Args:
+        is_faster: The answer for regions.
+    """
+
+    def __init__(self, *, is_faster: bool = True) -> None:
+        self.is_faster = is_faster
+        self.regions = 0
+        self.ways: list[str] = []
+
+    def region(self, module: Any, call: Any, arguments: Sequence[Any]) -> bool:
+        self.regions += 1
+        return self.is_faster
+
+    def graph(self, eager: Callable[[], object], compiled: Callable[[], object]) -> bool:
+        return True
+
+    def told(self, outcome: Any) -> None:
+        self.ways.append("" if outcome.reason else outcome.way)
+
+
+@pytest.fixture(autouse=True)
+def _afresh() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        warnings.filterwarnings("ignore", "The .grad attribute")
+        yield
+    torch.compiler.reset()
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def module() -> Any:
+    """Return a network with one region in each direction."""
+    return torch.nn.Sequential(torch.nn.Linear(24, 160), torch.nn.GELU(), torch.nn.Linear(160, 24))
+
+
+def _train(module: Any, folder: Path, kernels: str, choice: Choice, **options: Any) -> list[float]:
+    """Train a copy with a bank and a cache of kernels of its own; return the losses."""
+    torch.compiler.reset()
+    torch.manual_seed(1)
+    how = {"bank": folder / "bank", "cache_dir": str(folder / kernels), **options}
+    train = partial(TrainingGraph, choice=choice)
+    backend = partial(aoe_backend, train=train, options={"tuning_time_limit": 20, **how})
+    net = torch.compile(copy.deepcopy(module), backend=backend)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = net(torch.randn(96, 24)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def _lines(folder: Path) -> list[dict[str, Any]]:
+    return [
+        json.loads(line)
+        for file in folder.rglob("*training_loop*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+
+
+def _regions() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+    rows, weight = torch.randn(3, 17, 37), torch.randn(37)
+    turned = torch.randn(17, 3, 37).transpose(0, 1)
+    _, mean, scale = A.native_layer_norm(rows, [37], weight, weight, 1e-5)
+
+    def gradient(dy: Any, x: Any, m: Any, s: Any, w: Any) -> Any:
+        found = A.native_layer_norm_backward(dy * 2, x, [37], m, s, w, w, [True, True, True])
+        return A.gelu_backward(found[0], x, approximate="tanh"), *found[1:], dy.sum((0, 1))
+
+    def mask(x: Any) -> Any:
+        hidden = A.where(A.eq(x, float("-inf")), x, x * 2)
+        return _aten("_softmax")(hidden, -1, False), _aten("_to_copy")(x > 0, dtype=torch.float32)
+
+    return {
+        "gradients": (gradient, (turned, rows, mean, scale, weight)),
+        "mask": (mask, (rows,)),
+        "one result": (lambda x, y: A.sigmoid(x * y) + 1, (rows, weight.expand(3, 17, 37))),
+    }
+
+
+@pytest.mark.parametrize("name", _regions())
+def test_record_alone_is_enough_to_compute_its_region(name: str) -> None:
+    function, arguments = _regions()[name]
+    module = make_fx(function)(*arguments)
+    expected = results_of(module(*arguments))
+    form = RegionForm.of(module, arguments, expected)
+    assert isinstance(form, RegionForm)
+    workload = workload_of_region(module, form)
+    assert workload is not None
+    told = json.loads(json.dumps(workload_to_json(workload), allow_nan=False))
+    assert workload_from_json(told) == workload
+    again, form_again = region_of_workload(workload_from_json(told))
+    assert (form_again.arguments, form_again.results) == (form.arguments, form.results)
+    for one, other in zip(expected, results_of(again(*arguments)), strict=True):
+        assert torch.equal(one, other)
+    sources = loop_source(module, form), loop_source(again, form_again)
+    assert all(isinstance(source, LoopSource) for source in sources), sources
+    assert sources[0] == sources[1]
+
+
+def test_record_of_a_loop_is_all_the_next_process_needs(module: Any, tmp_path: Path) -> None:
+    first, second, third = Asked(), Asked(), Asked()
+    losses = _train(module, tmp_path, "kernels", first)
+    assert first.ways == ["loop", "loop"] and first.regions == 2
+    (file,) = tmp_path.rglob("*training_loop.json")
+    records = [record for (record,) in json.loads(file.read_text()).values()]
+    assert {record["knowledge"]["steps"][0][1] for record in records} == {"loop"}
+    operators = {one["op"] for record in records for one in record["info_dict"]["operations"]}
+    assert operators == {"aten:gelu", "aten:gelu_backward"}
+    for line in _lines(tmp_path):
+        assert line["event"] == "add" and line["baseline_us"] and line["speedup"]
+        assert line["model"]["graph"] == "training" and line["model"]["requires_grad"] == "true"
+        assert line["fingerprint"]["torch"] == torch.__version__
+    assert {line["model"]["direction"] for line in _lines(tmp_path)} == {"forward", "backward"}
+    assert _train(module, tmp_path, "other_kernels", second) == losses
+    assert second.ways == ["loop", "loop"] and not second.regions
+    assert _train(module, tmp_path, "third_kernels", third, lookup_only=True) == losses
+    assert third.ways == ["loop", "loop"] and not third.regions
+    assert len(_lines(tmp_path)) == 2  # nothing is written twice
+
+
+def test_loss_is_noted_and_not_measured_again(module: Any, tmp_path: Path) -> None:
+    first, second = Asked(is_faster=False), Asked()
+    _train(module, tmp_path, "kernels", first)
+    assert first.regions == 2
+    assert not list(tmp_path.rglob("*training_loop.json"))
+    assert [line["event"] for line in _lines(tmp_path)] == ["unsatisfied"] * 2
+    _train(module, tmp_path, "other_kernels", second)
+    assert second.ways == ["", ""] and not second.regions
+
+
+def test_bank_that_lost_its_record_gets_it_back(module: Any, tmp_path: Path) -> None:
+    _train(module, tmp_path, "kernels", Asked())
+    for file in tmp_path.rglob("*training_loop*"):
+        file.unlink()
+    again = Asked()
+    _train(module, tmp_path, "kernels", again)  # its cache of kernels knows the verdicts
+    assert again.regions == 2 and list(tmp_path.rglob("*training_loop.json"))
+
+
+def test_bank_that_cannot_be_read_costs_records_alone(module: Any, tmp_path: Path) -> None:
+    _train(module, tmp_path, "kernels", Asked())
+    (file,) = tmp_path.rglob("*training_loop.json")
+    file.write_text("{")
+    again = Asked()
+    with pytest.warns(FallbackWarning, match="no records of this training"):
+        _train(module, tmp_path, "other_kernels", again)
+    assert again.ways == ["loop", "loop"]
+    assert file.read_text() == "{"
+
+
+def _aoebank(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "aoebank", *map(str, words)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_commands_of_the_bank_layer_read_such_records(module: Any, tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "one", tmp_path / "two"
+    _train(module, ours, "kernels", Asked())
+    wide = torch.nn.Sequential(torch.nn.Linear(24, 64), torch.nn.GELU(), torch.nn.Linear(64, 24))
+    _train(wide, theirs, "kernels", Asked())
+    banks = [folder / "bank" for folder in (ours, theirs)]
+    valid = _aoebank("validate", banks[0])
+    assert valid.returncode == 0, valid.stdout + valid.stderr
+    listed = _aoebank("ls", banks[0])
+    assert listed.returncode == 0 and "training_loop" in listed.stdout
+    (file,) = banks[0].rglob("*training_loop.json")
+    key = next(iter(json.loads(file.read_text())))
+    shown = _aoebank("show", key, banks[0])
+    assert "gelu" in shown.stdout and "algorithm loop" in shown.stdout, shown.stderr
+    assert _aoebank("stale", banks[0]).returncode == 0
+    differ = _aoebank("diff", *banks)
+    assert differ.returncode == 1 and "training_loop" in differ.stdout
+    merged = tmp_path / "merged"
+    done = _aoebank("merge", *banks, "--output", merged)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert _aoebank("validate", merged).returncode == 0
+    assert len([*Bank(merged).iter_records(next(merged.rglob("*training_loop.json")))]) == 4
+
+
+def test_verify_measures_records_again_without_a_script(module: Any, tmp_path: Path) -> None:
+    _train(module, tmp_path, "kernels", Asked())
+    found = aoe.verify(tmp_path / "bank", core_num=1, dry_run=True)
+    assert [one.one.op_type for one in found.records] == ["training_loop"] * 2
+    assert all(one.found.estimate is not None for one in found.records)
+    (file,) = tmp_path.rglob("*training_loop.json")
+    file.write_text(file.read_text().replace("aten:gelu", "aten:no_such"))
+    lost = aoe.verify(tmp_path, core_num=1, dry_run=True)  # a directory of results has `bank/`
+    assert {one.found.verdict.value for one in lost.records} == {"lost"}
+    assert not lost.holds
