@@ -19,6 +19,7 @@ from aoe.device.open_tables import (
     extents_entry,
     open_declarations,
     open_entry,
+    takes_extents,
     variant_symbol,
 )
 from aoe.device.toolchain import INSTALL_HINT, Toolchain, halide_include
@@ -26,7 +27,7 @@ from aoe.errors import BuildError, ScheduleError
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.extents import OpenShape, shape_at
 from aoe.graph.stored_layouts import StoredDimension, StoredLayout
-from aoe.kernels.family import BufferView, OpenAxes, OpenDimension, Pipeline
+from aoe.kernels.family import MOST_LANES, BufferView, OpenAxes, OpenDimension, Pipeline
 from aoe.kernels.host_products import hosted_product, is_hosted
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.target import Target
@@ -290,7 +291,7 @@ def compile_kernel(
     halide_target = hl.Target(halide_features(source, target, build_features))
     symbol = kernel_symbol(source.name)
     try:
-        for number, schedule in enumerate(_schedules_of(source, pipeline)):
+        for number, schedule in enumerate(_schedules_of(source, pipeline, target.vector_lanes)):
             made = pipeline if number == 0 else _pipeline_of(source)
             apply_schedule(made, schedule)
             set_extents(made)
@@ -428,7 +429,7 @@ def kernel_table(sources: Sequence[KernelSource], target: Target) -> str:
     )
     entries = {}
     for name, part in parts.items():
-        lines += _declarations(part, pipelines[name], packings)
+        lines += _declarations(part, pipelines[name], packings, target.vector_lanes)
         entries[name] = _entry(part, pipelines[name], packings)
     for source in sources:
         if isinstance(source, RowKernel):
@@ -482,7 +483,9 @@ def _readers(workload: Workload, number: int) -> list[object]:
     return [[one.domain, one.op_type, dict(one.attributes)] for one in readers]
 
 
-def _declarations(source: KernelSource, pipeline: Pipeline, tables: _PackingTables) -> list[str]:
+def _declarations(
+    source: KernelSource, pipeline: Pipeline, tables: _PackingTables, lanes: int
+) -> list[str]:
     symbol = kernel_symbol(source.name)
     inputs = source.workload.inputs
     packed = {number: packing.dtype for number, packing in pipeline.packings.items()}
@@ -501,7 +504,7 @@ def _declarations(source: KernelSource, pipeline: Pipeline, tables: _PackingTabl
     lines = [
         f"int {symbol}_argv(void **);",
         f"static const aoe_tensor {symbol}_arguments[] = {{ {arguments or '{0}'} }};",
-        *open_declarations(symbol, source.workload, source.schedule, pipeline),
+        *open_declarations(symbol, source.workload, source.schedule, pipeline, lanes),
     ]
     table = f"{symbol}_packings"
     if pipeline.packings and tables.name_of(source, pipeline) == table:
@@ -528,20 +531,28 @@ def _entry(
     output = _tensor(result, pipeline.output_extents, result.dtype, open_axes=open_axes, view=view)
     packings = tables.name_of(source, pipeline) if pipeline.packings else "NULL"
     counts = f"{len(source.workload.inputs)}, {len(pipeline.arguments)}"
-    opened = open_entry(symbol, source.workload, source.schedule, pipeline)
+    opened = open_entry(symbol, source.workload, pipeline)
     return (
         f'{{ "{source.name}", {symbol}_argv, {counts}, {symbol}_arguments, {output}, '
         f"{len(pipeline.packings)}, {packings}, {{0}}, {dimensions}, {opened} }}"
     )
 
 
-def _schedules_of(source: KernelSource, pipeline: Pipeline) -> list[Schedule]:
-    """Return the schedule of a kernel; of an open one also those for smaller results."""
-    if not source.workload.is_open:
+def _schedules_of(
+    source: KernelSource, pipeline: Pipeline, lanes: int = MOST_LANES
+) -> list[Schedule]:
+    """Return the schedule of a kernel; of an open one also those for smaller results.
+
+    Args:
+        source: The kernel.
+        pipeline: Of its workload.
+        lanes: Float32 elements of a vector register.
+    """
+    if not takes_extents(source.workload, pipeline):
         return [source.schedule]
     from aoe.kernels.halide.open_extents import variants_of
 
-    return [one.schedule for one in variants_of(pipeline, source.schedule)]
+    return [one.schedule for one in variants_of(pipeline, source.schedule, lanes)]
 
 
 def _row_declarations(source: RowKernel, entries: Mapping[str, str]) -> list[str]:
@@ -632,7 +643,7 @@ def _image_entry(source: ImageKernel, pipelines: Mapping[str, Pipeline]) -> str:
     return (
         f'{{ "{source.name}", NULL, {count}, {count}, {symbol}_arguments, {output}, 0, NULL, '
         f"{{ 0, 0, {len(source.blocks)}, {blocks}, 0, 0 }}, "
-        f"NULL, {{ {extents_entry(symbol)}, 0, NULL }} }}"
+        f"NULL, {{ {extents_entry(symbol)}, 0, NULL, 0, 0 }} }}"
     )
 
 

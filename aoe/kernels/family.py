@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -21,6 +21,10 @@ Plan = TypeVar("Plan")
 OpenAxes = tuple[tuple[int, ...], ...]
 UPDATE = ".update"
 """End of the name of the stage that is the update of a reduction."""
+
+
+MOST_LANES = 16
+"""Float32 elements of the widest vector register there is (AVX-512)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +163,25 @@ class BufferView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SizedTile:
+    """A schedule with register tiles of one size."""
+
+    schedule: Schedule  # The schedule
+    size: int  # Of a tile, along the extent tiles cut
+    cost: float  # Of a tile, in any unit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TiledExtent:
+    """An open extent that register tiles cut, of several sizes: a call takes the cheapest."""
+
+    argument: int | None  # Number of the buffer that has it; None for the result
+    dimension: int  # Of the buffer, counted from the innermost
+    # The schedules in such tiles, given one; the last one fits every call.
+    tiles: Callable[[Schedule, KernelTarget], Iterable[SizedTile]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """An algorithm in Halide, not scheduled yet."""
 
@@ -189,9 +212,8 @@ class Pipeline:
     # For loops over open dimensions of the result, of which number their extents are multiples in
     # every call.
     multiples: Mapping[str, int] = field(default_factory=dict)
-    # Loop of the result over rows in register tiles that read the same weights, each once for the
-    # tile; empty where there is none. Where its extent is open there are tiles of several heights.
-    row_loop: str = ""
+    # What register tiles of several sizes cut where it is open; None where there is one size.
+    tiled: TiledExtent | None = None
     # Of each argument and of the result, innermost first, where extents are open; all strides but
     # the innermost are those of the buffers then.
     open_dimensions: tuple[tuple[OpenDimension, ...], ...] = ()

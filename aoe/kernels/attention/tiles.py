@@ -59,8 +59,9 @@ from aoe.kernels.matmul.shape import (
     nearest,
     panels_of,
     right_sizes,
+    stays_in_registers,
 )
-from aoe.kernels.matmul.tiles import BROADCAST, stays_in_registers
+from aoe.kernels.matmul.tiles import BROADCAST
 from aoe.kernels.tiled_products import cheapest_first, combinations, register_steps
 from aoe.schedule import Knob, Space, Step, Values
 

@@ -80,7 +80,9 @@ typedef struct {
 typedef struct {
   int (*run)(void **arguments);
   int32_t least[AOE_MAX_RANK];
-  int32_t tile_rows;             /* that a register tile computes; 0 where the first one that fits runs */
+  int32_t tile;                  /* what a register tile has of the extent that tiles cut; 0 where
+                                    the first variant that fits runs */
+  float cost;                    /* of such a tile, in any unit */
 } aoe_variant;
 
 /* Of a kernel that takes any extents along some axes; else zeros. */
@@ -89,6 +91,7 @@ typedef struct {
   const aoe_extent *extents;
   int32_t variant_count;
   const aoe_variant *variants;   /* that with the largest tiles first; the last one needs nothing */
+  int32_t tiled, tiled_dimension; /* the buffer and its dimension, innermost first, that tiles cut */
 } aoe_open;
 
 typedef struct {

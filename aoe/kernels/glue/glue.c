@@ -1,4 +1,5 @@
 /* Hosts Halide kernels as ONNX Runtime custom operators, on the session's own thread pool. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -266,26 +267,22 @@ typedef struct {
 
 typedef int (*kernel_function)(void **);
 
-/* Time of rows in register tiles of so many: a tile reads its weights, which takes about as long as
-   another row. */
-static int64_t tiles_cost(int64_t rows, int32_t tile_rows) {
-  return (rows + tile_rows - 1) / tile_rows * (tile_rows + 1);
-}
-
-/* Returns the function of a kernel that computes a result of these extents: the first one that fits,
-   or of those with tiles of rows, its outermost dimension then, the one that computes least. */
-static kernel_function function_for(const aoe_kernel *kernel, const halide_buffer_t *result) {
-  const int last = kernel->open.variant_count - 1;
+/* Returns the function of a kernel for buffers of these extents, the result last: the first one that
+   fits, or of those in register tiles of several sizes the one whose tiles cost least together. */
+static kernel_function function_for(const aoe_kernel *kernel, const halide_buffer_t *buffers,
+                                    int result) {
+  const aoe_open *open = &kernel->open;
   kernel_function found = kernel->run;
-  int64_t least_cost = INT64_MAX;
-  for (int v = 0; v <= last; v++) {
-    const aoe_variant *variant = &kernel->open.variants[v];
+  float least_cost = INFINITY;
+  for (int v = 0; v < open->variant_count; v++) {
+    const aoe_variant *variant = &open->variants[v];
     int fits = 1;
-    for (int d = 0; d < result->dimensions; d++)
-      fits &= result->dim[d].extent >= variant->least[d];
-    if (!fits && v < last) continue;
-    if (!variant->tile_rows) return variant->run;
-    int64_t cost = tiles_cost(result->dim[result->dimensions - 1].extent, variant->tile_rows);
+    for (int d = 0; d < buffers[result].dimensions; d++)
+      fits &= buffers[result].dim[d].extent >= variant->least[d];
+    if (!fits && v < open->variant_count - 1) continue;
+    if (!variant->tile) return variant->run;
+    int64_t extent = buffers[open->tiled].dim[open->tiled_dimension].extent;
+    float cost = (float)((extent + variant->tile - 1) / variant->tile) * variant->cost;
     if (cost >= least_cost) continue;
     found = variant->run;
     least_cost = cost;
@@ -320,7 +317,7 @@ static OrtStatus *run_part(run_context *run, const part_call *call, void **packe
        call->shapes ? call->shapes[kernel->input_count] : NULL, result);
   for (int i = 0; i <= last; i++) arguments[i + 1] = &buffers[i];
   run->scratch.stack = aoe_take_stack(AOE_OF_KERNEL);
-  int code = function_for(kernel, &buffers[last])(arguments);
+  int code = function_for(kernel, buffers, last)(arguments);
   aoe_return_stack(run->scratch.stack);
   return code ? fail(run->api, ORT_FAIL, "%s: the kernel failed", kernel->name) : NULL;
 }
@@ -457,7 +454,7 @@ static OrtStatus *run_open(run_context *run, const aoe_kernel *block, open_tenso
     arguments[i + 1] = &buffers[i];
   }
   run->scratch.stack = aoe_take_stack(AOE_OF_KERNEL);
-  int code = block->run(arguments);
+  int code = function_for(block, buffers, block->input_count)(arguments);
   aoe_return_stack(run->scratch.stack);
   return code ? fail(run->api, ORT_FAIL, "%s: the kernel failed", block->name) : NULL;
 }

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aoe.errors import ScheduleError
-from aoe.kernels.family import UPDATE, OpenAxes, Pipeline
+from aoe.kernels.family import MOST_LANES, UPDATE, KernelTarget, OpenAxes, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.shapes import shapes_of
 from aoe.operators import OperatorKind, Shape, facts_of, is_reorder, op_key
@@ -29,10 +29,6 @@ _SMALL_TILES = ((4, 2), (4, 1), (1, 0))
 the tile has six, 720 us in guarded ones, and 204 us in a kernel for 64 columns (one thread of a
 busy Xeon with AVX-512, CPU time, 2026-11-27).
 """
-_TILE_SHARES = (1.0, 0.875, 0.75, 0.625, 0.5, 0.0)
-"""Heights of the register tiles of rows beside each other, as shares of the tallest; 0 is one row.
-
-17 rows are three tiles of 6 or of 8, the last one shifted inwards: 18 rows computed, or 24."""
 _SUM = 3
 """Position of what a blocked convolution adds. Source: `com.microsoft.nchwc.Conv`, version 1."""
 
@@ -255,21 +251,38 @@ class Variant:
 
     schedule: Schedule  # The schedule
     least: tuple[int, ...]  # Extents of the result's buffer, innermost first
-    # Rows of a register tile, where all open loops are over rows in one; else 0, and the first
+    # Size of its register tiles along the extent they cut (`Pipeline.tiled`); 0 where the first
     # variant that fits computes.
-    tile_rows: int = 0
+    tile: int = 0
+    cost: float = 0.0  # Of such a tile, in any unit
 
 
-def variants_of(pipeline: Pipeline, schedule: Schedule) -> tuple[Variant, ...]:
+def variants_of(
+    pipeline: Pipeline, schedule: Schedule, lanes: int = MOST_LANES
+) -> tuple[Variant, ...]:
     """Return a schedule and, for results smaller than its tiles, the same with smaller ones.
+
+    Args:
+        pipeline: What is computed.
+        schedule: How.
+        lanes: Float32 elements of a vector register.
 
     Raises:
         ScheduleError: there is none for the smallest results.
     """
-    rows = _tile_rows(pipeline, schedule)
-    if rows:
-        heights = sorted({max(1, round(share * rows)) for share in _TILE_SHARES}, reverse=True)
-        return tuple(_of_height(pipeline, schedule, height) for height in heights)
+    target = KernelTarget(vector_lanes=lanes, threads=1)
+    tiled = pipeline.tiled.tiles(schedule, target) if pipeline.tiled is not None else ()
+    in_tiles = tuple(
+        Variant(
+            schedule=one.schedule,
+            least=_least_extents(pipeline, one.schedule),
+            tile=one.size,
+            cost=one.cost,
+        )
+        for one in tiled
+    )
+    if in_tiles:
+        return in_tiles
     found = [Variant(schedule=schedule, least=_least_extents(pipeline, schedule))]
     for most, vectors in _SMALL_TILES:
         if max(found[-1].least) > most:
@@ -283,22 +296,9 @@ def variants_of(pipeline: Pipeline, schedule: Schedule) -> tuple[Variant, ...]:
     return tuple(found)
 
 
-def _tile_rows(pipeline: Pipeline, schedule: Schedule) -> int:
-    """Return the rows of the register tiles the only open loop is cut into, 0 where it is not."""
-    if _open_loops(pipeline) != {pipeline.row_loop}:
-        return 0
-    loop = RESULT, pipeline.row_loop, Tail.SHIFT_INWARDS
-    cuts = (step for step in schedule.steps if isinstance(step, Split))
-    return next((one.factor for one in cuts if (one.stage, one.var, one.tail) == loop), 0)
-
-
-def _of_height(pipeline: Pipeline, schedule: Schedule, height: int) -> Variant:
-    """Return a schedule of rows with register tiles of so many."""
-    made = _narrowed(pipeline, schedule, height, 1)
-    return Variant(schedule=made, least=_least_extents(pipeline, made), tile_rows=height)
-
-
 def _least_extents(pipeline: Pipeline, schedule: Schedule) -> tuple[int, ...]:
+    if not pipeline.open_axes:  # one of several blocks, each of which says what rows it needs
+        return (1,) * len(pipeline.loops[RESULT])
     names = _open_loops(pipeline)
     least = dict.fromkeys(names, 1)
     for step, origin, needed in _cuts(schedule, names):

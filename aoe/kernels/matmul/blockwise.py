@@ -55,6 +55,8 @@ from aoe.kernels.matmul.shape import (
     panels_of,
     read_arguments,
     read_product,
+    tiled_rows,
+    vectors_of_panel,
 )
 from aoe.kernels.matmul.tiles import (
     BLOCKS,
@@ -375,6 +377,7 @@ def _parts_pipeline(of: BlockwiseProduct, made: _Arguments) -> Pipeline:
         stages={**found.stages, **known},
         loops={**found.loops, **ways, **loops_of},
         padded=found.padded | {PARTS},
+        tiled=tiled_rows(product, _most_blocks),
     )
 
 
@@ -579,7 +582,7 @@ def blockwise_space(of: BlockwiseProduct, target: KernelTarget) -> Space:
     )
 
     def legal(values: Values) -> bool:
-        return _fits_registers(values, target)
+        return _fits_registers(int(values[BLOCKS]), int(values[ROWS]), target)
 
     ranked = cheapest_first(combinations(knobs), legal, lambda values: _cost(of, values, target))
     return Space(
@@ -610,14 +613,18 @@ def _walked_by_columns(space: Space, name: str) -> Space:
     )
 
 
-def _fits_registers(values: Values, target: KernelTarget) -> bool:
+def _most_blocks(rows: int, target: KernelTarget) -> int:
+    """Return the blocks of a tile of so many rows at most; 0 where registers do not hold one."""
+    return max((n for n in _BLOCKS if _fits_registers(n, rows, target)), default=0)
+
+
+def _fits_registers(blocks: int, rows: int, target: KernelTarget) -> bool:
     """Return True if the parts of a tile stay in registers, beside weights and what ends a block.
 
     Sums are touched once for each block and may be in the first-level cache. 2 x 8 and 4 x 5 take
     2.6 ms for 128 x 2048 x 2048 in 4 bits, 4 x 6 takes 3.9.
     """
-    wide = max(1, PANEL // target.vector_lanes)
-    return wide * int(values[BLOCKS]) * int(values[ROWS]) <= target.registers * 5 // 8
+    return vectors_of_panel(target) * blocks * rows <= target.registers * 5 // 8
 
 
 def _cost(of: BlockwiseProduct, values: Values, target: KernelTarget) -> float:
@@ -633,7 +640,7 @@ def _cost(of: BlockwiseProduct, values: Values, target: KernelTarget) -> float:
     # a row's values are loaded for each vector, and a block ends with its scales
     scaled = blocks * rows * 6
     # a sum waits for the one before it; more blocks than hide that are more streams to read
-    latency = max(1.0, _LEAST_SUMS / (blocks * rows * max(1, PANEL // target.vector_lanes)))
+    latency = max(1.0, _LEAST_SUMS / (blocks * rows * vectors_of_panel(target)))
     loaded = 0.5 * rows * vectors
     tile = unpacked + summed * latency + scaled + loaded
     return tile * across * down * target.idle_ratio(across)

@@ -9,12 +9,27 @@ from typing import Any
 
 import halide as hl
 
-from aoe.kernels.family import SUPPORTED, UPDATE, PackedInput, Pipeline, Support
+from aoe.kernels.family import (
+    SUPPORTED,
+    UPDATE,
+    KernelTarget,
+    PackedInput,
+    Pipeline,
+    Support,
+    TiledExtent,
+)
 from aoe.kernels.halide.anchored import Anchored, split_at_anchor
-from aoe.kernels.halide.chain import Operands, chain_pipeline, check_chain, read_operands
+from aoe.kernels.halide.chain import (
+    RESULT,
+    Operands,
+    chain_pipeline,
+    check_chain,
+    read_operands,
+)
 from aoe.kernels.halide.iteration import Axis, Iteration, axis_names, plan_iteration
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tile_sums import LevelReads, level_sums
+from aoe.kernels.matmul.row_tiles import MostPanels, PanelTile, RowTiles
 from aoe.operators import MICROSOFT_DOMAIN, OperatorKey, Shape, number, turned
 from aoe.operators.element_types import BOOLEAN, element_types
 from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
@@ -39,6 +54,8 @@ SUMMED = f"{SUMS}{UPDATE}"
 LANE, BLOCK = "l", "b"
 PANEL = 16
 """Columns of a panel: a vector with AVX-512, two with AVX2, four with NEON."""
+_MOST_PANELS = 9
+"""Panels of a register tile end below it: each is a stream of weights that is read."""
 _ELEMENTS = {
     "float32": hl.Float(32),
     "bfloat16": hl.BFloat(16),
@@ -408,8 +425,43 @@ def finished_pipeline(
         {SUMS: sums, SUMMED: sums.update(), FINISHED: finished, **stages},
         {SUMS: pure, FINISHED: pure, SUMMED: (*pure, *depths), **loops},
     )
-    row_loop = product.rows[-1].name if product.rows and product.has_weights else ""
-    return replace(chained, padded=frozenset({SUMS, FINISHED}), row_loop=row_loop)
+    tiled = tiled_rows(product, most_panels)
+    return replace(chained, padded=frozenset({SUMS, FINISHED}), tiled=tiled)
+
+
+def tiled_rows(product: MatrixProduct, most: MostPanels) -> TiledExtent | None:
+    """Return the rows of a product as an extent tiles cut, None where they are no single loop.
+
+    Args:
+        product: What is computed.
+        most: Panels of a tile.
+    """
+    if len(product.rows) != 1 or not product.has_weights:
+        return None
+    tile = PanelTile(
+        stage=RESULT, columns=product.columns.name, panel=PANEL, sums=None, panels=BLOCK
+    )
+    rows = product.rows[-1].name
+    return RowTiles(rows=rows, panels=panels_of(product), tile=tile, most=most).extent
+
+
+def most_panels(rows: int, target: KernelTarget) -> int:
+    """Return the panels registers hold in a tile of so many rows; 0 where they do not hold one."""
+    return max(
+        (n for n in range(1, _MOST_PANELS) if stays_in_registers(n, rows, target)), default=0
+    )
+
+
+def stays_in_registers(blocks: int, rows: int, target: KernelTarget) -> bool:
+    """Return True if sums, weights of all blocks and one broadcast value have registers."""
+    wide = blocks * vectors_of_panel(target)
+    weights = wide if rows > 1 else 0  # of a single row they are read once, from memory
+    return wide * rows + weights + 1 <= target.registers
+
+
+def vectors_of_panel(target: KernelTarget) -> int:
+    """Return the registers a panel of one row takes."""
+    return max(1, PANEL // target.vector_lanes)
 
 
 def tiles_pipeline(

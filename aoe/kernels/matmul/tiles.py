@@ -35,6 +35,8 @@ from aoe.kernels.matmul.shape import (
     SUMS,
     MatrixProduct,
     panels_of,
+    stays_in_registers,
+    vectors_of_panel,
 )
 from aoe.kernels.tiled_products import cheapest_first, combinations, register_steps
 from aoe.schedule import Choice, Knob, Space, Step, Values
@@ -136,11 +138,6 @@ def _row_extent(product: MatrixProduct) -> int:
     return product.rows[-1].extent if product.rows else 1
 
 
-def _vectors(target: KernelTarget) -> int:
-    """Return registers one block of columns takes."""
-    return max(1, PANEL // target.vector_lanes)
-
-
 def _is_useful(blocks: int, rows: int, product: MatrixProduct, target: KernelTarget) -> bool:
     """Return True if a tile stays in registers and has sums enough, or could not have more."""
     if not stays_in_registers(blocks, rows, target):
@@ -150,7 +147,7 @@ def _is_useful(blocks: int, rows: int, product: MatrixProduct, target: KernelTar
     least = _FEW_BITS_BLOCKS // 2 if _is_of_few_bits(product) else _LEAST_SUMS
     if _waits_for_weights(product, target):
         least = _STREAMS
-    return blocks * _vectors(target) * rows >= least or not (wider or higher)
+    return blocks * vectors_of_panel(target) * rows >= least or not (wider or higher)
 
 
 def _waits_for_weights(product: MatrixProduct, target: KernelTarget) -> bool:
@@ -162,13 +159,6 @@ def _waits_for_weights(product: MatrixProduct, target: KernelTarget) -> bool:
     return few and is_large and precision not in _INTEGERS
 
 
-def stays_in_registers(blocks: int, rows: int, target: KernelTarget) -> bool:
-    """Return True if sums, weights of all blocks and one broadcast value have registers."""
-    wide = blocks * _vectors(target)
-    weights = wide if rows > 1 else 0  # of a single row they are read once, from memory
-    return wide * rows + weights + 1 <= target.registers
-
-
 def _cost(values: Values, product: MatrixProduct, target: KernelTarget) -> float:
     """Return the estimated cycles of a configuration: products, traffic, idle threads.
 
@@ -177,7 +167,7 @@ def _cost(values: Values, product: MatrixProduct, target: KernelTarget) -> float
     """
     blocks, rows = int(values[BLOCKS]), int(values[ROWS])
     panels, row_extent = panels_of(product), _row_extent(product)
-    wide = blocks * _vectors(target)
+    wide = blocks * vectors_of_panel(target)
     across, down = -(-panels // blocks), -(-row_extent // rows)
     # two loads a cycle: weights of all blocks, and one broadcast value for each row
     loads = 0.5 * (wide + BROADCAST * rows) / (wide * rows)

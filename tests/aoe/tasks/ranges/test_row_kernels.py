@@ -140,6 +140,11 @@ _PRODUCTS = {
         "float[24,40] w, float[40] b",
     ),
     "one batch": ("float[1,S,24] x", "y = MatMul(x, w)", "float[24,37] w"),
+    "long chain": (
+        "float[N,S,24] x",
+        "t = MatMul(x, w) u = Add(t, b) y = com.microsoft.Gelu(u)",
+        "float[24,70] w, float[70] b",
+    ),
 }
 
 
