@@ -2,12 +2,13 @@
 
     python benchmarks/busy_machine.py mobilenet_v2 unet2d                # others leave 30 % idle
     python benchmarks/busy_machine.py mobilenet_v2 --idle 1              # nobody else
+    python benchmarks/busy_machine.py mobilenet_v2 --loops 4             # four busy loops
 
 A process a core computes for part of every tenth of a second, at the same priority, so that a
-share of `--idle` is left to the tuning. Each network of the suite (`benchmarks/networks`) is tuned
-with a home, a bank and a cache of its own, `--limit` seconds. Noted are what was decided about the
-whole model, the gain with its interval, which clock decided, and the operators and what was found
-of them. Needs torch, as `benchmarks/peers.py` does.
+share of `--idle` is left to the tuning; `--loops N` runs N that never rest. Each network of the
+suite (`benchmarks/networks`) is tuned with a home, a bank and a cache of its own, `--limit`
+seconds. Noted are what was decided about the whole model, the gain with its interval, which clock
+decided, and the operators and what was found of them. Needs torch, as `benchmarks/peers.py` does.
 """
 
 from __future__ import annotations
@@ -61,9 +62,10 @@ def neighbours(idle: float, *, processes: int | None = None) -> Iterator[None]:
             process.wait()
 
 
-def tune_beside(model: Path, *, idle: float, limit_s: float) -> dict[str, Any]:
-    """Tune a model beside neighbours that leave a share of the machine idle."""
-    with tempfile.TemporaryDirectory() as folder, neighbours(idle):
+def tune_beside(model: Path, *, idle: float, loops: int, limit_s: float) -> dict[str, Any]:
+    """Tune a model beside neighbours that leave a share of the machine idle, or beside loops."""
+    beside = neighbours(0.0, processes=loops) if loops else neighbours(idle)
+    with tempfile.TemporaryDirectory() as folder, beside:
         output = Path(folder) / "out"
         words = ["--model", str(model), f"--output={output}", f"--tuning_time_limit={limit_s:g}"]
         done = run_aoe(Path(folder), words)
@@ -122,7 +124,9 @@ def whole_page(document: Mapping[str, Any]) -> str:
 
 def _conditions(document: Mapping[str, Any]) -> str:
     options = document["options"]
+    loops = options.get("loops")  # older files have none
     beside = f"others leave {options['idle']:.0%} of each core idle"
+    beside = f"{loops} busy loops" if loops else beside
     return f"{beside}, {options['limit_s']:g} s. {where_measured(document)}"
 
 
@@ -146,7 +150,10 @@ def _sum(document: Mapping[str, Any]) -> str:
 def measure(name: str, steps: Steps, given: Namespace) -> None:
     """Tune a network beside others, unless that is done."""
     model = PreparedNetwork.make(name, given.work / name).model
-    steps.once(name, lambda: tune_beside(model, idle=given.idle, limit_s=given.limit))
+    steps.once(
+        name,
+        lambda: tune_beside(model, idle=given.idle, loops=given.loops, limit_s=given.limit),
+    )
 
 
 EXPERIMENT = Experiment(
@@ -156,9 +163,14 @@ EXPERIMENT = Experiment(
     cases=NETWORKS,
     options={
         "idle": Option(default=0.3, help="share others leave of each core"),
+        "loops": Option(default=0, help="busy loops beside it; 0: as --idle says"),
         "limit": Option(default=45.0, help="--tuning_time_limit"),
     },
-    settings=lambda given: {"idle": given.idle, "limit_s": given.limit},
+    settings=lambda given: {
+        "idle": given.idle,
+        "loops": given.loops,
+        "limit_s": given.limit,
+    },
     short=lambda document, _: table(document),
     whole=lambda document, _: whole_page(document),
     smoke=(("espcn",), {"limit": 10.0}),

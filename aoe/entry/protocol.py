@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +13,8 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from aoe.errors import ModelImportError, OptionError
 from aoe.folders.scratch import FolderHold
-from aoe.graph.protos import copied
-from aoe.graph.weights import contents_digest, is_outside, is_settled
+from aoe.graph.protos import copied, fields_of, with_length, without_field
+from aoe.graph.weights import SMALL_BYTES, bytes_of, contents_digest, is_outside, is_settled
 
 if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
@@ -49,7 +49,7 @@ def digest_of(proto: onnx.ModelProto, where: str) -> str:
     Where weights lie outside does not matter: in their place stands the sha256 of what they are.
     """
     if not is_outside(proto):
-        return hashlib.sha256(written_model(proto, where)).hexdigest()
+        return _digest_in_parts(proto, where)
     told = copied(proto)
     for tensor in told.graph.initializer:
         if is_settled(tensor):
@@ -57,6 +57,55 @@ def digest_of(proto: onnx.ModelProto, where: str) -> str:
             tensor.ClearField("external_data")
             tensor.raw_data = digest
     return hashlib.sha256(written_model(told, where)).hexdigest()
+
+
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
+"""Fields of a ModelProto, a GraphProto and a TensorProto. Source: onnx.proto."""
+
+
+def _digest_in_parts(proto: onnx.ModelProto, where: str) -> str:
+    """Return the sha256 of `written_model`, whose bytes are never in memory all at once.
+
+    To write them Protobuf holds them twice, beside the model: 800 MB for the 265 MB of a BERT, the
+    peak of its run. So the model is written with its large weights empty, and they are put in.
+    """
+    weights = proto.graph.initializer
+    sizes = [bytes_of(tensor) for tensor in weights]
+    light = without_field(proto, "graph")
+    light.graph.CopyFrom(without_field(proto.graph, "initializer"))
+    for tensor, size in zip(weights, sizes, strict=True):
+        if size > SMALL_BYTES:
+            tensor = without_field(tensor, "raw_data")
+            tensor.raw_data = b""
+        light.graph.initializer.append(tensor)
+    numbers = iter(range(len(weights)))
+
+    def grown(data: memoryview, at: Sequence[int]) -> tuple[list[bytes | memoryview | int], int]:
+        """Return a message of light in parts, and its size; a number stands for a weight."""
+        parts: list[bytes | memoryview | int] = []
+        size = 0
+        number = next(numbers) if at == [_GRAPH, _INITIALIZER] else -1
+        for one in fields_of(data):
+            inner: tuple[list[bytes | memoryview | int], int] = ([one.whole], len(one.whole))
+            here = [*at, one.number]
+            if here in ([_GRAPH], [_GRAPH, _INITIALIZER]):
+                inner = with_length(one, *grown(one.value, here))
+            elif here == [_GRAPH, _INITIALIZER, _RAW_DATA] and sizes[number] > SMALL_BYTES:
+                inner = with_length(one, [number], sizes[number])
+            parts += inner[0]
+            size += inner[1]
+        return parts, size
+
+    parts, size = grown(memoryview(written_model(light, where)), [])
+    if size > MAX_BYTES:
+        written_model(proto, where)  # which says that it is too large
+    digest = hashlib.sha256()
+    for part in parts:
+        content = weights[part].raw_data if isinstance(part, int) else part
+        if isinstance(part, int) and len(content) != sizes[part]:  # another than its shape says
+            return hashlib.sha256(written_model(proto, where)).hexdigest()
+        digest.update(content)
+    return digest.hexdigest()
 
 
 def written_model(proto: onnx.ModelProto, where: str) -> bytes:

@@ -8,10 +8,10 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import onnx
 import onnxruntime as ort
@@ -55,6 +55,21 @@ class ModelProfile:
     # CPU time the profiled process got of what it asked for, 1 on a quiet machine.
     given_share: float = 1.0
     points_us: tuple[float, ...] = ()  # Time of a whole run at each point of a range, profiler off
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it, for `from_json`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Return a profile that `to_json` has written.
+
+        Raises:
+            TypeError: it is no such thing.
+        """
+        timeline = tuple(NodeRun(**one) for one in value.get("timeline", ()))
+        points_us = tuple(value.get("points_us", ()))
+        return cls(**{**value, "timeline": timeline, "points_us": points_us})
 
     @property
     def nodes_us(self) -> float:

@@ -48,13 +48,12 @@ from aoe.tuner.tune_context import ResultPlaces, TuneContext, open_tune_context
 from aoe.validation.candidates import ValidatedPart
 from aoe.validation.comparing import NOT_TIMED_US
 from aoe.validation.model_validator import ValidationResult
+from aoe.validation.time_reserve import beyond_limit
 from aoe.workload import Precision
 from aoebank import AoebankError
 
 _MOST_IMPROVED = 10
 """Entries of `top_improved_ops`."""
-_OVERRUN_SHARE, _OVERRUN_S = 0.1, 5.0
-"""Beyond the limit and so much, a run says what took its time."""
 P = TypeVar("P", bound=ValidatedPart)
 R = TypeVar("R", bound=Any)
 T = TypeVar("T")
@@ -329,7 +328,7 @@ def _about_the_file(error: Exception, tuning: TuneContext) -> RunError | None:
 def _tell_overrun(tuning: TuneContext) -> None:
     """Say what took the time of a run that has gone on for longer than its limit."""
     limit_s, took_s = tuning.time.stopwatch.limit_s, tuning.time.stopwatch.elapsed_s()
-    if limit_s is None or took_s <= (1 + _OVERRUN_SHARE) * limit_s + _OVERRUN_S:
+    if limit_s is None or not beyond_limit(tuning.time.stopwatch).is_over():
         return
     phases = sorted(tuning.time.phases.seconds().items(), key=lambda item: -item[1])
     parts = [f"{seconds:.0f} s {name}" for name, seconds in phases if round(seconds)]

@@ -8,18 +8,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, Self
 
 import onnx
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
 from aoe.bank.sources import kernel_source
+from aoe.device.kept_objects import KeptObjects
 from aoe.device.protocol import Device
 from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
@@ -28,7 +29,7 @@ from aoe.execute.workers.measure_pool import MeasurePool, RemoteMeasurePool, Ser
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.reshapes import sink_reshapes
-from aoe.graph.weights import WeightStore, is_outside, laid_out
+from aoe.graph.weights import WeightStore, has_many_weights, is_outside, laid_out
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FUSIBLE
 from aoe.kernels.roofline import MachineRates
@@ -49,7 +50,7 @@ from aoe.tuner.precision.plan import PrecisionPlan
 from aoe.tuner.reuse.covering_records import CoveringRecords, GuardedRecords
 from aoe.tuner.reuse.earlier import EarlierResult
 from aoe.tuner.tune_context import TuneContext
-from aoe.validation.kernel_assembly import Assembly
+from aoe.validation.kernel_assembly import Assembly, LaidOutModel
 from aoe.validation.model_validator import ValidationResult
 from aoe.validation.time_reserve import ModelCosts
 from aoe.workload import Workload
@@ -207,17 +208,49 @@ def open_measure_pool(tuning: TuneContext) -> AbstractContextManager[MeasurePool
     return closing(RemoteMeasurePool(tuning.machine.remote_pool))
 
 
-def open_assembly(tuning: TuneContext, graph: ModelGraph, compilers: KernelCompilers) -> Assembly:
+_PARTS = "parts"
+"""Folder of the parts of the tuned model, in that of the run."""
+
+
+def lay_out(tuning: TuneContext) -> LaidOutModel | None:
+    """Return the models of a run with their weights in the folder of its parts; to be closed.
+
+    None where weights are few, or lie in files of the user's: the assembly copies them then.
+    """
+    subject, clock = tuning.subject, tuning.time.stopwatch.clock
+    imported = subject.model.proto
+    if is_outside(imported) or not has_many_weights(imported):
+        return None
+    began_s = clock()
+    folder = tuning.scratch / _PARTS
+    folder.mkdir()
+    store = WeightStore(folder / WEIGHTS)
+    light = store.settled(imported)
+    return LaidOutModel(
+        store=store,
+        imported=light,
+        start=store.settled(subject.start) if subject.is_rewritten else light,
+        write_s=clock() - began_s,
+    )
+
+
+def open_assembly(
+    tuning: TuneContext,
+    graph: ModelGraph,
+    compilers: KernelCompilers,
+    laid: LaidOutModel | None = None,
+) -> Assembly:
     """Return the assembly of the tuned model, in the graph the run begins with; to be closed."""
     subject = tuning.subject
     return Assembly(
-        tuning.scratch / "parts",
+        tuning.scratch / _PARTS,
         tuning.subject.model.proto,
         graph,
         compilers,
         chosen=tuning.subject.start if tuning.subject.is_rewritten else None,
         precision=subject.precision,
         clock=tuning.time.stopwatch.clock,
+        laid_out=laid,
     )
 
 
@@ -225,8 +258,14 @@ _PROFILING_SHARE = 0.02
 """Of the time limit, for the runs of the first profile."""
 
 
-def profile_default(tuning: TuneContext) -> tuple[ModelGraph, ModelProfile]:
+def profile_default(
+    tuning: TuneContext, laid: LaidOutModel | None = None
+) -> tuple[ModelGraph, ModelProfile]:
     """Return ONNX Runtime's own optimised graph, and where its time goes.
+
+    Args:
+        tuning: The run.
+        laid: Its model, see `lay_out`; None where that was not asked for, or has no use.
 
     Raises:
         TurnTimeoutError: another run has measured until the time limit: nothing can be known.
@@ -237,12 +276,66 @@ def profile_default(tuning: TuneContext) -> tuple[ModelGraph, ModelProfile]:
     # on another core than what optimises
     tuning.machine.runner.start(is_apart=tuning.subject.streams == 1)
     folder = Path(mkdtemp(prefix="optimized_", dir=tuning.scratch))
-    start = laid_out(tuning.subject.start, folder / WEIGHTS)
+    start = laid_out(tuning.subject.start, folder / WEIGHTS) if laid is None else laid.start
     as_images = not tuning.settings.precision.mode.quantises
     graph = optimized_graph(start, device, folder, threads=threads, tokens_as_images=as_images)
     _tell_left_out(tuning, marked(graph.proto))
     tuning.machine.runner.await_start()
-    return graph, profile_graph(tuning, graph.proto)
+    profiles = _KeptProfiles.of(tuning, graph)
+    known = profiles.find()
+    if known is not None:
+        tuning.progress.step("the default node by node is known from an earlier run")
+        return graph, known
+    profile = profile_graph(tuning, graph.proto)
+    profiles.keep(profile)
+    return graph, profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KeptProfiles:
+    """Profiles of a model in the cache of this machine: a run that finds all known takes none.
+
+    They say which operators take the time, and how long nodes take in reports; what is proven is
+    measured in each run. Under a time limit the time is shared out by what the machine does now.
+    """
+
+    kept: KeptObjects | None  # The cache, None where none is kept
+    name: str  # Digest of the graph, and of what its times depend on
+    may_recall: bool  # True where times of an earlier run will do
+
+    @classmethod
+    def of(cls, tuning: TuneContext, graph: ModelGraph) -> Self:
+        """Return the profiles of a run's optimised graph."""
+        objects, settings, subject = tuning.machine.objects, tuning.settings, tuning.subject
+        nodes = [f"{node.name} {node.op_type}" for node in graph.nodes]
+        facts = [subject.model.sha256, subject.inputs.digest(), _digest_of_machine(tuning), nodes]
+        return cls(
+            kept=objects.kept if objects is not None else None,
+            name=sha256(json.dumps(facts).encode()).hexdigest(),
+            may_recall=tuning.banks.journal.knows_model
+            and not settings.repeat_tune
+            and not settings.lookup_only
+            and tuning.time.stopwatch.limit_s is None,
+        )
+
+    def with_kernels(self, kernels: Iterable[ChosenKernel]) -> Self:
+        """Return those of the graph with kernels."""
+        names = sorted(kernel.name for kernel in kernels)
+        return replace(self, name=sha256(json.dumps([self.name, names]).encode()).hexdigest())
+
+    def find(self) -> ModelProfile | None:
+        """Return the profile of an earlier run, None where there is none or it is taken anew."""
+        if self.kept is None or not self.may_recall:
+            return None
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            if (text := self.kept.text(f"{self.name}.profile")) is not None:
+                return ModelProfile.from_json(json.loads(text))
+        return None
+
+    def keep(self, profile: ModelProfile) -> None:
+        """Keep a profile; one run says too little."""
+        if self.kept is not None and profile.runs >= LEAST_RUNS:
+            self.kept.put_text(f"{self.name}.profile", json.dumps(profile.to_json()))
 
 
 def profile_graph(
@@ -339,6 +432,7 @@ def _beside_its_weights(proto: onnx.ModelProto, folder: Path) -> Path:
 
 def profile_tuned(
     tuning: TuneContext,
+    graph: ModelGraph,
     assembly: Assembly,
     validation: ValidationResult[ChosenKernel],
     untuned: ModelProfile,
@@ -350,10 +444,14 @@ def profile_tuned(
     if tuning.settings.lookup_only:
         return ModelProfile(node_us={}, model_us=untuned.model_us, runs=0)
     part = assembly.write_model(validation.kept)
+    profiles = _KeptProfiles.of(tuning, graph).with_kernels(validation.kept)
+    known = profiles.find()
+    if known is not None:
+        return known
     with suppress(TurnTimeoutError), tuning.machine.runner.turns.measuring():
         left_s = tuning.time.stopwatch.left_s() - costs.finishing_s
         if left_s >= costs.profiling_s(LEAST_RUNS):
-            return tuning.engine.profile_model(
+            profile = tuning.engine.profile_model(
                 part.model,
                 tuning.scratch,
                 tuning.machine.runner.device.open_session,
@@ -363,6 +461,8 @@ def profile_tuned(
                 inputs=tuning.subject.inputs,
                 library=part.library,
             )
+            profiles.keep(profile)
+            return profile
     tuning.progress.step("the time limit leaves no time to profile the tuned model")
     return ModelProfile(
         node_us={},

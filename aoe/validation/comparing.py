@@ -88,6 +88,8 @@ class ModelComparer(Generic[P]):
             are loaded once for all points, and gain what they gain in the geometric mean.
         weight: Of `inputs` in that mean.
         is_only: False where an early comparison of the run could have proven a gain.
+        at_most_s: Seconds until the least processes of a comparison with kernels have to end, where
+            nothing is proven without them; None for `left_s`.
 
     Attributes:
         left_s: As given.
@@ -109,13 +111,15 @@ class ModelComparer(Generic[P]):
         elsewhere: Sequence[PointInputs] = (),
         weight: float = 1.0,
         is_only: bool = True,
+        at_most_s: Callable[[], float] | None = None,
     ) -> None:
         self._assembly = assembly
         self._runner = runner
-        self._screen = screen
-        self._final = one_process_of(final)
+        self._screen = costs.warmed(screen)
+        self._final = costs.warmed(one_process_of(final))
         self._inputs = inputs
         self.left_s = left_s
+        self._at_most_s = at_most_s or left_s
         self._costs = costs
         self._slowness = 1.0
         self._streams = streams
@@ -288,10 +292,11 @@ class ModelComparer(Generic[P]):
         in_hurry = is_short or bool(self._elsewhere and not kept)
         policy = self._costs.hurried(self._screen) if in_hurry else self._screen
         terms = _ONE_ROUND if in_hurry else WHOLE_MODELS
-        if self.left_s() < self._comparison_s(policy, terms=terms):
+        left_s = self._at_most_s if kept else self.left_s
+        if left_s() < self._comparison_s(policy, terms=terms):
             raise TimeIsUpError
         tuned = self._assembly.write_model(kept)
-        found = self._compare(self._assembly.untuned, tuned, policy, terms)
+        found = self._compare(self._assembly.untuned, tuned, policy, terms, left_s=left_s)
         return self._mean.of_one(self._also_unusual(found, kept, tuned))
 
     def check(self, kept: Sequence[P]) -> ModelGain:
@@ -300,13 +305,15 @@ class ModelComparer(Generic[P]):
         One process loads each model once. Results are compared on the usual inputs: what the same
         kernels make of unusual ones is known.
         """
-        policy = check_policy(
-            self._screen.threads, accept_busy=self._screen.least_quiet == 0, left_s=self.left_s()
+        accept_busy = self._screen.least_quiet == 0
+        policy = self._costs.warmed(
+            check_policy(self._screen.threads, accept_busy=accept_busy, left_s=self.left_s())
         )
-        if self.left_s() < self._comparison_s(policy):
+        if self._at_most_s() < self._comparison_s(policy):
             raise TimeIsUpError
         tuned = self._assembly.write_model(kept)
-        return self._mean.of_one(self._compare(self._assembly.untuned, tuned, policy))
+        found = self._compare(self._assembly.untuned, tuned, policy, left_s=self._at_most_s)
+        return self._mean.of_one(found)
 
     def for_the_record(
         self,
@@ -481,18 +488,25 @@ class ModelComparer(Generic[P]):
         `surely` ones are started beside each other, before anything is measured. What was taken
         while the machine was busy does not count and is taken again, at most once for each of
         `terms`; unless there is nothing else, or it shows a wrong result, which no load explains.
+
+        The least processes that prove anything go on beyond the limit, as far as they may: what
+        was found would be found in vain otherwise.
         """
         needed_s = self._hurried_s if len(terms[0].orders) == 1 else self._comparison_s(policy)
         found: list[ModelComparison] = []
         busy: list[ModelComparison] = []
-        while len(found) < len(terms) and (began_s := self.left_s()) > needed_s:
+        while len(found) < len(terms):
+            is_least = len(found) < LEAST_PROCESSES
+            left_s = self._at_most_s if is_least else self.left_s
+            if (began_s := left_s()) <= needed_s:
+                break
             self._runner.restart(0 if found or busy else surely - 1)
             try:
-                one = self._compare(baseline, tuned, policy, terms[len(found)])
+                one = self._compare(baseline, tuned, policy, terms[len(found)], left_s=left_s)
             except TimeIsUpError:
                 break
             if math.isfinite(began_s):
-                needed_s = began_s - self.left_s()
+                needed_s = began_s - left_s()
             if one.counts or not one.deviation.acceptable:
                 found.append(one)
                 if is_enough(found) or not fits(one.memory):
@@ -512,6 +526,7 @@ class ModelComparer(Generic[P]):
         elsewhere: MeasurePolicy | None = None,
         *,
         is_everywhere: bool = True,
+        left_s: Callable[[], float] | None = None,
     ) -> ModelComparison:
         """Compare two models.
 
@@ -522,7 +537,9 @@ class ModelComparer(Generic[P]):
             terms: Which model is loaded first.
             elsewhere: Policy at all other points of a range, by default the one that suits each.
             is_everywhere: False to compare at no other point.
+            left_s: Seconds until it has to end; None for `left_s` of the comparer.
         """
+        left_s = left_s or self.left_s
         policies = self._policies_elsewhere(policy, elsewhere)
         points = (
             ComparedPoint(inputs=point.inputs, policy=own)
@@ -534,16 +551,16 @@ class ModelComparer(Generic[P]):
             tolerance=self._tolerance,
             rounding=self._assembly.untuned if self._rounds else None,
         )
-        began_s = self.left_s()
+        began_s = left_s()
         try:
             with self._runner.turns.measuring():  # waiting for others takes of the time, too
-                found = self._compare_now(baseline, tuned, policy, terms)
+                found = self._compare_now(baseline, tuned, policy, terms, left_s)
         except TurnTimeoutError as error:
-            if math.isfinite(self.left_s()):
+            if math.isfinite(left_s()):
                 raise TimeIsUpError from error
             raise
         if math.isfinite(began_s):
-            took_s = began_s - self.left_s()
+            took_s = began_s - left_s()
             reckoned_s = self._comparison_s(policy, elsewhere, terms)
             self._slowness = max(self._slowness, took_s / reckoned_s)
         return found
@@ -554,17 +571,18 @@ class ModelComparer(Generic[P]):
         tuned: ModelPart,
         policy: MeasurePolicy,
         terms: ComparisonTerms,
+        left_s: Callable[[], float],
     ) -> ModelComparison:
-        left_s, most_s = self.left_s(), _TIMEOUT_S
+        began_s, most_s = left_s(), _TIMEOUT_S
         if baseline.is_large:
             most_s = _LARGE_TIMEOUT_S
         most_s *= 1 + len(terms.points)
-        if left_s <= 0:
+        if began_s <= 0:
             raise TimeIsUpError
         try:
             found: ModelComparison = self._runner.call(
                 "compare_models",
-                timeout_s=min(most_s, left_s),
+                timeout_s=min(most_s, began_s),
                 baseline=baseline,
                 tuned=tuned,
                 policy=policy,
@@ -572,7 +590,7 @@ class ModelComparer(Generic[P]):
                 terms=replace(terms, streams=self._streams),
             )
         except RunTimeoutError as error:
-            if left_s < most_s or self.left_s() <= 0:
+            if began_s < most_s or left_s() <= 0:
                 raise TimeIsUpError from error
             raise
         return found

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -37,6 +37,16 @@ from aoe.workload import Precision
 _CHOSEN = "chosen.onnx"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaidOutModel:
+    """A model whose weights lie where its tuned model will have them, before that is assembled."""
+
+    store: WeightStore  # Their file, in the directory of the assembly; open
+    imported: onnx.ModelProto  # The imported model
+    start: onnx.ModelProto  # The one kernels go into, the same where no other was made of it
+    write_s: float  # Seconds writing the weights took
+
+
 class Assembly:
     """The parts of one tuned model in one directory; weights are written once.
 
@@ -49,6 +59,8 @@ class Assembly:
         precision: The lowest that one computes in.
         clock: Seconds.
         open_shapes: Shapes of the graph's tensors where they are open, a name for each extent.
+        laid_out: Both models with their weights in the directory, which is there then; None where
+            they are in memory or in files of others.
 
     Attributes:
         directory: As given.
@@ -66,8 +78,10 @@ class Assembly:
         precision: Precision = Precision.FLOAT32,
         clock: Callable[[], float] = time.monotonic,
         open_shapes: Mapping[str, OpenShape] | None = None,
+        laid_out: LaidOutModel | None = None,
     ) -> None:
-        directory.mkdir()
+        if laid_out is None:
+            directory.mkdir()
         began_s = clock()
         self.directory = directory
         self._graph = graph
@@ -75,15 +89,15 @@ class Assembly:
         self._light: ModelGraph | None = None
         self._hosted: dict[tuple[str, str], HostOperators] = {}
         self._compilers = compilers
-        self._store = WeightStore(directory / WEIGHTS)
+        self._store = WeightStore(directory / WEIGHTS) if laid_out is None else laid_out.store
         self._is_large = is_outside(original)
         self._is_narrow = is_half_precision(original)
-        self._write(original, FALLBACK)
+        self._write(original if laid_out is None else laid_out.imported, FALLBACK)
         self._start = FALLBACK if chosen is None else _CHOSEN
         self._precision = precision
         if chosen is not None:
-            self._write(chosen, _CHOSEN)
-        self.write_s = clock() - began_s
+            self._write(chosen if laid_out is None else laid_out.start, _CHOSEN)
+        self.write_s = clock() - began_s + (laid_out.write_s if laid_out is not None else 0.0)
 
     def close(self) -> None:
         """Finish the weights file; the parts are complete then, and no model can be added."""

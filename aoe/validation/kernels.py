@@ -41,7 +41,13 @@ from aoe.validation.model_validator import (
     decide_candidates,
 )
 from aoe.validation.prior_result import PriorResult, prior_result_of
-from aoe.validation.time_reserve import HURRIED_PROCESSES, LEAST_PROCESSES, NO_COSTS, ModelCosts
+from aoe.validation.time_reserve import (
+    HURRIED_PROCESSES,
+    LEAST_PROCESSES,
+    NO_COSTS,
+    ModelCosts,
+    beyond_limit,
+)
 from aoe.workload import Workload
 from aoebank import Event, plural
 
@@ -130,7 +136,9 @@ def validate_kernels(
         candidates = [kernel for kernel in candidates if earlier[kernel.key] is not Event.DROPPED]
     candidates = kernels_within_memory(tuning, candidates)
     # one library for every model that is compared: a kernel that is left out stays in it
-    comparer = model_comparer(tuning, assembly, costs, is_only=is_only)
+    comparer = model_comparer(
+        tuning, assembly, costs, is_only=is_only, at_most_s=_at_most_s(tuning, costs, proven)
+    )
     in_library, lost = compiled(tuning, assembly, candidates, comparer)
     # accuracy before time: a kernel that has to go for it must not count in a gain
     accuracy = _held(tuning, checker, in_library) if checker is not None else None
@@ -172,6 +180,15 @@ def validate_kernels(
     }
     validation = replace(validation, drops={**validation.drops, **losers, **lost, **as_before})
     return validation, () if lookup_only else noted
+
+
+def _at_most_s(
+    tuning: TuneContext, costs: ModelCosts, proven: ValidationResult[ChosenKernel] | None
+) -> Callable[[], float] | None:
+    """Return the seconds of the least comparison, beyond the limit where nothing is proven yet."""
+    if proven is not None:
+        return None
+    return beyond_limit(tuning.time.stopwatch).keeping(costs.finishing_s).left_s
 
 
 def _prior(
@@ -525,7 +542,7 @@ def model_comparer(
         tuning: The run.
         assembly: Puts the model together.
         costs: What things take with this model.
-        points: `elsewhere`, `weight` and `is_only` of a `ModelComparer`.
+        points: `elsewhere`, `weight`, `is_only` and `at_most_s` of a `ModelComparer`.
     """
     threads, settings = tuning.threads_validated, tuning.settings
     left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s

@@ -46,6 +46,8 @@ the least processes: what is not judged is not used, and was found in vain. With
 processes fitted where a model takes 2 s to load and 0.1 s to run, and left a gain of 1.1x open."""
 _FINISHING_WRITES = 2.5
 """Times the weights are written once: they are hashed, packed with what kernels read, synced."""
+_BEYOND_SHARE, _BEYOND_S = 0.1, 5.0
+"""Part of a time limit, and seconds, that a run may go on for beyond it."""
 GROUP_TESTS = 10
 """Comparisons with and without groups of kernels, for the few that lose among dozens."""
 
@@ -98,6 +100,14 @@ class ModelCosts:
         for run_s, other in zip(self.elsewhere_s, policies, strict=True):
             points_s += _point_s(other, run_s, sessions)
         return self.process_s + sessions * self.load_s + points_s
+
+    def warmed(self, policy: MeasurePolicy) -> MeasurePolicy:
+        """Return a policy without a warm-up where calls are long.
+
+        A session has run for its results and to calibrate its samples: of a BERT of six layers
+        three more pairs would be a fifth of the CPU time of a process.
+        """
+        return replace(policy, warmup=0) if self.run_s > SETTLED_US / 1e6 else policy
 
     def elsewhere(self, policy: MeasurePolicy) -> tuple[MeasurePolicy, ...]:
         """Return the policies of a comparison at the other points: short calls have more pairs."""
@@ -214,6 +224,17 @@ def one_process_of(final: MeasurePolicy) -> MeasurePolicy:
         pairs_min=math.ceil(final.pairs_min / PROCESSES),
         pairs_max=math.ceil(final.pairs_max / PROCESSES),
     )
+
+
+def beyond_limit(stopwatch: Stopwatch) -> Stopwatch:
+    """Return the clock of a run with the time it may go on for beyond its limit.
+
+    What is begun is finished, and what was found is compared by the least processes. A run that
+    takes longer says why.
+    """
+    if stopwatch.limit_s is None:
+        return stopwatch
+    return replace(stopwatch, limit_s=(1 + _BEYOND_SHARE) * stopwatch.limit_s + _BEYOND_S)
 
 
 def searching_time(

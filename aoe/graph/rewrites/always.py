@@ -17,7 +17,6 @@ import onnx
 from onnx import helper
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo, attributes_of
-from aoe.graph.protos import copied
 from aoe.graph.rewrites.editing import Rewriting, apply_edits, choose_disjoint
 from aoe.graph.rewrites.matching import (
     AnyNumber,
@@ -39,8 +38,10 @@ from aoe.graph.rewrites.matching import (
     value_of,
 )
 from aoe.graph.rewrites.protocol import Finding, RewriteMatch, RewriteRule, RuleUse
+from aoe.graph.weights import SMALL_BYTES, bytes_of, without_initializers
 from aoe.operators import op_key
 
+_SHAPE_TYPES = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 _X, _EPSILON = AnyTensor("x"), AnyNumber("epsilon")
 
 
@@ -92,17 +93,38 @@ def _known_tensors(proto: onnx.ModelProto) -> dict[str, TensorInfo]:
 
     What the file claims about tensors between its inputs and results is not believed.
     """
-    bare = copied(proto)
+    bare = without_initializers(proto)
     del bare.graph.value_info[:]
+    weights = _add_weights_as_inputs(bare, proto)
     graph = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
     found = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
         tensor = value.type.tensor_type
+        if value.name in weights:
+            continue
         if tensor.elem_type and tensor.HasField("shape"):
             dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
             extents = (d.dim_value if d.HasField("dim_value") else 0 for d in tensor.shape.dim)
             found[value.name] = TensorInfo(dtype=dtype, shape=tuple(extents))
     return found
+
+
+def _add_weights_as_inputs(bare: onnx.ModelProto, proto: onnx.ModelProto) -> set[str]:
+    """Give a model without weights those of another one, and return which of them are inputs.
+
+    The values of integers and of small tensors may be shapes. Of all others types and extents will
+    do, or the inference would copy the weights of a whole model five times.
+    """
+    listed, added = {value.name for value in proto.graph.input}, set[str]()
+    for tensor in proto.graph.initializer:
+        if bytes_of(tensor) <= SMALL_BYTES or tensor.data_type in _SHAPE_TYPES:
+            bare.graph.initializer.append(tensor)
+        elif tensor.name not in listed:
+            added.add(tensor.name)
+            bare.graph.input.append(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    return added
 
 
 # ---- Group normalisation, spelled out in operators ONNX Runtime has kernels for ----

@@ -40,6 +40,7 @@ from aoe.runs.model_mode import (
     whole_model_ms,
 )
 from aoe.runs.opening import (
+    lay_out,
     make_budget,
     measure_rates,
     open_assembly,
@@ -73,7 +74,7 @@ from aoe.tuner.reuse.covering_records import covering_ranges, range_lines
 from aoe.tuner.tune_context import TuneContext, model_path
 from aoe.validation.calibrated import calibrate
 from aoe.validation.graphs import FINAL_COMPARISONS, TunedGraph, is_open, validate_graphs
-from aoe.validation.kernel_assembly import Assembly
+from aoe.validation.kernel_assembly import Assembly, LaidOutModel
 from aoe.validation.kernels import check_accuracy, prove_early
 from aoe.validation.model_validator import ValidationResult
 from aoe.validation.time_reserve import ModelCosts, searching_time
@@ -131,7 +132,9 @@ def _tune_model(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         graphs = list(tuned_graphs(starts, shared, assemblies))
         tuned, validation = validate_graphs(graphs[0], graphs[1] if graphs[1:] else None, bank)
         profile, assembly = tuned.profile, tuned.assembly
-        tuned_profile = profile_tuned(tuned.tuning, assembly, validation, profile, tuned.costs)
+        tuned_profile = profile_tuned(
+            tuned.tuning, tuned.graph, assembly, validation, profile, tuned.costs
+        )
         times = profile, tuned_profile
         figures = _both_figures(tuned.tuning, tuned.graph, assembly, validation, times, rates)
     write_model(tuned.tuning, bank, assembly, validation)
@@ -268,6 +271,7 @@ class StartGraph:
     plan: PrecisionPlan  # In which precisions its operators are tuned
     origins: Origins  # Under which names the user knows its nodes
     found: FoundOperators  # Its operators
+    laid: LaidOutModel | None  # The model where its weights are many
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -300,12 +304,19 @@ def starts_of(tuning: TuneContext) -> list[StartGraph]:
 
 
 def _start(tuning: TuneContext) -> StartGraph:
-    graph, profile = profile_default(tuning)
+    laid = lay_out(tuning)
+    graph, profile = profile_default(tuning, laid)
     plan = precision_plan(tuning)
     origins = Origins(tuning.subject.model.proto, graph.proto)
     found = find_operators(graph, profile, plan, origins)
     return StartGraph(
-        tuning=tuning, graph=graph, profile=profile, plan=plan, origins=origins, found=found
+        tuning=tuning,
+        graph=graph,
+        profile=profile,
+        plan=plan,
+        origins=origins,
+        found=found,
+        laid=laid,
     )
 
 
@@ -313,10 +324,7 @@ def tuned_graphs(
     starts: Sequence[StartGraph], shared: OperatorRun, assemblies: ExitStack
 ) -> Iterator[TunedGraph]:
     """Yield every graph with its operators tuned; what the first one has, others do not search."""
-    made = [
-        assemblies.enter_context(closing(open_assembly(one.tuning, one.graph, shared.compilers)))
-        for one in starts
-    ]
+    made = [assemblies.enter_context(closing(_assembly(one, shared))) for one in starts]
     costs = [
         ModelCosts.of(one.profile, write_s=assembly.write_s)
         for one, assembly in zip(starts, made, strict=True)
@@ -349,6 +357,10 @@ def tuned_graphs(
             proven=checkpoints.best,
             early_proofs=checkpoints.tries,
         )
+
+
+def _assembly(start: StartGraph, shared: OperatorRun) -> Assembly:
+    return open_assembly(start.tuning, start.graph, shared.compilers, start.laid)
 
 
 def _share_of_others(starts: Sequence[StartGraph]) -> float:

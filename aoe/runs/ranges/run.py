@@ -314,7 +314,9 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         validation, gains = validate_points(
             tuning, bank, assembly, kernels, points, judging, *early
         )
-        tuned_profile = profile_tuned(tuning, assembly, validation, opened.profile, costs)
+        tuned_profile = profile_tuned(
+            tuning, opened.graph, assembly, validation, opened.profile, costs
+        )
     write_model(tuning, bank, assembly, validation)
     profiles = opened.profile, tuned_profile
     done = finished_report(report, validation)

@@ -133,6 +133,35 @@ def test_the_given_model_is_not_touched(tmp_path: Path) -> None:
     assert model.SerializeToString() == before
 
 
+def test_data_that_differs_in_the_middle_alone_is_stored_twice(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    one = rng.standard_normal(9000).astype(np.float32)
+    other = one.copy()
+    other[4500] += 1
+    model = make_model([], {}, [], weights={"one": one, "other": other, "again": one})
+    (file,) = _stored(tmp_path, model)
+    light = onnx.load(str(file), load_external_data=False)
+    offsets = {t.name: place.offset for t in light.graph.initializer if (place := place_of(t))}
+    assert offsets["one"] == offsets["again"] != offsets["other"]
+    for name, expected in (("one", one), ("other", other), ("again", one)):
+        np.testing.assert_array_equal(_weights(onnx.load(str(file)))[name], expected)
+
+
+def test_model_settled_in_a_store_is_written_into_it_no_second_time(tmp_path: Path) -> None:
+    model = conv_net()
+    with WeightStore(tmp_path / "weights.bin") as store:
+        expected = store.externalize(model)
+        once = (tmp_path / "weights.bin").stat().st_size
+        settled = store.settled(model)
+        assert store.externalize(settled) == expected
+        place = place_of(next(t for t in settled.graph.initializer if place_of(t)))
+        assert place is not None and place.file == tmp_path / "weights.bin"
+        assert (tmp_path / "weights.bin").stat().st_size == once
+    found = {tensor.name: array_of(tensor) for tensor in settled.graph.initializer}
+    for name, array in _weights(model).items():
+        np.testing.assert_array_equal(found[name], array)
+
+
 def test_models_can_be_read_before_the_store_is_closed(tmp_path: Path) -> None:
     model = conv_net()
     with WeightStore(tmp_path / "weights.bin") as store:

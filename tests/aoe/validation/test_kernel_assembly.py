@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import filecmp
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,13 +22,14 @@ from aoe.device.compiler import KernelSource
 from aoe.device.forks import NO_TIME
 from aoe.device.object_cache import ObjectCache
 from aoe.errors import RunError
+from aoe.execute.compiling import KernelCompilers
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.graph.weights import WeightStore
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS
 from aoe.target import Target
 from aoe.tasks.operators.chosen_kernel import ChosenKernel
-from aoe.validation.kernel_assembly import Assembly
+from aoe.validation.kernel_assembly import Assembly, LaidOutModel
 
 
 @pytest.fixture(scope="module")
@@ -237,6 +238,35 @@ def test_weights_are_looked_at_once_however_many_variants_there_are(
     assert [t.external_data[1:] for t in light.graph.initializer] == [
         t.external_data[1:] for t in whole.graph.initializer
     ]
+
+
+def test_model_laid_out_before_gives_the_same_parts(tmp_path: Path, target: Target) -> None:
+    proto, chosen = conv_net(), conv_net(seed=1)
+    graph = view_of(chosen, tmp_path, target)
+    kernels = _real_kernels(graph, target)
+
+    def written(name: str) -> Path:
+        folder = tmp_path / name
+        laid = None
+        if name == "laid out":
+            folder.mkdir()
+            store = WeightStore(folder / WEIGHTS)
+            imported, start = store.settled(proto), store.settled(chosen)
+            laid = LaidOutModel(store=store, imported=imported, start=start, write_s=1.0)
+        compilers = KernelCompilers(ScriptedRunner(device=LinkingCpu()))
+        with (
+            closing(compilers),
+            closing(
+                Assembly(folder, proto, graph, compilers, chosen=chosen, laid_out=laid)
+            ) as parts,
+        ):
+            parts.write_model(kernels)
+        assert laid is None or parts.write_s >= laid.write_s
+        return folder
+
+    folders = written("as it was"), written("laid out")
+    names = [FALLBACK, "chosen.onnx", MODEL, WEIGHTS]
+    assert filecmp.cmpfiles(*folders, names, shallow=False) == (names, [], [])
 
 
 def test_same_kernels_in_any_order_give_the_same_model(

@@ -178,6 +178,11 @@ class TimedRun:
         return opat_run.run(context)
 
 
+def _beyond(limit_s: float) -> float:
+    """Return the seconds a run may take that finds itself without a comparison at its limit."""
+    return 1.1 * limit_s + 5.0
+
+
 @pytest.fixture
 def costs() -> Costs:
     """Return what things take; a test changes it before it tunes."""
@@ -562,6 +567,37 @@ def test_gain_of_a_tenth_is_decided_in_a_minute(
     assert result.validation.kept, result.validation.undecided
     assert result.validation.processes >= 4
     assert searched.clock.now_s <= 60.0 * (1 + _SLACK)
+
+
+@pytest.mark.parametrize("slower", few_every_day([2.0, 4.0, 6.0, 8.0], 2))
+@pytest.mark.parametrize(("load_s", "run_s", "chains"), [(0.4, 0.02, 24), (1.0, 0.3, 12)])
+@pytest.mark.parametrize("limit_s", [60.0, 120.0])
+def test_what_was_found_is_compared_however_slow_the_machine_becomes(
+    searched: TimedRun,
+    costs: Costs,
+    limit_s: float,
+    load_s: float,
+    run_s: float,
+    chains: int,
+    slower: float,
+) -> None:
+    """The first profile says what a comparison takes; then others come to the machine."""
+    searched.net = partial(separate_chains_net, chains)
+    costs.load_s, costs.run_s = load_s, run_s
+    profiled = searched.parts["profile_model"]
+
+    def profile(*arguments: Any, **how: Any) -> ModelProfile:
+        found: ModelProfile = profiled(*arguments, **how)
+        if costs.load_s == load_s:
+            for name in ("load_s", "run_s", "link_s", "process_s", "trial_s", "compile_s"):
+                setattr(costs, name, slower * getattr(costs, name))
+        return found
+
+    searched.parts["profile_model"] = profile
+    result = searched.tune(limit_s)
+    assert result.validation.kept, (result.validation.undecided, searched.clock.spent_s)
+    assert result.speedup == pytest.approx(1.5, rel=0.02)
+    assert searched.clock.now_s <= _beyond(limit_s), searched.clock.spent_s
 
 
 # ---- beside another run ----

@@ -198,7 +198,10 @@ def test_judging_is_spared_for_what_stands_as_it_stood(
 def test_run_that_knows_everything_has_one_comparison_and_no_trial(
     runs: ScriptedRuns, profiles: list[object], tmp_path: Path
 ) -> None:
-    """So it is after a first run, after one with an earlier result, and every time."""
+    """So it is after a first run, after one with an earlier result, and every time.
+
+    The times of nodes are those of an earlier run, unless a time limit is shared out by them.
+    """
     first = _tune(runs, tmp_path, blocks_net(_FIRST), "first")
     changed = _tune(runs, tmp_path, blocks_net(_CHANGED), "changed", base_result=tmp_path / "first")
     for result, model in ((first, _FIRST), (changed, _CHANGED)):
@@ -207,8 +210,12 @@ def test_run_that_knows_everything_has_one_comparison_and_no_trial(
             runs.runners.clear()
             profiles.clear()
             again = _tune(runs, tmp_path, blocks_net(model), name)
-            assert _work_of(runs, again, profiles) == _Work(0, 1, 0, 2)
+            assert _work_of(runs, again, profiles) == _Work(0, 1, 0, 0)
             assert len(again.validation.kept) == 7
+            assert again.profile == result.profile
+            assert again.tuned_profile == result.tuned_profile
+        limited = _tune(runs, tmp_path, blocks_net(model), name, tuning_time_limit_s=600.0)
+        assert _work_of(runs, limited, profiles).profiles == 2
 
 
 def test_result_stands_alone(runs: ScriptedRuns, tmp_path: Path) -> None:
