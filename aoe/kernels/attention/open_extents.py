@@ -2,9 +2,11 @@
 
 A schedule is won for a workload of fixed shape, whose kernel nothing of this concerns. The same
 steps serve a kernel that reads its extents from the buffers it is given, for at least as many
-queries: tiles of so many rows are shifted inwards, tiles of keys have tails, and scores end with a
-whole panel of 16. What is kept for the keys of a query has no size known before, so it comes from
-the scratch memory of the task; folds over the keys have the accumulators of one panel.
+queries: tiles of so many rows are shifted inwards, and scores end with a whole panel of 16. Tiles
+of keys have several widths, of which a call takes the one that computes least beside its keys: 75
+keys, five panels, are one tile of 5 or two of 3, and would be two of 4. What is kept for the keys
+of a query has no size known before, so it comes from the scratch memory of the task, once for all
+tiles; folds over the keys have the accumulators of one panel.
 """
 
 from __future__ import annotations
@@ -14,10 +16,32 @@ from dataclasses import replace
 
 from aoe import schedule as sch
 from aoe.kernels.attention.shape import Attention, read_attention
-from aoe.kernels.attention.tiles import GROWN, INNER, PEAK, SCORES, TOTAL, rows_around
-from aoe.kernels.family import OpenDimension, Pipeline, Role, Support, supported
+from aoe.kernels.attention.tiles import (
+    GROWN,
+    INNER,
+    KEYS_PACKED,
+    PEAK,
+    SCORE_SUMS,
+    SCORES,
+    TOTAL,
+    rows_around,
+)
+from aoe.kernels.family import (
+    UPDATE,
+    KernelTarget,
+    OpenDimension,
+    Pipeline,
+    Role,
+    SizedTile,
+    Support,
+    TiledExtent,
+    supported,
+)
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.reductions import fold_steps
+from aoe.kernels.matmul.panels import FILLED, fills_panels
+from aoe.kernels.matmul.row_tiles import PanelTile, tile_cost, with_panels
+from aoe.kernels.matmul.shape import BLOCK, PANEL, most_panels
 from aoe.operators import MICROSOFT_DOMAIN
 from aoe.operators import number as number_of
 from aoe.schedule import Schedule, Step
@@ -35,6 +59,9 @@ the best from 80 on but at 128 (12 heads of 64, a thread of a busy AMD EPYC with
 time)."""
 
 
+_NARROWEST, _WIDEST = 2, 5
+"""Panels of keys of a tile of scores beside those of a schedule: one panel wastes nothing at 16
+keys alone, and six are two tiles of three."""
 _TASK_AND_TILE = 2
 """Splits of the queries of a result in tiles: a kernel of a few queries has one."""
 
@@ -66,7 +93,9 @@ def open_schedule(workload: Workload, schedule: Schedule) -> Schedule:
         schedule: For it.
     """
     attention = supported(workload, read_attention(workload))
-    return Schedule((*_kept_steps(schedule, attention), *_folds(opened(attention))), algorithm=OPEN)
+    whole = opened(attention)
+    steps = (*_kept_steps(schedule, attention), *_folds(whole), *_filled_panels(schedule, whole))
+    return Schedule(steps, algorithm=OPEN)
 
 
 def _kept_steps(schedule: Schedule, attention: Attention) -> Iterator[Step]:
@@ -76,7 +105,8 @@ def _kept_steps(schedule: Schedule, attention: Attention) -> Iterator[Step]:
         if step.stage.startswith((PEAK, TOTAL)):
             continue
         if isinstance(step, sch.StoreIn) and step.stage in (SCORES, GROWN):
-            step = replace(step, memory=sch.Memory.HEAP)
+            # taken once for all tiles of a task; freed behind each, sums would leave the registers
+            step = replace(step, memory=sch.Memory.STACK)
         if isinstance(step, sch.Split) and step.stage == SCORES and step.var in (keys, INNER):
             step = replace(step, tail=sch.Tail.ROUND_UP)  # register tiles are whole ones
         if isinstance(step, sch.Split) and step.stage == GROWN:
@@ -107,9 +137,51 @@ def _whole_tiles(schedule: Schedule, queries: str) -> dict[Step, Step]:
     return found
 
 
+def _filled_panels(schedule: Schedule, attention: Attention) -> Iterator[Step]:
+    """Yield the steps of panels of keys whose last one is filled as far as there are keys."""
+    if attention.is_few or not fills_panels(attention.scores):
+        return
+    filled = f"{KEYS_PACKED}{UPDATE}"
+    yield sch.Vectorize(filled, f"{FILLED}$x", PANEL)
+    for step in schedule.steps:
+        if isinstance(step, sch.Parallel) and step.stage == KEYS_PACKED:
+            yield replace(step, stage=filled)
+
+
 def _folds(attention: Attention) -> Iterator[Step]:
     for name in (PEAK, TOTAL):
         yield from fold_steps(name, rows_around(attention), RESULT, attention.queries.name)
+
+
+def _tiled_keys(attention: Attention) -> TiledExtent:
+    """Return the keys as an extent that tiles of scores cut, of several widths."""
+    tile = PanelTile(
+        stage=SCORES,
+        columns=attention.keys.name,
+        panel=PANEL,
+        sums=(SCORE_SUMS, f"{SCORE_SUMS}{UPDATE}"),
+        panels=BLOCK,
+    )
+
+    def sized(schedule: Schedule, target: KernelTarget) -> Iterator[SizedTile]:
+        cuts = [step for step in schedule.steps if isinstance(step, sch.Split)]
+        columns = [one.factor for one in cuts if (one.stage, one.var) == (SCORES, tile.columns)]
+        queries = [
+            one.factor for one in cuts if (one.stage, one.var) == (SCORES, attention.queries.name)
+        ]
+        if not columns or not queries or columns[0] % PANEL:
+            return
+        own, rows = columns[0] // PANEL, queries[0]
+        widest = min(most_panels(rows, target), _WIDEST)
+        for wide in (own, *(one for one in range(widest, _NARROWEST - 1, -1) if one != own)):
+            yield SizedTile(
+                schedule=with_panels(schedule, tile, wide),
+                size=PANEL * wide,
+                cost=tile_cost(rows, wide),
+            )
+
+    dimension = 1 if attention.scores.right_turned else 0
+    return TiledExtent(argument=attention.scores.right, dimension=dimension, tiles=sized)
 
 
 def dimension_roles(workload: Workload) -> tuple[tuple[Role, ...], ...] | None:
@@ -158,7 +230,12 @@ def with_open_dimensions(attention: Attention, pipeline: Pipeline) -> Pipeline:
     found = [_dimensions(attention, number) for number in range(len(pipeline.arguments))]
     result = (OpenDimension(at, is_open=at < rank - 1) for at in reversed(range(rank)))
     padded = pipeline.padded | {SCORES, GROWN}
-    return replace(pipeline, padded=padded, open_dimensions=(*found, tuple(result)))
+    return replace(
+        pipeline,
+        padded=padded,
+        open_dimensions=(*found, tuple(result)),
+        tiled=None if attention.is_few else _tiled_keys(attention),
+    )
 
 
 def _dimensions(attention: Attention, number: int) -> tuple[OpenDimension, ...]:

@@ -37,10 +37,12 @@ from aoe.kernels.halide.tiling import TASK, vector_steps
 from aoe.kernels.math.functions import LOWEST, constant, strict, to_bfloat16, weight_of_negative
 from aoe.kernels.matmul.panels import (
     DEPTH,
+    FILLED,
     PAIR,
     PAIRED_DEPTH,
     ROUNDED,
     ROUNDED_DEPTH,
+    fills_panels,
     pair_arguments,
     pair_sums,
     pairs_of,
@@ -117,6 +119,10 @@ def attention_pipeline(attention: Attention) -> Pipeline:
     }
     stages |= {RESULT: output, **made}
     loops |= {name: _stage_loops(stage) for name, stage in made.items()}
+    if fills_panels(attention.scores):
+        filled = f"{KEYS_PACKED}{UPDATE}"
+        stages[filled] = made[KEYS_PACKED].update()
+        loops[filled] = ((f"{FILLED}$x", PANEL), *loops[KEYS_PACKED][1:])
     loops[SCORES] = loops[GROWN] = ((attention.keys.name, attention.keys.extent), *loops[GROWN][1:])
     loops[RESULT] = result_loops(attention)
     _add_sums(stages, loops, SCORE_SUMS, score_sums, _depths(attention, attention.scores))

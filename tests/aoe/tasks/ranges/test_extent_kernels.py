@@ -27,6 +27,7 @@ from aoe.device.toolchain import Toolchain
 from aoe.graph.open_extents import OpenRegion, find_open_region
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.apply import legal_steps
 from aoe.kernels.registry import OPEN_EXTENTS, get_family
 from aoe.ort.sessions import session_options
 from aoe.schedule import Configuration
@@ -287,3 +288,31 @@ def test_inputs_that_contradict_each_other_are_refused(net: _Net) -> None:
     inputs[name] = inputs[name][..., :5, :]
     with pytest.raises(Exception, match="shapes of inputs contradict"):
         net.results(inputs)
+
+
+def _widths(target: KernelTarget) -> dict[int, float]:
+    """Return the keys of the tiles of scores there are beside each other, with their cost."""
+    graph, shapes, parts = opened(_FORMS["bare"].model, _LARGEST)
+    found = find_open_region(graph, attention_of(graph, parts), shapes)
+    assert isinstance(found, OpenRegion)
+    workload = found.of(100)
+    assert workload is not None
+    family, open_family = get_family(workload.op_type), OPEN_EXTENTS[workload.op_type]
+    guess = Configuration({"blocks": 4, "rows": 5, "tiles": 4})
+    schedule = open_family.schedule(workload, family.schedule(workload, guess, target))
+    pipeline = family.pipeline(workload, schedule.algorithm)
+    assert pipeline.tiled is not None
+    tiles = list(pipeline.tiled.tiles(schedule, target))
+    assert tiles[0].schedule == schedule
+    for one in tiles:
+        legal_steps(pipeline, one.schedule)
+    return {one.size: one.cost for one in tiles}
+
+
+def test_tiles_of_scores_are_as_wide_as_a_call_needs() -> None:
+    costs = _widths(KernelTarget(vector_lanes=16, threads=1))
+    widest = {
+        keys: min(costs, key=lambda size: -(-keys // size) * costs[size])
+        for keys in (17, 48, 64, 75, 96, 97, 140)
+    }
+    assert widest == {17: 32, 48: 48, 64: 64, 75: 80, 96: 48, 97: 64, 140: 48}
