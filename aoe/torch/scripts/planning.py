@@ -7,8 +7,10 @@ them; what is not known is neither compiled nor compared. Then the script ends.
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +21,13 @@ from aoe.bank.operators import bank_root
 from aoe.bank.sources import TRAINING_CONVOLUTION
 from aoe.errors import RunError
 from aoe.folders.scratch import ScratchFolder
+from aoe.om.loading import FallbackWarning
 from aoe.runs.planning import KindPlan, TuningPlan, with_all_kinds
 from aoe.torch.ddp.script_run import run_script
 from aoe.torch.modules.training.records import NOT_TUNED
 from aoe.torch.modules.training.regions import RegionOutcome
 from aoe.torch.scripts.compiling import ScriptTraining
-from aoe.torch.scripts.regions import TunedGraph, time_us
+from aoe.torch.scripts.regions import TunedGraph, TunedRegion, time_us
 from aoe.torch.scripts.result_folder import (
     RecordedPart,
     TrainingBanks,
@@ -44,6 +47,8 @@ _COMPILED_S = 0.5
 """Seconds a loop takes to be compiled. Source: docs/pytorch.md."""
 _CALLS, _LEAST_US = 60, 200.0
 """Calls of a check and of its pairs, and the least time of a sample: see `choice`."""
+_MOST_OPERATORS = 3
+"""Operators of a region that are named."""
 _WAYS = 3
 """Ways of a convolution that are tried."""
 
@@ -121,14 +126,20 @@ class _Watch:
         self.steps = 0
         self.step_us = 0.0  # Time of a step as PyTorch computes it
         self._began_s = 0.0
+        self._regions = 0  # So many behind the last step
 
     def __enter__(self) -> None:
-        self.training.start()
-        self._hook = register_optimizer_step_post_hook(lambda *step: self._end_step())
+        with ExitStack() as undo:
+            undo.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore", FallbackWarning)  # what is not tuned is the answer
+            undo.callback(self.training.close)
+            self.training.start()
+            hook = register_optimizer_step_post_hook(lambda *step: self._end_step())
+            undo.callback(hook.remove)
+            self._undo = undo.pop_all()
 
     def __exit__(self, *_: object) -> None:
-        self._hook.remove()
-        self.training.close()
+        self._undo.close()
 
     def _end_step(self) -> None:
         now_s = time.perf_counter()
@@ -136,8 +147,10 @@ class _Watch:
         if self.steps == _EAGER_STEPS:
             self.step_us = (now_s - self._began_s) * 1e6
         self._began_s = now_s
-        directions = {one.direction for graph in self.training.graphs for one in graph.regions}
-        if len(directions) == 2 or self.steps == _MOST_STEPS:
+        known, regions = self._regions, [one for g in self.training.graphs for one in g.regions]
+        self._regions = len(regions)
+        is_whole = len({one.direction for one in regions}) == 2 and len(regions) == known
+        if is_whole or self.steps == _MOST_STEPS:  # another module may be trained in turns
             raise _Seen
 
 
@@ -146,7 +159,7 @@ def _plan(name: str, watch: _Watch, root: Path, base: EarlierResult) -> TuningPl
     banks = TrainingBanks(root, base)
     reuse = reuse_of_training(parts, banks, base)
     assert reuse is not None
-    places = {part.key: part.region.places for part in parts}
+    regions = {part.key: part.region for part in parts}
     left = Counter(
         region.reason
         for graph in watch.training.graphs
@@ -161,7 +174,7 @@ def _plan(name: str, watch: _Watch, root: Path, base: EarlierResult) -> TuningPl
             {
                 JobType.OPAT: KindPlan(
                     reuse=replace(
-                        reuse, parts=tuple(_with_places(one, places) for one in reuse.parts)
+                        reuse, parts=tuple(_with_places(one, regions) for one in reuse.parts)
                     ),
                     most_s=sum(map(_seconds, parts)),
                     shares=_shares(parts, watch.step_us),
@@ -172,11 +185,16 @@ def _plan(name: str, watch: _Watch, root: Path, base: EarlierResult) -> TuningPl
     )
 
 
-def _with_places(part: Reuse, places: Mapping[str, int]) -> Reuse:
-    """Return a part with a name for each of its places."""
-    first = part.op_names[0]
-    others = (f"{first}#{number}" for number in range(2, 1 + places.get(part.key, 1)))
-    return replace(part, op_names=(*part.op_names, *others))
+def _with_places(part: Reuse, regions: Mapping[str, TunedRegion]) -> Reuse:
+    """Return a part with its operators, and a name for each of its places."""
+    region = regions.get(part.key)
+    if region is None:  # not in the training any more
+        return part
+    names = [name.removeprefix("aten.") for name in region.operators]
+    more = " + ..." if len(names) > _MOST_OPERATORS else ""
+    first = f"{part.op_names[0]}: {' + '.join(names[:_MOST_OPERATORS])}{more}"
+    others = (f"{part.op_names[0]}#{number}" for number in range(2, 1 + region.places))
+    return replace(part, op_names=(first, *part.op_names[1:], *others))
 
 
 def _shares(parts: Sequence[RecordedPart], step_us: float) -> Mapping[str, float]:

@@ -19,6 +19,7 @@ pytest.importorskip("onnxscript")
 from support.trainings_compiled import Always, FirstGuesses, compiled  # noqa: E402
 from torch import nn  # noqa: E402
 
+import aoe  # noqa: E402
 from aoe import FallbackWarning  # noqa: E402
 from aoe.device.registry import resolve_target  # noqa: E402
 from aoe.device.toolchain import find_toolchain  # noqa: E402
@@ -274,6 +275,32 @@ def test_chosen_ways_are_records_that_the_next_run_looks_up(tmp_path: Path) -> N
         torch.compiler.reset()
     assert found.used >= len(steps)
     assert not nothing.used
+
+
+def test_parts_without_a_faster_way_are_noted_and_not_tried_again(tmp_path: Path) -> None:
+    module, image = Images(), torch.randn(2, 3, 17, 13)
+    _gradients(compiled(module, FirstGuesses(), By(""), options={"bank": tmp_path}), image)
+    assert not list(tmp_path.rglob("*training_convolution.json"))
+    lines = [
+        json.loads(line)
+        for file in tmp_path.rglob("*training_convolution*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+    assert lines and {line["event"] for line in lines} == {"unsatisfied"}
+    torch.compiler.reset()
+    by = By("products")
+    again = compiled(copy.deepcopy(module), FirstGuesses(), by, options={"bank": tmp_path})
+    _gradients(again, image)
+    assert not by.used
+
+
+def test_records_are_measured_again_without_their_training(tmp_path: Path) -> None:
+    module, image = Images(), torch.randn(2, 3, 17, 13)
+    _gradients(compiled(module, FirstGuesses(), By("products"), options={"bank": tmp_path}), image)
+    found = aoe.verify(tmp_path, core_num=1, dry_run=True)
+    measured = [one for one in found.records if one.one.op_type == "training_convolution"]
+    assert measured and all(one.found.measurement is not None for one in measured)
+    assert not found.passed_over
 
 
 def test_without_a_compiler_products_are_left(
