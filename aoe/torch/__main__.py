@@ -1,7 +1,7 @@
 """`python -m aoe.torch SCRIPT ...`: a training script as it is, tuned as `AOE_MODE` says.
 
 2 tunes the operators of the forward and backward pass in this process, 4 the grouping of gradients
-in the group `torchrun` makes; each has a run of its own.
+in the group `torchrun` makes, 2,4 both in one run.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from pathlib import Path
 
 from aoe.errors import EngineNotInstalledError, OptionError
 from aoe.settings import environment
-from aoe.torch.script_mode import GRADIENTS, OPERATORS, VARIABLE, become_aoe
+from aoe.torch.script_mode import GRADIENTS, VARIABLE, asked_modes, become_aoe, check_modes
 from aoebank import AoebankError, say
 
 
 def main() -> int:
     """Run the script, or become `aoe --script`; return the exit code if it cannot be."""
     env = environment()
-    mode = env.get(VARIABLE, "").replace(" ", "")
+    modes = asked_modes(env)
     try:
-        _check(sys.argv[1:], mode)
-        if mode == GRADIENTS:
+        check_modes(modes, VARIABLE)
+        _check(sys.argv[1:])
+        if GRADIENTS in modes:
             become_aoe(sys.argv[1:], env)
-        tuning = _tuning(sys.argv[1]) if mode == OPERATORS else nullcontext()
+        tuning = _tuning(sys.argv[1]) if modes else nullcontext()
     except AoebankError as error:
         say(f"error: {error}")
         if error.hint:
@@ -58,15 +59,7 @@ def _tuning(script: str) -> AbstractContextManager[object]:
     return tuning
 
 
-def _check(arguments: list[str], mode: str) -> None:
-    if mode not in ("", OPERATORS, GRADIENTS):
-        raise OptionError(
-            VARIABLE,
-            "a training has operators and gradients to tune, and no subgraphs of its own",
-            got=mode,
-            expected=f"{OPERATORS} or {GRADIENTS}",
-            hint="one run for each mode; subgraphs: aoe --job_type=1 --model_path=DUMP",
-        )
+def _check(arguments: list[str]) -> None:
     if not arguments or not Path(arguments[0]).is_file():
         raise OptionError(
             "aoe.torch",

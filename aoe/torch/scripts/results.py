@@ -72,8 +72,11 @@ def write_results(
     optimizers: Sequence[FusedOptimizer],
     left: Mapping[str, str],
     seconds: float,
-) -> None:
+) -> dict[str, Any]:
     """Write AOE's result file, with a report for each training graph, and `training.json`.
+
+    Returns:
+        The document in `training.json`.
 
     Raises:
         OutputError: one of them cannot be written.
@@ -91,6 +94,7 @@ def write_results(
         "left": dict(left),
     }
     write_json(places.results / TRAINING_FILE, document)
+    return document
 
 
 def _opat_report(graph: TunedGraph, name: str, seconds: float) -> OpatReport:
