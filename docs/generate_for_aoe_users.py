@@ -47,13 +47,13 @@ in [troubleshooting.md](troubleshooting.md).
 
 ## Before you follow a tutorial of AOE
 
-- **Training is computed by its framework.** Of PyTorch and TensorFlow scripts the inference form
-  is tuned, and nothing tuned is loaded while they train: "train again with the bank" and
-  `op_compiler_cache_mode=force` change nothing. Serve the `.om`, or `optimize` the trained module
-  ([frameworks.md](frameworks.md#tensorflow), [pytorch.md](pytorch.md)). There are no sessions of
-  TensorFlow 1. Gradient tuning groups the all-reduces of DDP ([gradients.md](gradients.md)).
-- **`set_aoe` comes before the steps it collects**: what ran before is not remembered
-  ([pytorch.md](pytorch.md#collect-what-a-script-computes)).
+- **Training is tuned in PyTorch scripts alone**: forward, backward and the grouping of all-reduces
+  ([pytorch.md](pytorch.md#a-training-script-as-it-is), [gradients.md](gradients.md)). Of TensorFlow
+  scripts the inference form is tuned, and nothing tuned is loaded while they train: "train again
+  with the bank" and `op_compiler_cache_mode=force` change nothing. Serve the `.om`
+  ([frameworks.md](frameworks.md#tensorflow)). There are no sessions of TensorFlow 1.
+- **`set_aoe` behind the steps**, as in the tutorial, knows of them only if the script itself imports
+  `aoe.torch` at its top ([pytorch.md](pytorch.md#collect-what-a-script-computes)).
 - **`ACL_OP_COMPILER_CACHE_MODE` turns tuning off**, also with `enable`: `aoe.torch.set_option`
   makes later calls look up only.
 - **Gains of the articles are an NPU's.** `aoe advise` tries edits on this CPU, and the

@@ -97,6 +97,14 @@ PATHS = {
         f"{AOE}/torch/ddp/test_gradients.py::test_better_grouping_is_added_used_and_found_again",
         "tests/support/ddp/tuned.py",
     ),
+    "aoe --job_type=2,4 --script": (
+        "--job_type=2,4",
+        f"{AOE}/torch/scripts/test_running.py::test_operators_and_gradients_of_a_group_are_tuned_in_one_run",
+    ),
+    "AOE_MODE=2 python -m aoe.torch": (
+        "AOE_MODE",
+        f"{AOE}/torch/scripts/test_running.py::test_training_is_tuned_and_trains_the_same",
+    ),
     # models of each kind
     "aoe --framework=0": (
         "--framework=0",

@@ -23,7 +23,7 @@ from aoe.cli.command_options import COMMAND_OPTIONS
 from aoe.cli.commands import COMMANDS, EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
 from aoe.cli.ending import QuickEnd
 from aoe.cli.errors import engine_of, run_app
-from aoe.cli.gdat_command import refuse_inference_options, split_script, tune_gradients
+from aoe.cli.gdat_command import refuse_inference_options, split_script, tune_training
 from aoe.cli.options import (
     check_tuned_model,
     finish,
@@ -141,7 +141,7 @@ def tune(context: typer.Context, **options: Any) -> None:
     check_tuned_model(options["om"])
     if options["script"] is not None or JobType.GDAT in found.job_types:
         refuse_inference_options(options)
-        tune_gradients(options, found, **how)
+        tune_training(options, found, **how)
         return
     refuse_gradients(options)
     if JobType.SGAT not in found.job_types:

@@ -86,7 +86,8 @@ _OF_COMMAND = (
         name="script",
         kind=Path,
         metavar="TRAIN.py",
-        help="Training script for gradient tuning; all that follows is passed to it.",
+        help="Training script: --job_type=2 tunes the operators of both its passes, 4 its "
+        "gradients, 2,4 both; all that follows is passed to it.",
     ),
     Option(name="script_argument", flags=("--script_argument",), kind=list[str], hidden=True),
     _of_gradients(

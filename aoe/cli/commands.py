@@ -127,7 +127,13 @@ COMMANDS: Mapping[str, Command] = {
             ),
             *("shapes_from", "custom_ops_library", "soc_version"),
             replace(OPTIONS["aicore_num"], unset="all usable ones"),
-            *("trials", "script", "script_argument", "loss_name", "world"),
+            "trials",
+            replace(
+                OPTIONS["script"],
+                help="Training script whose gradients are planned; all that follows is passed to "
+                "it.",
+            ),
+            *("script_argument", "loss_name", "world"),
         ),
         section=_BEFORE,
         examples=(
@@ -207,7 +213,8 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "": (
         "aoe --model=net.onnx --job_type=2 --output=out    # makes out/net_tune.om",
         "aoe --model=net.onnx --job_type=sgat,opat --tuning_time_limit=600",
-        "aoe --job_type=4 --script train.py                # gradients of a DDP script",
+        "aoe --job_type=2 --script train.py        # both passes of a training script",
+        "aoe --job_type=2,4 --script train.py      # these, and the gradients of DDP",
     ),
     **{name: row.examples for name, row in COMMANDS.items()},
 }

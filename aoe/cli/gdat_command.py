@@ -1,4 +1,7 @@
-"""`aoe --job_type=4`: tune the gradients of a training script, or of a model file with a loss."""
+"""`aoe --job_type=4`: tune the gradients of a training script, or of a model file with a loss.
+
+Of a script `--job_type=2` tunes the operators of both passes, and `2,4` both in one run of it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +21,14 @@ from aoe.child_python import AOE, python_command
 from aoe.cli.command_options import COMMAND_OPTIONS
 from aoe.cli.options import finish, read_calibration
 from aoe.cli.progress import LineProgress, QuietProgress
-from aoe.errors import AoeError, EngineNotInstalledError, OptionError
+from aoe.errors import (
+    AoeError,
+    EndedEarlyError,
+    EngineNotInstalledError,
+    LeftAloneError,
+    OptionError,
+)
+from aoe.gradients import compression
 from aoe.gradients.compression import parse_compression
 from aoe.settings import environment
 from aoe.tuner.mode import JobType, TuneSettings
@@ -28,15 +39,20 @@ from aoebank import say
 if TYPE_CHECKING:
     from aoe.gradients.training import TrainingProgram
     from aoe.runs.configuration.resolving import RunConfiguration
+    from aoe.torch.ddp.script_run import TrainingScript
+    from aoe.torch.scripts.running import TunedScript
+    from aoebank import Report
 
 _OPTION = "--script"
 _PASSED = "--script_argument"
 _WORLD = 2
 _OF_INFERENCE = (
-    *("om", "base_result", "input_files", "input_sets", "shapes_from", "dynamic_batch_size"),
+    *("om", "input_files", "input_sets", "shapes_from", "dynamic_batch_size"),
     *("dynamic_image_size", "dynamic_dims", "out_nodes", "custom_ops_library", "tune_ops_file"),
 )
 """Options of models that are run."""
+_OF_OPERATORS = {"trials": "trials", "search": "search", "seed": "seed", "aicore_num": "core_num"}
+"""Settings that tuning the operators of a training takes, and their names there."""
 _STDOUT, _STDERR = 1, 2
 
 
@@ -71,7 +87,9 @@ def refuse_inference_options(options: Mapping[str, Any]) -> None:
         if value := options[name]:
             raise OptionError(
                 COMMAND_OPTIONS[name].option,
-                "no option of gradient tuning, which goes by the parameters of a training",
+                "no option of gradient tuning, which goes by the parameters of a training"
+                if options["script"] is None
+                else "no option of a training script, which brings its own data",
                 got=value[0] if isinstance(value, list) else value,
                 hint="leave it out; what the bank has is used in any case",
             )
@@ -81,15 +99,15 @@ def refuse_inference_options(options: Mapping[str, Any]) -> None:
     if precision != KEEP_FLOAT32:
         raise OptionError(
             "--precision_mode",
-            "gradient tuning leaves precision to the training script",
+            "precision is left to the training script",
             hint="leave the options of precision out",
         )
 
 
-def tune_gradients(
+def tune_training(
     options: Mapping[str, Any], configuration: RunConfiguration, *, as_json: bool, shown: bool
 ) -> None:
-    """Tune the gradients of a script, or of a model file with a loss; print what came of it.
+    """Tune a training script, or the gradients of a model file with a loss; print the result.
 
     A script runs in one process of the group; a model file in the processes of a group, which are
     started if need be.
@@ -105,16 +123,30 @@ def tune_gradients(
         EngineNotInstalledError: there is no PyTorch.
         typer.Exit: with the exit code of the script or of the processes, if it is not 0.
     """
-    progress = gradient_progress(shown=shown and not as_json)
-    if options["model"] is not None and options["script"] is None:
-        program = _model_program(options, configuration, progress)
-    else:
-        program = _script_program(options, configuration)
     from aoe.runs.configuration.resolving import settings_of
 
+    _check_base_result(options, configuration)
+    progress = gradient_progress(shown=shown and not as_json)
     asked = {name: options[name] for name in ("output", "allow_compression")}
-    settings = settings_of(program, asked, configuration)
-    _tune_program(settings, progress, as_json=as_json)
+    if options["model"] is not None and options["script"] is None:
+        program = _model_program(options, configuration, progress)
+        settings = settings_of(program, asked, configuration)
+        _TrainingRun(settings, progress, as_json=as_json).tune()
+        return
+    script = _script_program(options, configuration)
+    settings = settings_of(script, asked, configuration)
+    if JobType.OPAT in settings.job_types:
+        settings = _sharing_time(settings)
+        operators = _operator_tuning(script.path, options, configuration, settings)
+        script = replace(script, operators=operators)
+        settings = replace(settings, model=script)
+        if is_first_process():
+            then = "then its gradients" if JobType.GDAT in settings.job_types else "as it runs"
+            progress.step(
+                f"tuning the operators of {script.name} in its first {operators.first_steps} "
+                f"steps, {then}"
+            )
+    _TrainingRun(settings, progress, script, as_json=as_json).tune()
 
 
 def observed_program(
@@ -149,7 +181,7 @@ def observed_program(
     if tuple(job_types) != (JobType.GDAT,):
         raise OptionError(
             "--job_type",
-            "a training is for gradient tuning, which runs alone",
+            "of a training, only its gradients are looked at",
             got=",".join(job_types),
             hint="--job_type=4; for the operators of a script --job_type=2, which plan alone takes",
         )
@@ -207,15 +239,77 @@ def is_first_process() -> bool:
     return environment().get("RANK", "0") == "0"
 
 
-def _script_program(options: Mapping[str, Any], configuration: RunConfiguration) -> TrainingProgram:
+def _script_program(options: Mapping[str, Any], configuration: RunConfiguration) -> TrainingScript:
     script = _checked(options["script"], configuration.job_types, options["model"])
     _check_world(options["world"], environment())
     if options["loss_name"] is not None:
         raise OptionError("--loss_name", "it is for a model file", got=options["loss_name"])
     parse_compression(options["allow_compression"])
+    if options["allow_compression"] is not None and JobType.GDAT not in configuration.job_types:
+        raise OptionError(
+            compression.OPTION,
+            "it is for gradient tuning",
+            got=options["allow_compression"],
+            hint="aoe --job_type=2,4 --script TRAIN.py",
+        )
     from aoe.torch.ddp.script_run import TrainingScript
 
     return TrainingScript(path=script, arguments=tuple(options["script_argument"] or ()))
+
+
+def _check_base_result(options: Mapping[str, Any], configuration: RunConfiguration) -> None:
+    """Refuse an earlier result where no operators are tuned."""
+    is_of_operators = options["script"] is not None and JobType.OPAT in configuration.job_types
+    if options["base_result"] is not None and not is_of_operators:
+        raise OptionError(
+            "--base_result",
+            "gradients have no earlier result, the bank says what is known of them",
+            got=options["base_result"],
+            hint="leave it out; for the operators of a script: --job_type=2 --script TRAIN.py",
+        )
+
+
+def _sharing_time(settings: TuneSettings) -> TuneSettings:
+    """Return the settings with the time of each mode: a stage's own, or an equal part of all."""
+    limit_s = settings.tuning_time_limit_s
+    if settings.stage_limits_s:
+        limit_s = settings.stage_limits_s[0]
+    elif limit_s is not None:
+        limit_s /= len(settings.job_types)
+    return replace(settings, tuning_time_limit_s=limit_s, stage_limits_s=())
+
+
+def _operator_tuning(
+    script: Path,
+    options: Mapping[str, Any],
+    configuration: RunConfiguration,
+    settings: TuneSettings,
+) -> TunedScript:
+    """Return what tunes the operators of a script while it runs.
+
+    Raises:
+        OptionError: an option cannot be meant.
+        AoebankError: the bank cannot be used.
+    """
+    from aoe.bank.operators import bank_root
+    from aoe.torch.scripts.running import TunedScript
+
+    env, cwd = environment(), Path.cwd()
+    bank_root(env, cwd)  # one that cannot be used is found out before the script runs
+    found = {known: configuration.settings[name] for name, known in _OF_OPERATORS.items()}
+    given = {name: one.value for name, one in found.items() if one.place}
+    given["lookup_only"] = options["lookup_only"]
+    if settings.tuning_time_limit_s is not None:
+        given["tuning_time_limit"] = settings.tuning_time_limit_s
+    return TunedScript(
+        script.name,
+        given,
+        output=settings.output,
+        base_result=options["base_result"],
+        env=env,
+        cwd=cwd,
+        speaks=False,
+    )
 
 
 def _model_program(
@@ -272,35 +366,88 @@ def _cores() -> int:
     return len(default_device().cores())
 
 
-def _tune_program(settings: TuneSettings, progress: Progress, *, as_json: bool) -> None:
-    """Run a program, print what came of it in the first process, end with its exit code."""
-    from aoe.report.tuning import tune_report
-    from aoe.runs.gradients.result import TunedGradients
-    from aoe.runs.run import tune_with
+@dataclass(frozen=True, slots=True)
+class _TrainingRun:
+    """Runs a program, prints the result in the first process, ends with the program's exit code."""
 
-    try:
-        with answering_alone(as_json=as_json):
-            found = tune_with(
-                settings,
-                env=environment(),
-                cwd=Path.cwd(),
-                progress=progress,
-                now=datetime.now(UTC),
-            )
-    except AoeError as error:
-        has_document = as_json and is_first_process()
+    settings: TuneSettings
+    progress: Progress
+    script: TrainingScript | None = None  # None for a model file
+    as_json: bool = False
+
+    @property
+    def operators(self) -> TunedScript | None:
+        """Tunes the operators of the script, None where they are left alone."""
+        return None if self.script is None else self.script.operators
+
+    def tune(self) -> None:
+        """Tune; raise what ends the command otherwise than with 0."""
+        reports: list[Report] = []
+        left: AoeError | None = None
+        try:
+            with answering_alone(as_json=self.as_json):
+                code = self._run(reports)
+        except AoeError as error:
+            if not self._is_left(error):
+                self._fail(error)
+                return
+            left, code = error, error.exit_code
+        if operators := self._operators_report(left, code):
+            reports.insert(0, operators)
+        if reports:
+            from aoe.report.tuning import TuningReport
+
+            finish(TuningReport(modes=tuple(reports)), as_json=self.as_json)
+        if code:
+            raise typer.Exit(code)
+
+    def _run(self, reports: list[Report]) -> int:
+        """Run the program, add the report on its gradients, return its exit code."""
+        from aoe.report.tuning import report_of
+        from aoe.runs.gradients.result import TunedGradients
+        from aoe.runs.run import tune_with
+
+        if JobType.GDAT not in self.settings.job_types:
+            assert self.script is not None
+            return self.script.run_alone()
+        found = tune_with(
+            replace(self.settings, job_types=(JobType.GDAT,)),
+            env=environment(),
+            cwd=Path.cwd(),
+            progress=self.progress,
+            now=datetime.now(UTC),
+        )
+        tuned = found.get(TunedGradients)
+        if tuned.is_first:
+            reports.append(report_of(tuned))
+        return tuned.exit_code
+
+    def _is_left(self, error: AoeError) -> bool:
+        """True if gradients alone are not tuned, in a script that has run with its operators."""
+        if self.operators is None or not self.operators.is_over:
+            return False
+        is_asked = JobType.GDAT in self.settings.job_types
+        return is_asked and isinstance(error, EndedEarlyError | LeftAloneError | OptionError)
+
+    def _operators_report(self, left: AoeError | None, code: int) -> Report | None:
+        """Return the report on operators; None where there is none, and in all other processes."""
+        result = self.operators.result if self.operators is not None else None
+        if result is None:
+            return None
+        from aoe.report.tuning import TrainingReport
+
+        return TrainingReport(result=result, gradients=left, script_exit_code=code)
+
+    def _fail(self, error: AoeError) -> None:
+        has_document = self.as_json and is_first_process()
+        if error.exit_code and not self.as_json and (told := self._operators_report(None, 0)):
+            finish(told, as_json=False)  # what the operators became is told in any case
         if error.exit_code or has_document:  # it says what is wrong, whatever the code is
-            raise
+            raise error
         if is_first_process():  # all processes say the same of it
             say(f"warning: not tuned: {error}")
             if error.hint:
                 say(f"hint: {error.hint}")
-        return
-    tuned = found.get(TunedGradients)
-    if tuned.is_first:
-        finish(tune_report(result=found), as_json=as_json)
-    if tuned.exit_code:
-        raise typer.Exit(tuned.exit_code)
 
 
 @contextmanager
@@ -323,17 +470,15 @@ def answering_alone(*, as_json: bool) -> Iterator[None]:
 
 
 def _checked(script: Path | None, job_types: Sequence[JobType], model: Path | None) -> Path:
-    if JobType.GDAT not in job_types:
-        raise OptionError(
-            _OPTION, "a script is for gradient tuning", hint="aoe --job_type=4 --script TRAIN.py"
-        )
-    _check_alone(job_types)
     if script is None:
         raise OptionError(
             _OPTION,
             "gradient tuning needs a training script, or a model file with a loss",
             hint="torchrun --nproc-per-node=2 -m aoe --job_type=4 --script TRAIN.py",
         )
+    from aoe.torch.script_mode import check_modes
+
+    check_modes([str(job.number) for job in job_types], "--job_type")
     if model is not None:
         raise OptionError(_OPTION, "given together with --model", got=script)
     if not script.is_file():
@@ -361,9 +506,9 @@ def _check_alone(job_types: Sequence[JobType]) -> None:
     if len(job_types) > 1:
         raise OptionError(
             "--job_type",
-            "gradient tuning runs alone",
+            "gradients of a model file are tuned alone",
             got=",".join(job_types),
-            hint="aoe --job_type=4 --script TRAIN.py",
+            hint="of a script operators, too: aoe --job_type=2,4 --script TRAIN.py",
         )
 
 
@@ -371,6 +516,6 @@ def _check_torch(extra: str) -> None:
     if find_spec("torch") is None:
         raise EngineNotInstalledError(
             "--job_type",
-            "gradient tuning needs PyTorch, which is not installed",
+            "tuning a training needs PyTorch, which is not installed",
             hint=f"python -m pip install 'aoebank[{extra}]'",
         )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from aoe.runs.operators.result import OpatResult
     from aoe.runs.run import TunedCase, TuneResult
     from aoe.tasks.operators.operator import TunedOperator
+    from aoe.torch.scripts.running import TunedOperators
     from aoe.tuner.mode import ModeResult
     from aoebank import AoebankError, Column, Text
 
@@ -235,6 +236,52 @@ class GradientTuningReport(ResultReport):
             )
         else:  # what this run did not measure is no improvement of this run
             text.line(_stored_line(self.result, result.stored_speedup) + _differing(result))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingReport(Report):
+    """Result of tuning the operators of a training script."""
+
+    result: TunedOperators
+    gradients: AoebankError | None = None  # Why its gradients were asked for, and are not tuned
+    script_exit_code: int = 0
+    schema: str = "aoe.training/1"
+
+    @property
+    def about(self) -> str:
+        """Name of the run, which begins with that of the script."""
+        return self.result.places.name
+
+    @property
+    def exit_code(self) -> int:
+        """That of the script."""
+        return self.script_exit_code
+
+    def document(self) -> Mapping[str, object]:
+        places, left = self.result.places, self.gradients
+        known = {name: value for name, value in self.result.document.items() if name != "schema"}
+        return {
+            **known,
+            "results": str(places.results),
+            "result_file": str(places.result_file),
+            "gradients_left": None if left is None else left.headline,
+            "script_exit_code": self.script_exit_code,
+        }
+
+    def write(self, text: Text) -> None:
+        places, left = self.result.places, self.gradients
+        for line in self.result.lines:
+            text.line(line)
+        if self.result.document:
+            text.line(f"results: {places.results}")
+            if self.result.document["graphs"]:
+                text.line(f"result: {places.result_file}")
+        text.line(f"bank: {places.bank}")
+        if left is not None:
+            text.line(f"gradients are not tuned: {left.headline}")
+            if left.hint:
+                text.line(f"hint: {left.hint}")
+        text.line(f"{places.name} process finished")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,37 +1,32 @@
-"""`python -m aoe.torch [OPTIONS] SCRIPT ...`: a training script as it is, tuned by `AOE_MODE`.
+"""`python -m aoe.torch SCRIPT ...`: a training script as it is, tuned as `AOE_MODE` says.
 
 2 tunes the operators of the forward and backward pass in this process, 4 the grouping of gradients
-in the group `torchrun` makes; each has a run of its own.
+in the group `torchrun` makes, 2,4 both in one run.
 """
 
 from __future__ import annotations
 
 import runpy
 import sys
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
 from aoe.errors import EngineNotInstalledError, OptionError
 from aoe.settings import environment
-from aoe.torch.script_mode import GRADIENTS, OPERATORS, VARIABLE, become_aoe
+from aoe.torch.script_mode import GRADIENTS, VARIABLE, asked_modes, become_aoe, check_modes
 from aoebank import AoebankError, say
-
-_OPTIONS = ("base_result", "output")
-"""What may be said before the script, as `aoe` takes it."""
-
 
 def main() -> int:
     """Run the script, or become `aoe --script`; return the exit code if it cannot be."""
     env = environment()
-    mode = env.get(VARIABLE, "").replace(" ", "")
+    modes = asked_modes(env)
     try:
-        options = _take_options(mode)
-        _check(sys.argv[1:], mode)
-        if mode == GRADIENTS:
+        check_modes(modes, VARIABLE)
+        _check(sys.argv[1:])
+        if GRADIENTS in modes:
             become_aoe(sys.argv[1:], env)
-        tuning = _tuning(sys.argv[1], options) if mode == OPERATORS else nullcontext()
+        tuning = _tuning(sys.argv[1]) if modes else nullcontext()
     except AoebankError as error:
         say(f"error: {error}")
         if error.hint:
@@ -44,28 +39,7 @@ def main() -> int:
     return 0
 
 
-def _take_options(mode: str) -> Mapping[str, Path]:
-    """Take the options before the script out of the command line; return them by their names.
-
-    Raises:
-        OptionError: an option nobody knows, or one without operators to tune.
-    """
-    found = {}
-    while len(sys.argv) > 1 and sys.argv[1].startswith("--"):
-        name, _, value = sys.argv.pop(1).removeprefix("--").partition("=")
-        if name not in _OPTIONS or not value or mode != OPERATORS:
-            raise OptionError(
-                f"--{name}",
-                "no option before a training script",
-                got=value or "nothing",
-                expected=" or ".join(f"--{one}=DIR" for one in _OPTIONS),
-                hint=f"{VARIABLE}={OPERATORS} python -m aoe.torch --base_result=DIR SCRIPT.py",
-            )
-        found[name] = Path(value)
-    return found
-
-
-def _tuning(script: str, options: Mapping[str, Path]) -> AbstractContextManager[object]:
+def _tuning(script: str) -> AbstractContextManager[object]:
     """Return the watcher that tunes the training of a script while it runs."""
     if find_spec("torch") is None:
         raise EngineNotInstalledError(
@@ -78,22 +52,13 @@ def _tuning(script: str, options: Mapping[str, Path]) -> AbstractContextManager[
 
     env, cwd = environment(), Path.cwd()
     bank_root(env, cwd)  # one that cannot be used is found out before the script runs
-    output, base_result = options.get("output"), options.get("base_result")
-    tuning = TunedScript(script, {}, output=output, base_result=base_result, env=env, cwd=cwd)
+    tuning = TunedScript(script, {}, env=env, cwd=cwd)
     if env.get("RANK", "0") == "0":
         say(f"aoe: operator tuning of this training, in {cwd}")
     return tuning
 
 
-def _check(arguments: list[str], mode: str) -> None:
-    if mode not in ("", OPERATORS, GRADIENTS):
-        raise OptionError(
-            VARIABLE,
-            "a training has operators and gradients to tune, and no subgraphs of its own",
-            got=mode,
-            expected=f"{OPERATORS} or {GRADIENTS}",
-            hint="one run for each mode; subgraphs: aoe --job_type=1 --model_path=DUMP",
-        )
+def _check(arguments: list[str]) -> None:
     if not arguments or not Path(arguments[0]).is_file():
         raise OptionError(
             "aoe.torch",

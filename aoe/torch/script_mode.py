@@ -1,4 +1,4 @@
-"""`AOE_MODE=4`: a training script becomes `aoe --job_type=4 --script` of itself.
+"""`AOE_MODE=4`, or `2,4`: a training script becomes `aoe --job_type=4 --script` of itself.
 
 By `python -m aoe.torch SCRIPT`, or by `import aoe.torch` at the top of a script `torchrun` has
 started. Needs no PyTorch.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
@@ -25,16 +25,42 @@ _RANK = "RANK"
 """Set in a process of a group. Source: `torchrun`."""
 
 
+def asked_modes(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the numbers of the modes `AOE_MODE` asks for, in its order; none where it is empty."""
+    return tuple(filter(None, env.get(VARIABLE, "").replace(" ", "").split(",")))
+
+
+def check_modes(modes: Collection[str], where: str) -> None:
+    """Refuse what cannot be tuned in a training script.
+
+    Args:
+        modes: Numbers of the modes that are asked for.
+        where: Option or variable that asks.
+
+    Raises:
+        OptionError: there is more than operators and gradients.
+    """
+    if not {OPERATORS, GRADIENTS}.issuperset(modes):
+        raise OptionError(
+            where,
+            "a training has operators and gradients to tune, and no subgraphs of its own",
+            got=",".join(modes),
+            expected=f"{OPERATORS}, {GRADIENTS} or {OPERATORS},{GRADIENTS}",
+            hint="for subgraphs of its model: aoe --job_type=1 --model_path=DUMP, see set_aoe",
+        )
+
+
 def become_aoe(script: Sequence[str], env: Mapping[str, str]) -> NoReturn:
-    """Replace this process by `aoe`, which runs a script and tunes its gradients on the way.
+    """Replace this process by `aoe`, which runs a script and tunes it on the way.
 
     Args:
         script: The script and its arguments.
-        env: Environment variables.
+        env: Environment variables; `AOE_MODE` says what is tuned.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    command = python_command(AOE, f"--job_type={GRADIENTS}", "--script", *script)
+    modes = ",".join(asked_modes(env))
+    command = python_command(AOE, f"--job_type={modes}", "--script", *script)
     left = {name: value for name, value in env.items() if name != VARIABLE}
     os.execve(command[0], command, left)
 
@@ -52,14 +78,14 @@ def tune_where_asked() -> None:
         OptionError: the script has begun too much to begin anew.
     """
     env, main = environment(), sys.modules.get("__main__")
-    if env.get(VARIABLE) != GRADIENTS or _RANK not in env or not _is_script(main):
+    if GRADIENTS not in asked_modes(env) or _RANK not in env or not _is_script(main):
         return
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         raise OptionError(
             VARIABLE,
             "the process group was made before aoe.torch was imported",
-            got=GRADIENTS,
+            got=env[VARIABLE],
             hint="import aoe.torch at the top of the script: it runs from there on under aoe",
         )
     become_aoe(sys.argv, env)

@@ -228,7 +228,8 @@ def model_path(context: ModeContext, job: JobType) -> Path:
             "--job_type",
             f"{job.words} needs a model file",
             got=model.name,
-            hint=f"for a training script: --job_type={JobType.GDAT.number}",
+            hint=f"for a training script: --job_type={JobType.GDAT.number}, and for its operators "
+            "aoe --job_type=2 --script TRAIN.py",
         )
     return model
 

@@ -119,7 +119,10 @@ def run_program(
         return program.run(tune)
     except EndedEarlyError as error:
         told = EndedEarlyError(
-            error.where, error.problem, expected=error.expected, hint=_WAY_OUT + shorter
+            error.where,
+            error.problem,
+            expected=error.expected,
+            hint=error.hint or _WAY_OUT + shorter,
         )
         told.exit_code = error.exit_code
         raise told from error

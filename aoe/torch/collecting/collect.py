@@ -26,7 +26,7 @@ from aoe.torch.collecting.dump import DumpWriter
 from aoe.torch.collecting.operator_recorder import OperatorRecorder, OperatorUse, export_operator
 from aoe.torch.modules.calls import CallConvention, describe
 from aoe.torch.modules.export import export_module, unwrapped
-from aoe.torch.scripts.remembering import FIRST_STEP, RememberedCall
+from aoe.torch.scripts.remembering import FIRST_STEP, RememberedCall, remembered_call
 from aoe.torch.scripts.running import tune_training_of
 from aoebank import plural, say
 
@@ -54,7 +54,8 @@ def set_aoe(
     collected; one that is killed, the modules.
 
     Each module that is called by the script itself is exported in its inference form, for each
-    form of its inputs. Operators outside of modules, and those of modules that cannot be
+    form of its inputs; with `tune`, the training of those called with gradients wanted is tuned as
+    well. Operators outside of modules, and those of modules that cannot be
     exported as a whole, are dumped one by one. In a distributed job only rank 0 collects.
 
     Args:
@@ -86,17 +87,22 @@ def set_aoe(
         )
     tuning.environment()  # a bank that cannot be is found out before the steps
     remembered = FIRST_STEP.calls
+    options = {"bank": bank, "tuning_time_limit": tuning_time_limit, "trials": trials}
+    given = {name: value for name, value in options.items() if value is not None}
+
+    def train(calls: Sequence[RememberedCall]) -> None:
+        tune_training_of(calls, given, Path(output or dump_path), Path(dump_path).name)
+
     collector = Collector(
         DumpWriter(Path(dump_path)),
         steps=steps,
         tuning=tuning if tune else None,
+        train=train if tune else None,
         remembered=remembered,
     )
     if tune and remembered and _is_first_rank():
         # here, as behind the script's last line Python starts no thread any more
-        options = {"bank": bank, "tuning_time_limit": tuning_time_limit, "trials": trials}
-        given = {name: value for name, value in options.items() if value is not None}
-        tune_training_of(remembered, given, Path(output or dump_path), Path(dump_path).name)
+        train(remembered)
     collector.start()
     return collector
 
@@ -118,6 +124,7 @@ class Collector:
         writer: The dump.
         steps: How many steps to collect.
         tuning: How the dump is tuned when it is done; None leaves that to somebody else.
+        train: Tunes the training of calls; None leaves that to somebody else, too.
         is_first_rank: Whether this process is the one of its job that collects.
         remembered: Calls before this watch; they are collected where none follows.
     """
@@ -128,6 +135,7 @@ class Collector:
         *,
         steps: int,
         tuning: FolderTuning | None = None,
+        train: Callable[[Sequence[RememberedCall]], object] | None = None,
         is_first_rank: Callable[[], bool] = _is_first_rank,
         remembered: Sequence[RememberedCall] = (),
     ) -> None:
@@ -135,6 +143,8 @@ class Collector:
         self._remembered = remembered
         self._is_first_rank = is_first_rank
         self._tuning = tuning
+        self._train = train
+        self._trained: list[RememberedCall] = []  # Calls whose training is not tuned yet
         self._writer = writer
         self._steps = steps
         self._done = 0
@@ -142,6 +152,7 @@ class Collector:
         self._thread = threading.get_ident()
         self._process = os.getpid()
         self._active = self._installed = self._bystander = self._in_a_hurry = False
+        self._is_at_exit = False
         self._names: dict[int, str] | None = None
         self._called: set[int] = set()
         self._roots: dict[int, torch.nn.Module] = {}  # kept alive, so that ids stay theirs
@@ -211,6 +222,15 @@ class Collector:
                 "at the top, or call set_aoe before the steps",
                 stacklevel=3,
             )
+        if self._train is not None and self._trained:
+            if self._is_at_exit:
+                warnings.warn(
+                    "set_aoe: the script ended before its steps were over, so its training is not "
+                    "tuned; ask for fewer steps",
+                    stacklevel=3,
+                )
+            else:
+                self._train(self._trained)
         if self._tuning is not None and self._writer.has_graphs:
             left = f"; the dump is there: aoe --model_path={self.directory}"
             self._tuning.run(self.directory, where="set_aoe", left=left)
@@ -219,8 +239,9 @@ class Collector:
         """Finish the dump of a script that is over; after Ctrl-C without further exports."""
         ended_by = getattr(sys, "last_type", None)
         self._in_a_hurry = ended_by is KeyboardInterrupt
+        self._is_at_exit = True  # Python starts no thread any more, and PyTorch's tuning has some
         if ended_by is not None:
-            self._tuning = None
+            self._tuning = self._train = None
         self.close()
 
     def _leave(self) -> None:
@@ -241,7 +262,7 @@ class Collector:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            self._tuning = None
+            self._tuning = self._train = None
         self.close()
 
     # ---- one call ----
@@ -312,9 +333,20 @@ class Collector:
             self._pause(True)
             try:
                 self._dump_root(unwrapped(module), args, kwargs, tuple(recorder.found))
+                self._remember(module, args, kwargs)
             finally:
                 self._pause(False)
         return result
+
+    def _remember(
+        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Keep a call of training whose like was not seen before."""
+        call = remembered_call(module, args, kwargs) if self._train is not None else None
+        if call is None or not call.wants_gradients:
+            return
+        if call not in self._trained and call not in self._remembered:
+            self._trained.append(call)
 
     def _dump_root(
         self,

@@ -20,12 +20,12 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -39,6 +39,9 @@ from aoe.torch.ddp.gradients import StrategyWarning, reduced_training
 from aoe.torch.ddp.sharding import refused_sharding
 from aoebank import say
 
+if TYPE_CHECKING:
+    from aoe.torch.scripts.running import TunedScript
+
 T = TypeVar("T")
 
 
@@ -50,11 +53,15 @@ class TrainingScript:
     DDP model it trains is tuned. Its first steps are used for recording and measuring; they are
     its own steps, with its own data, and train as they always do. The grouping found stays in
     use until the script ends.
+
+    Where its operators are tuned as well, that comes first: kernels decide how long backward takes
+    and which gradients it hands over together, so a grouping is judged on steps that have them.
     """
 
     path: Path  # The script
     arguments: tuple[str, ...] = ()  # Its command line
     goes_on: bool = True  # False to end the script once its gradients are tuned, or looked at
+    operators: TunedScript | None = None  # Tunes its operators in the first steps
 
     @property
     def name(self) -> str:
@@ -73,7 +80,8 @@ class TrainingScript:
             LeftAloneError, OptionError: its DDP model cannot be tuned and trained on as it is.
                 These three have the script's own `exit_code`, 0 included, where the script goes
                 on: a launcher calls the training failed that ends with another. One that uses FSDP
-                was ended, and has 2.
+                was ended, and has 2. Where operators are tuned, a script without a DDP model is
+                such an early end, too.
         """
 
         def tune_module(ddp: Any, step: Any) -> T:
@@ -84,28 +92,33 @@ class TrainingScript:
                     training.leave_alone()
                     raise
 
-        gate = StepGate(tune_module, ends_script=not self.goes_on)
+        steps = _WARMUP_STEPS if self.operators is None else self.operators.first_steps
+        gate = StepGate(tune_module, ends_script=not self.goes_on, warmup_steps=steps)
         with refused_sharding(), gate.watching():
-            exit_code = run_script(self.path, self.arguments)
+            exit_code = self.run_alone()
         if gate.error is not None:
             raise _ending_as(gate.error, exit_code, goes_on=self.goes_on)
         if not gate.is_tuned:
-            short = _too_short(self.path, gate.steps)
+            short = _too_short(self.path, gate.steps, is_alone=self.operators is None)
             raise _ending_as(short, exit_code, goes_on=self.goes_on)
         return cast(T, gate.result), exit_code
 
+    def run_alone(self) -> int:
+        """Run it without tuning its gradients; return its exit code.
 
-def _too_short(script: Path, steps: int) -> RunError:
+        Raises:
+            RunError: the script failed; its `exit_code` is 1.
+        """
+        with self.operators or nullcontext():
+            return run_script(self.path, self.arguments)
+
+
+def _too_short(script: Path, steps: int, *, is_alone: bool) -> RunError:
+    """Return the error of a script that has trained too little, which may have been no failure."""
     problem = f"ended after {steps} training steps of DistributedDataParallel"
-    expected = "some hundred"
-    if steps:
-        return EndedEarlyError(str(script), problem, expected=expected)
-    return RunError(
-        str(script),
-        problem,
-        expected=expected,
-        hint="train with torch.nn.parallel.DistributedDataParallel, in this process",
-    )
+    kind = EndedEarlyError if steps or not is_alone else RunError
+    hint = "train with torch.nn.parallel.DistributedDataParallel, in this process"
+    return kind(str(script), problem, expected="some hundred", hint=None if steps else hint)
 
 
 def _ending_as(error: BaseException, exit_code: int, *, goes_on: bool) -> BaseException:
@@ -178,13 +191,19 @@ class StepGate(Generic[T]):
         tune: Tunes a module; gets the module and a function that runs one step.
         ends_script: True to end the script, as `sys.exit(0)` in it does, once `tune` is done or the
             module turns out to be one that cannot be tuned.
+        warmup_steps: Steps the script runs alone; the same in all processes of its group.
     """
 
     def __init__(
-        self, tune: Callable[[Any, Callable[[], None]], T], *, ends_script: bool = False
+        self,
+        tune: Callable[[Any, Callable[[], None]], T],
+        *,
+        ends_script: bool = False,
+        warmup_steps: int = _WARMUP_STEPS,
     ) -> None:
         self._tune = tune
         self._ends_script = ends_script
+        self._warmup_steps = warmup_steps
         self._ddp: Any = None
         self._handles: list[Any] = []
         self._reduces = False
@@ -242,7 +261,7 @@ class StepGate(Generic[T]):
 
     def _at_boundary(self) -> None:
         self.steps += 1
-        if self.steps < _WARMUP_STEPS:
+        if self.steps < self._warmup_steps:
             return
         if self._thread is None:
             if is_joining(self._ddp) and not all_are_ready(self._ddp, ready=True):

@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -239,22 +240,33 @@ def _training(
 ) -> Callable[..., Any]:
     """Return the callable of a graph whose gradients are wanted."""
     name = _class_name(graph_module)
+    return train(graph_module, example_inputs, partial(region_settings, options, name))
 
-    def settings(direction: str) -> RegionSettings:
-        env = environment()
-        if (bank := options.tune.get("bank")) is not None:
-            env = with_bank(env, Path(bank))
-        given = {**options.tune, "output": Path()}
-        limit_s = options.tune.get("tuning_time_limit")
-        return RegionSettings(
-            tune=engine_settings(Path(f"{name}_{direction}.onnx"), given, env),
-            env=env,
-            name=name,
-            direction=direction,
-            limit_s=math.inf if limit_s is None else limit_s / len(DIRECTIONS),
-        )
 
-    return train(graph_module, example_inputs, settings)
+def region_settings(options: OptimizeOptions, name: str, direction: str) -> RegionSettings:
+    """Return how the regions of one direction of a training graph are tuned.
+
+    Args:
+        options: Of the graph.
+        name: Class of its module.
+        direction: One of `DIRECTIONS`.
+
+    Raises:
+        OptionError: a file or a variable has a value that cannot be meant.
+        OutputError: the bank cannot be made.
+    """
+    env = environment()
+    if (bank := options.tune.get("bank")) is not None:
+        env = with_bank(env, Path(bank))
+    given = {**options.tune, "output": Path()}
+    limit_s = options.tune.get("tuning_time_limit")
+    return RegionSettings(
+        tune=engine_settings(Path(f"{name}_{direction}.onnx"), given, env),
+        env=env,
+        name=name,
+        direction=direction,
+        limit_s=math.inf if limit_s is None else limit_s / len(DIRECTIONS),
+    )
 
 
 def _class_name(graph_module: torch.fx.GraphModule) -> str:

@@ -21,17 +21,21 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from aoe.errors import first_line
 from aoe.om.loading import FallbackWarning
 from aoe.torch.fused_optimizers import FusedOptimizers
-from aoe.torch.modules.backend import aoe_backend, wants_gradients_of
+from aoe.torch.modules.backend import aoe_backend, region_settings, wants_gradients_of
+from aoe.torch.modules.optimization import make_options
 from aoe.torch.modules.training.graphs import MakeSettings, TrainingGraph
 from aoe.torch.modules.training.kernels import RegionSettings
 from aoe.torch.scripts.outermost import OutermostCalls, wants_gradients
-from aoe.torch.scripts.regions import TunedGraph, is_first_rank
+from aoe.torch.scripts.regions import SETTLED_AFTER, TunedGraph, is_first_rank
 from aoe.tuner.reuse.earlier import EarlierResult
+from aoebank import size_text
 
 _COMPILED_AT = 2
 """Call at which a module is compiled. The first one shows whether gradients are differentiated."""
 _WATCHED_STEPS = 8
 """Optimizer steps after which no further module is looked for: watching costs time in each call."""
+SETTLED_STEPS = _WATCHED_STEPS + SETTLED_AFTER
+"""Steps of a script after which its graphs are as they stay, unless shapes change."""
 _NOT_COMPILED = (torch.jit.ScriptModule, torch.nn.DataParallel)
 MakeGraph = Callable[[str, int], TunedGraph]
 
@@ -50,6 +54,9 @@ class ScriptTraining:
         fuses: True if optimizers are fused, too.
         base: An earlier result, of which only what has changed is tuned.
         compiled_at: Call of a module at which it is compiled.
+
+    Raises:
+        OptionError: an unknown option or value. Within the script Dynamo would swallow it.
     """
 
     def __init__(
@@ -61,6 +68,7 @@ class ScriptTraining:
         base: EarlierResult | None = None,
         compiled_at: int = _COMPILED_AT,
     ) -> None:
+        region_settings(make_options(options), "script", "forward")
         self.graphs: list[TunedGraph] = []
         self.left: dict[str, str] = {}
         self.optimizers = FusedOptimizers(is_told=is_first_rank())
@@ -105,9 +113,11 @@ class ScriptTraining:
     ) -> None:
         if not wants_gradients(module, args, kwargs):
             return
+        reason = ""
         if isinstance(module, DistributedDataParallel):
+            reason = _reason_against_buckets(module)
             module = module.module
-        reason = _reason_against(module)
+        reason = reason or _reason_against(module)
         if reason:
             self.left.setdefault(type(module).__name__, reason)
             return
@@ -259,6 +269,17 @@ def compiled_form(module: torch.nn.Module) -> CompiledModule | None:
 def _is_source(value: Any) -> bool:
     """True for a tensor that no operator made, and whose gradient is wanted."""
     return isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf
+
+
+def _reason_against_buckets(ddp: DistributedDataParallel) -> str:
+    """Return why a module stays as it is for the sake of its buckets.
+
+    Dynamo cuts graphs where buckets end, and fails where they are smaller than the first one.
+    """
+    first = torch.distributed._DEFAULT_FIRST_BUCKET_BYTES
+    return (
+        f"its buckets are smaller than {size_text(first)}" if ddp.bucket_bytes_cap < first else ""
+    )
 
 
 def _reason_against(module: torch.nn.Module) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from statistics import median
@@ -25,10 +26,10 @@ from aoe.workload import Workload
 from aoebank import AoebankError
 
 _TIMED = 3
-_SETTLED_AFTER = 4
+SETTLED_AFTER = 4
 """Calls after which a graph without any comparison is eager's: both are compared at the second."""
-_LONGEST_WAIT = 4.0
-"""How many limits of a graph a rank waits for the one that tunes."""
+_LONGEST_WAIT = timedelta(minutes=2)
+"""Time a process waits for the first one of its group; after it, it tunes by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,7 @@ class TunedGraph(Choice):
         self.passes: SpeedupEstimate | None = None
         self.is_used: bool | None = None
         self._number = number
+        self._turns, self._waits = 0, True
         self._tune = tune
         self._regions: list[TunedRegion] = []
         self._families: dict[RegionForm, tuple[tuple[str, ...], RepoOutcome]] = {}
@@ -89,12 +91,14 @@ class TunedGraph(Choice):
     @property
     def is_settled(self) -> bool:
         """True if it is known whether kernels compute it."""
-        return self.is_used is not None or self.calls >= _SETTLED_AFTER
+        return self.is_used is not None or self.calls >= SETTLED_AFTER
 
     def tune(self, programs: Mapping[RegionForm, Program], settings: RegionSettings) -> Calls:
         """Tune the regions of one direction; see `tune_regions`."""
         before = _keys_in_bank(programs, settings)
-        calls = self._in_turn(programs, settings)
+        if is_in_group() and dist.get_rank() > 0:  # the first process has put them into the bank
+            settings = replace(settings, tune=replace(settings.tune, lookup_only=True))
+        calls = self._tune(programs, settings)
         after = _keys_in_bank(programs, settings)
         for form, program in programs.items():
             keys = {key_of(step.workload) for step in program.steps}
@@ -144,21 +148,30 @@ class TunedGraph(Choice):
         self.is_used = choice.wins(self.passes, 1.0)
         return self.is_used
 
-    def _in_turn(self, programs: Mapping[RegionForm, Program], settings: RegionSettings) -> Calls:
-        """Tune in the first process of a group; the others find what it has put into the bank."""
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Hold while a pass is tuned or compared: the first process of a group goes first.
+
+        The others then find its records and decisions, and nothing runs beside what it measures.
+        """
         if not is_in_group():
-            return self._tune(programs, settings)
+            yield
+            return
+        self._turns += 1
         store = dist.distributed_c10d._get_default_store()
-        key = f"aoe/regions/{self._number}/{settings.direction}"
+        key = f"aoe/regions/{self._number}/{self._turns}"
         if dist.get_rank() == 0:
             try:
-                return self._tune(programs, settings)
+                yield
             finally:
                 store.set(key, "done")
-        wait_s = min(_LONGEST_WAIT * settings.limit_s, timedelta(days=1).total_seconds())
-        store.wait([key], timedelta(seconds=max(wait_s, 60.0)))
-        looking_up = replace(settings.tune, lookup_only=True)
-        return self._tune(programs, replace(settings, tune=looking_up))
+            return
+        if self._waits:
+            try:
+                store.wait([key], _LONGEST_WAIT)
+            except RuntimeError:  # the first process has no such graph, or other shapes of it
+                self._waits = False
+        yield
 
 
 def is_in_group() -> bool:

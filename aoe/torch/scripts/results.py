@@ -75,8 +75,11 @@ def write_results(
     left: Mapping[str, str],
     seconds: float,
     reuse: ReuseSummary | None = None,
-) -> None:
+) -> dict[str, Any]:
     """Write AOE's result file, with a report for each training graph, and the results' directory.
+
+    Returns:
+        The document in `training.json`.
 
     Raises:
         OutputError: a file cannot be written.
@@ -98,6 +101,7 @@ def write_results(
     write_folder(
         places.results, graphs, places.bank, name=places.name, seconds=seconds, reuse=reuse
     )
+    return document
 
 
 def _opat_report(graph: TunedGraph, name: str, seconds: float) -> OpatReport:

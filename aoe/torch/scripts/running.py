@@ -1,19 +1,24 @@
-"""`AOE_MODE=2 python -m aoe.torch train.py`: the training of a script is tuned while it runs."""
+"""The operators of a training script are tuned while it runs, and leave results.
+
+`AOE_MODE=2 python -m aoe.torch train.py` says them on standard error, which is not the script's;
+`aoe --job_type=2 --script train.py` reports them as its answer.
+"""
 
 from __future__ import annotations
 
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from aoe.errors import OutputError
 from aoe.folders.scratch import ScratchFolder
 from aoe.results.files import timestamp_of
 from aoe.settings import environment, with_bank
-from aoe.torch.scripts.compiling import MakeGraph, ScriptTraining
+from aoe.torch.scripts.compiling import SETTLED_STEPS, MakeGraph, ScriptTraining
 from aoe.torch.scripts.copies import tune_copies
 from aoe.torch.scripts.regions import TunedGraph, is_first_rank
 from aoe.torch.scripts.remembering import RememberedCall
@@ -24,8 +29,22 @@ from aoe.tuner.reuse.kinds import ReuseSummary
 from aoebank import AoebankError, say
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedOperators:
+    """What became of the operators of a training script."""
+
+    places: TrainingPlaces  # Where the results are
+    lines: tuple[str, ...]  # On its graphs, its optimizers, and what is not to be had
+    document: Mapping[str, Any]  # As in `training.json`; empty where that could not be written
+
+
 class TunedScript:
     """Tunes what a script trains, and leaves results; a context manager around the script.
+
+    Attributes:
+        first_steps: Steps of the script after which its graphs are as they stay.
+        is_over: True once the script was run.
+        result: What became of it, once the script is over; in the first process of a group.
 
     Args:
         script: Name of the script.
@@ -35,11 +54,14 @@ class TunedScript:
         env: Environment variables.
         cwd: Directory relative paths are taken from.
         make_graph: Makes what tunes a graph.
+        speaks: True to say the result as soon as the script is over.
 
     Raises:
+        OptionError: an unknown option or value, or there is no earlier result.
         OutputError: `ASCEND_WORK_PATH` cannot be used.
-        OptionError: there is no earlier result.
     """
+
+    first_steps: ClassVar = SETTLED_STEPS
 
     def __init__(
         self,
@@ -51,6 +73,7 @@ class TunedScript:
         env: Mapping[str, str],
         cwd: Path,
         make_graph: MakeGraph = TunedGraph,
+        speaks: bool = True,
     ) -> None:
         stamp = timestamp_of(datetime.now(UTC))
         self.places = TrainingPlaces.of(script, stamp, output=output, env=env, cwd=cwd)
@@ -59,6 +82,9 @@ class TunedScript:
             self._scratch = ScratchFolder("base")  # goes with this object
             self._base = open_earlier(cwd / base_result, self._scratch.path)
         self.training = ScriptTraining(options, make_graph=make_graph, base=self._base)
+        self.is_over = False
+        self.result: TunedOperators | None = None
+        self._speaks = speaks
         self._began_s = time.monotonic()
 
     def __enter__(self) -> TunedScript:
@@ -66,25 +92,31 @@ class TunedScript:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.is_over = True
         self.training.close()
         if is_first_rank():
             self.conclude()
-            say("Aoe process finished")
+            if self._speaks:
+                say("Aoe process finished")
 
     def conclude(self) -> None:
-        """Say what came of it, and write the results."""
+        """Write the results, and say what came of it."""
         training = self.training
         found = (training.graphs, training.optimizers.found, training.left)
         reuse = self._reuse()
-        for line in lines_of(*found, reuse):
-            say(f"aoe: {line}")
         seconds = time.monotonic() - self._began_s
+        document: Mapping[str, Any] = {}
         try:
-            write_results(self.places, *found, seconds, reuse)
+            document = write_results(self.places, *found, seconds, reuse)
         except (OutputError, AoebankError) as error:  # the training itself is done
             warnings.warn(f"aoe: {error}", stacklevel=2)
-        else:
-            say(f"aoe: results in {self.places.results}, bank {self.places.bank}")
+        lines = tuple(lines_of(*found, reuse))
+        self.result = TunedOperators(places=self.places, lines=lines, document=document)
+        if self._speaks:
+            for line in lines:
+                say(f"aoe: {line}")
+            if document:
+                say(f"aoe: results in {self.places.results}, bank {self.places.bank}")
 
     def _reuse(self) -> ReuseSummary | None:
         """Return what was taken from the earlier result, None without one."""

@@ -1,4 +1,4 @@
-"""`aoe --job_type=4 --script`: what is refused, and a training script that never notices."""
+"""`aoe --job_type=4 --script`, and `2,4`: what is refused, and a script that never notices."""
 
 from __future__ import annotations
 
@@ -54,9 +54,15 @@ def test_what_follows_the_script_is_the_script_s(arguments: list[str], split: li
         (["--job_type=4"], "needs a training script"),
         (["--job_type=3"], "needs a training script"),
         (["--job_type=gdat"], "torchrun --nproc-per-node=2"),
-        (["--job_type=2,4", "--script=t.py"], "runs alone"),
+        (["--job_type=2,4"], "needs a training script"),
+        (["--job_type=2,4", "--script=t.py"], "no such file"),
+        (["--job_type=1,4", "--script=t.py"], "no subgraphs of its own (got 1,4, expected 2, 4 or"),
+        (["-j1", "--script=t.py"], "aoe --job_type=1 --model_path=DUMP"),
+        (["-j2,4", "--model=m.onnx"], "gradients of a model file are tuned alone"),
         (["--job_type=4", "--model=m.onnx", "--script=t.py"], "given together with --model"),
-        (["--script=t.py"], "a script is for gradient tuning"),
+        (["--script=t.py"], "no such file"),
+        (["--inputs=d", "--script=t.py"], "--inputs: no option of a training script"),
+        (["-j2", "--allow_compression=bf16", f"--script={__file__}"], "it is for gradient tuning"),
         (["-j4", "--om=m.om"], "--om: no option of gradient tuning"),
         (["-j4", "--model=m", "--base_result=b"], "--base_result: no option of gradient tuning"),
         (["-j4", "--model=m", "--input=x:x.npy"], "--input: no option of gradient tuning"),

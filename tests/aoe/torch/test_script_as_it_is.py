@@ -50,6 +50,7 @@ def test_mode_4_does_what_the_option_script_does(tmp_path: Path) -> None:
         ("4", (), "no script (got nothing)"),
         ("", ("other.py",), "no script (got other.py)"),
         ("1", ("code/train.py",), "AOE_MODE: a training has operators and gradients to tune"),
+        ("1,4", ("code/train.py",), "no subgraphs of its own (got 1,4, expected 2, 4 or 2,4)"),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(

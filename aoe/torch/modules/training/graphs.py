@@ -14,13 +14,16 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import torch
+from torch._dynamo.utils import counters
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.graph import _BoxedCodeGen
 
 from aoe.errors import AoeError, RunError, first_line
@@ -88,6 +91,10 @@ class Loops(Protocol):
 class Choice:
     """Decides between eager and kernels; tests decide without a clock."""
 
+    def turn(self) -> AbstractContextManager[object]:
+        """Hold while a pass is tuned or compared; processes of a group take turns."""
+        return nullcontext()
+
     def order(self, calls: Mapping[str, Any], arguments: Sequence[Any]) -> Sequence[str]:
         """Return names of calls, the fastest first."""
         return choice.fastest_first(calls, arguments)
@@ -138,6 +145,8 @@ class TrainingGraph:
         self._uses_eager = False
         self._is_decided = False
         self._lock = threading.Lock()
+        # where Dynamo cuts a graph at DDP's buckets, it tells by this that each part has a backward
+        counters["aot_autograd"]["total"] += 1
         self._compiled = aot_module_simplified(
             graph_module,
             list(example_inputs),
@@ -176,7 +185,8 @@ class TrainingGraph:
             if self._is_decided:
                 return
             self._is_decided = True
-            reason = _apart(self._reason_for_eager, inputs)
+            with self._choice.turn():
+                reason = _apart(self._reason_for_eager, inputs)
         self._uses_eager = bool(reason) and not _has_inner_graphs(self._eager)
         if reason:
             _warn(f"a training graph runs in PyTorch: {reason}")
@@ -260,6 +270,10 @@ class GraphPass:
         """Compute the graph."""
         results = self._graph_module.forward(arguments)
         if self._tries_left and any(one.example for one in self._parts):
+            if any(isinstance(value, FakeTensor) for one in self._parts for value in one.example):
+                for one in self._parts:  # Dynamo asks what the next part of a cut graph gets
+                    one.forget(is_over=False)
+                return results
             self._tune_regions()
         self.is_tuned = True
         return results
@@ -289,7 +303,7 @@ class GraphPass:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _choose(self, reasons: Counter[str]) -> None:
-        with one_at_a_time, torch.random.fork_rng(devices=[]):
+        with self._choice.turn(), one_at_a_time, torch.random.fork_rng(devices=[]):
             try:
                 self._choose_in_turn(reasons)
             except AoeError as error:  # such as no compiler: convolutions have ways without one

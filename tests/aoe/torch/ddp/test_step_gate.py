@@ -81,6 +81,14 @@ def test_tuner_runs_exactly_the_steps_it_asks_for() -> None:
     assert seen == [1, 1, 1] and script.forwards == 10
 
 
+def test_tuner_begins_behind_the_steps_its_script_runs_alone() -> None:
+    script, seen = Script(), []
+    gate: StepGate[None] = StepGate(lambda ddp, step: seen.append(script.forwards), warmup_steps=5)
+    with gate.watching():
+        script.train(8)
+    assert gate.is_tuned and seen == [6]  # the sixth forward waits
+
+
 def test_script_is_still_while_the_tuner_works() -> None:
     script = Script()
     at_rest = []

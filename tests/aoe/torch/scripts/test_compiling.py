@@ -19,6 +19,7 @@ pytest.importorskip("onnxscript")
 from support.trainings_compiled import FirstGuesses  # noqa: E402
 from torch import nn  # noqa: E402
 
+from aoe.errors import OptionError  # noqa: E402
 from aoe.om.loading import FallbackWarning  # noqa: E402
 from aoe.torch.scripts.compiling import ScriptTraining, compiled_form  # noqa: E402
 from aoe.torch.scripts.regions import TunedGraph  # noqa: E402
@@ -123,6 +124,27 @@ def test_script_trains_as_eager_with_kernels(tune: FirstGuesses) -> None:
     # copies and saved modules are plain ones
     for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert compiled_form(other) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "word"),
+    [
+        ({"trial": 3}, {}, "did you mean trials"),
+        ({"cache_mode": "often"}, {}, "cache_mode: no mode"),
+        ({}, {"REPEAT_TUNE": "perhaps"}, "REPEAT_TUNE"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_the_script(
+    options: dict[str, Any],
+    variables: dict[str, str],
+    word: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(OptionError) as refused:
+        ScriptTraining(options)
+    assert word in f"{refused.value} {refused.value.hint}"
 
 
 def test_module_without_gain_becomes_what_it_was(tune: FirstGuesses) -> None:

@@ -69,8 +69,7 @@ def test_plan_of_a_script_tells_what_would_be_tuned(tmp_path: Path) -> None:
     assert done.stderr.count("step ") < 10  # the script ends as soon as its regions are known
     assert not list((tmp_path / "bank").rglob("*.json"))
 
-    words = ("aoe.torch", "--output=result", "train.py", "5")
-    tuned = _run(tmp_path, *words, AOE_MODE="2")
+    tuned = _run(tmp_path, "aoe", "--job_type=2", "--output=result", "--script", "train.py", "5")
     assert tuned.returncode == 0, tuned.stderr
     (tmp_path / "empty").mkdir()
     env = {"TUNE_BANK_PATH": str(tmp_path / "empty"), "XDG_CACHE_HOME": str(tmp_path / "empty")}
@@ -79,6 +78,11 @@ def test_plan_of_a_script_tells_what_would_be_tuned(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert f"{len(parts)} reused, 0 retuned, 0 new, 0 dropped" in again.stdout
     assert "nothing is to be searched" in again.stdout
+
+    words = ("--base_result=result", "--output=result2", "--script", "train.py", "5")
+    reused = _run(tmp_path, "aoe", "--job_type=2", *words, **env)
+    assert reused.returncode == 0, reused.stderr
+    assert f"{len(parts)} reused, 0 retuned, 0 new, 0 dropped" in reused.stdout
 
 
 def test_script_without_training_is_told(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""`AOE_MODE=2 python -m aoe.torch train.py`: a script that knows nothing of it, for real."""
+"""A script that knows nothing of it is tuned for real: `AOE_MODE`, `--job_type=2,4`, `set_aoe`."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -42,9 +43,12 @@ sys.exit(5)
 """
 
 
-def _run(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+def _run(
+    folder: Path, *words: str, given: str = "", **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the script behind words of Python, with a word of its own."""
     return subprocess.run(
-        [sys.executable, *words, "train.py"],
+        [sys.executable, *words, "train.py", *given.split()],
         cwd=folder,
         env={
             **os.environ,
@@ -116,6 +120,7 @@ def test_side_car_names_the_training(tuned: tuple[Path, Any, Any]) -> None:
 
 _GROUP = """
 import hashlib
+import sys
 import torch
 import torch.distributed as dist
 
@@ -123,34 +128,126 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.set_num_threads(1)
 torch.manual_seed(0)
-net = torch.nn.Sequential(torch.nn.Linear(24, 160), torch.nn.GELU(), torch.nn.Linear(160, 24))
-model = torch.nn.parallel.DistributedDataParallel(net)
+steps, width, bucket_mib = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+widths = (24, width, width, 24)
+layers = [(torch.nn.Linear(*ends), torch.nn.GELU()) for ends in zip(widths, widths[1:])]
+net = torch.nn.Sequential(*[one for pair in layers for one in pair])
+model = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=bucket_mib)
 optimizer = torch.optim.AdamW(model.parameters())
 torch.manual_seed(rank)
-for step in range(6):
+for step in range(steps):
     optimizer.zero_grad()
     loss = model(torch.randn(96, 24)).square().mean()
     loss.backward()
     optimizer.step()
 parameters = b"".join(one.detach().numpy().tobytes() for one in net.parameters())
-print(f"rank {rank}: {loss.item():.4f}", hashlib.sha256(parameters).hexdigest(), flush=True)
+print(f"rank {rank}: {loss.item():.6e}", hashlib.sha256(parameters).hexdigest(), flush=True)
 dist.destroy_process_group()
 """
 
 
+def _check_ranks(said: str) -> None:
+    """Check that the ranks had other data, and have equal parameters."""
+    rows = sorted(line.split() for line in said.splitlines() if line.startswith("rank"))
+    assert [row[:2] for row in rows] == [["rank", "0:"], ["rank", "1:"]]
+    assert rows[0][2] != rows[1][2] and rows[0][3] == rows[1][3]
+
+
+def _one_run(folder: Path, steps: int) -> Any:
+    """Tune operators and gradients of a group of two; return how the run ended."""
+    (folder / "train.py").write_text(_GROUP)
+    (folder / "bank").mkdir()
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "aoe"]
+    words += ["--job_type=2,4", "--tuning_time_limit=1", "--output=out", "--script"]
+    done = _run(folder, *words, given=f"{steps} 160 25", OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    _check_ranks(done.stdout)
+    # the first rank speaks
+    for line in ("training of Sequential: kernels are", "Aoe process finished"):
+        assert done.stdout.count(line) == 1, done.stdout
+    document = json.loads((folder / "out" / "training.json").read_text())
+    assert document["bank"] == str(folder / "bank") and document["graphs"][0]["regions"]
+    return done
+
+
+def test_operators_and_gradients_of_a_group_are_tuned_in_one_run(tmp_path: Path) -> None:
+    done = _one_run(tmp_path, 40)
+    told = done.stderr
+    assert told.find("operators of train.py in its first 12 steps") < told.find("recording 8 back")
+    # so few steps are too few to choose a grouping with
+    (steps,) = re.findall(r"gradients are not tuned: script: ended after (\d+) steps", done.stdout)
+    assert int(steps) == 39
+    assert len(list((tmp_path / "out").glob("aoe_result_opat_*_pid*.json"))) == 1
+
+
+@pytest.mark.slow
+def test_one_run_leaves_the_results_of_both(tmp_path: Path) -> None:
+    done = _one_run(tmp_path, 2500)
+    said = [
+        done.stdout.find(words)
+        for words in (
+            "training of Sequential: kernels are faster for",
+            "optimizer AdamW: fused=True",
+            "aoe_result_opat_",
+            "aoe_result_gdat_",
+            "Aoe process finished",
+        )
+    ]
+    assert -1 not in said and said == sorted(said), done.stdout
+    for mode in ("opat", "gdat"):
+        assert len(list((tmp_path / "out").glob(f"aoe_result_{mode}_*_pid*.json"))) == 1
+
+
+def test_script_without_ddp_has_its_operators_tuned_and_is_told_why_no_more(
+    tuned: tuple[Path, Any, Any],
+) -> None:
+    folder, plain, _ = tuned
+    words = ("--job_type=4,2", "--output=both", "--json", "--script")
+    done = _run(folder, "-m", "aoe", *words)
+    assert done.returncode == 5, done.stderr
+    document = json.loads(done.stdout)
+    assert document["schema"] == "aoe.training/1" and document["script_exit_code"] == 5
+    assert document["graphs"][0]["regions"] and document["optimizers"][0]["fused"] == 1
+    assert "0 training steps of DistributedDataParallel" in document["gradients_left"]
+    assert Path(document["results"], "training.json").is_file()
+    assert Path(document["result_file"]).parent == folder / "both"
+    losses = [line for line in done.stderr.splitlines() if line in plain.stdout.splitlines()]
+    assert losses == plain.stdout.splitlines()  # what a script prints is no document
+
+
+@pytest.mark.slow
+def test_operators_alone_are_tuned_by_the_command(tuned: tuple[Path, Any, Any]) -> None:
+    folder, plain, _ = tuned
+    done = _run(folder, "-m", "aoe", "--job_type=2", "--output=alone", "--script")
+    assert done.returncode == 5, done.stderr
+    assert done.stdout.startswith(plain.stdout) and "gradients" not in done.stdout
+    assert "training of Net: kernels are faster for" in done.stdout
+    assert done.stdout.endswith("process finished\nAoe process finished\n")
+
+
 @pytest.mark.slow  # three processes that import PyTorch
-def test_ranks_of_a_group_train_the_same_and_the_first_one_speaks(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("widths", "count", "words"),
+    [
+        ("160 25", 1, "aoe: training of Sequential: kernels are faster for"),
+        ("640 1", 2, "aoe: training of Sequential: kernels are faster for"),  # cut at its buckets
+        ("160 0.1", 1, "aoe: Sequential: as it is, its buckets are smaller than 1.0 MiB"),
+    ],
+)
+def test_ranks_of_a_group_train_the_same_and_the_first_one_speaks(
+    tmp_path: Path, widths: str, count: int, words: str
+) -> None:
     (tmp_path / "train.py").write_text(_GROUP)
     (tmp_path / "bank").mkdir()
-    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    done = _run(tmp_path, *words, "-m", "aoe.torch", AOE_MODE="2", OMP_NUM_THREADS="1")
+    launched = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    env = {"AOE_MODE": "2", "OMP_NUM_THREADS": "1"}
+    done = _run(tmp_path, *launched, "-m", "aoe.torch", given=f"6 {widths}", **env)
     assert done.returncode == 0, done.stderr
-    rows = sorted(line.split() for line in done.stdout.splitlines() if line.startswith("rank"))
-    assert [row[:2] for row in rows] == [["rank", "0:"], ["rank", "1:"]]
-    assert rows[0][2] != rows[1][2] and rows[0][3] == rows[1][3]  # other data, equal parameters
-    assert done.stderr.count("aoe: training of Sequential: kernels are faster for") == 1
+    _check_ranks(done.stdout)
+    assert done.stderr.count(words) == count
     assert done.stderr.count("Aoe process finished") == 1
-    assert len(list(tmp_path.glob("aoe_result_opat_*_pid*.json"))) == 1
+    files = list(tmp_path.glob("aoe_result_opat_*_pid*.json"))
+    assert len(files) == ("training of" in words)  # nobody's reports make no file
 
 
 _LATE = """
@@ -164,15 +261,17 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Linear(24, 160), torch.nn.GELU(), torch.nn.Linear(160, 24))
 optimizer = torch.optim.AdamW(net.parameters())
+limits = {"trials": 1, "tuning_time_limit": 9}
+if sys.argv[-1] == "before":
+    aoe.torch.set_aoe("dump", tune=True, output="result", bank="bank", **limits)
 for step in range(4):
     optimizer.zero_grad()
     loss = net(torch.randn(96, 24)).square().mean()
     loss.backward()
     optimizer.step()
     print(f"{loss.item():.5f}")
-if sys.argv[-1] != "load":
+if sys.argv[-1] not in ("before", "load"):
     state = torch.get_rng_state()
-    limits = {"trials": 1, "tuning_time_limit": 9}
     aoe.torch.set_aoe("dump", tune=True, output="result", bank="bank", **limits)
     print(torch.equal(state, torch.get_rng_state()) and net[0].weight.grad is not None)
 """
@@ -191,10 +290,29 @@ def test_tutorials_order_tunes_and_the_next_run_loads(tmp_path: Path) -> None:
     assert document["bank"] == str(tmp_path / "bank") and document["graphs"][0]["regions"]
     shutil.rmtree(tmp_path / "bank")  # what the script loads is in its results
     (tmp_path / "bank").mkdir()
-    again = _run(
-        tmp_path, "-c", "import sys; sys.argv[1:] = ['load']; exec(open('train.py').read())"
-    )
+    again = _run(tmp_path, given="load")
     assert again.returncode == 0, again.stderr
     assert again.stdout.splitlines() == losses[:4]
     assert "modules that are called with gradients wanted are loaded" in again.stderr
     assert "aoe: optimizer AdamW: fused=True" in again.stderr
+
+
+def test_training_is_tuned_where_the_call_comes_before_its_steps(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_LATE)
+    done = _run(tmp_path, given="before")
+    assert done.returncode == 0, done.stderr
+    assert "collected from the first step" not in done.stderr
+    assert done.stderr.count("aoe: training of Sequential: kernels are faster for") == 1
+    document = json.loads((tmp_path / "result" / "training.json").read_text())
+    assert document["graphs"][0]["regions"] and document["bank"] == str(tmp_path / "bank")
+    # and the inference form, as it always was
+    assert (tmp_path / "result" / "dump_tune.om").is_file()
+    assert len([line for line in done.stdout.splitlines() if line[:2] in ("0.", "1.")]) == 4
+
+
+def test_option_that_cannot_be_meant_is_one_error_before_the_script(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_SCRIPT)
+    (tmp_path / "bank").mkdir()
+    done = _run(tmp_path, "-m", "aoe.torch", AOE_MODE="2", REPEAT_TUNE="perhaps")
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.count("error: REPEAT_TUNE") == 1 and "Traceback" not in done.stderr
