@@ -18,12 +18,11 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from aoe.errors import first_line
-from aoe.om.loading import FallbackWarning
+from aoe.errors import FallbackWarning, first_line
 from aoe.torch.fused_optimizers import FusedOptimizers
 from aoe.torch.modules.backend import aoe_backend, wants_gradients_of
 from aoe.torch.modules.training.graphs import MakeSettings, TrainingGraph
-from aoe.torch.modules.training.kernels import RegionSettings
+from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.scripts.outermost import OutermostCalls, wants_gradients
 from aoe.torch.scripts.regions import TunedGraph, is_first_rank
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from aoe.bank.operators import OperatorBank
-from aoe.bank.verdicts import BankNote
 from aoe.device.registry import resolve_target
 from aoe.device.toolchain import find_toolchain
 from aoe.errors import AoeError
 from aoe.measurement import estimate_speedup
-from aoe.schedule import Configuration, Schedule
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.convolution_ways import (
     WAYS,
@@ -28,12 +26,17 @@ from aoe.torch.modules.training.convolution_ways import (
     Convolution,
     Library,
     Part,
+    kernel_sources,
     load_library,
 )
-from aoe.torch.modules.training.kernels import RegionSettings, open_bank
+from aoe.torch.modules.training.kernels import open_bank
+from aoe.torch.modules.training.loops import LoopCompiler, Loops
+from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.modules.training.regions import RegionOutcome, name_of, tensor_text
 from aoe.workload import Operation, TensorSpec, Workload
-from aoebank import Event
+
+if TYPE_CHECKING:
+    from aoe.bank.operators import OperatorBank
 
 _FAMILY = "training_convolution"
 """Names the bank file: what a record says is of a convolution whose weights change."""
@@ -223,11 +226,13 @@ def choose_ways(
     modules: Sequence[ConvolutionModule],
     make_settings: Callable[[], RegionSettings],
     decide: Decide,
+    make_loops: Callable[[RegionSettings], Loops] = LoopCompiler,
 ) -> tuple[str, ...]:
     """Choose how convolutions are computed that were called; return the ways that were taken.
 
-    Convolutions of one form are compared once. What the bank has a record of is compared with
-    PyTorch alone, and without searching nothing else is.
+    Convolutions of one form are compared once. What an earlier process has decided is taken as it
+    is. What the bank has a record of is compared with PyTorch alone, and without searching nothing
+    else is.
     """
     called: dict[tuple[Convolution, tuple[Part, ...]], list[ConvolutionModule]] = {}
     for module in modules:
@@ -236,7 +241,7 @@ def choose_ways(
             called.setdefault((convolution, module.parts()), []).append(module)
     if not called:
         return ()
-    race = _Race.of(make_settings(), decide)
+    race = _Race.of(make_settings(), decide, make_loops)
     found: dict[tuple[Convolution, Part, int], Compute | None] = {}
     taken: list[str] = []
     for (convolution, parts), members in called.items():
@@ -264,21 +269,30 @@ class _Race:
     settings: RegionSettings
     decide: Decide
     library: Library | None
-    bank: OperatorBank
+    kept: Loops | None  # Keeps what was decided for the next process
+    bank: Callable[[], OperatorBank]  # Opened where it is asked
     end_s: float
 
     @classmethod
-    def of(cls, settings: RegionSettings, decide: Decide) -> _Race:
+    def of(
+        cls,
+        settings: RegionSettings,
+        decide: Decide,
+        make_loops: Callable[[RegionSettings], Loops],
+    ) -> _Race:
         _, target = resolve_target(settings.tune.soc_version, 1)
+        kept, library = None, None
         try:
-            library = load_library(find_toolchain(settings.env), target.l2_bytes)
+            kept = make_loops(settings)
+            library = load_library(kept, find_toolchain(settings.env), target.l2_bytes)
         except AoeError:  # without a compiler there are products by PyTorch
-            library = None
+            pass
         return cls(
             settings=settings,
             decide=decide,
             library=library,
-            bank=open_bank(settings, target),
+            kept=kept,
+            bank=cache(partial(open_bank, settings, target)),
             end_s=time.monotonic() + settings.limit_s,
         )
 
@@ -289,7 +303,11 @@ class _Race:
         arguments: Sequence[torch.Tensor],
     ) -> tuple[str, Compute | None]:
         """Return the way that is faster than PyTorch and as exact, None if none is."""
-        name, way, is_known = self._found(convolution, part, arguments)
+        found = self._decided_before(convolution, part, arguments)
+        if found is None:
+            found = self._found(convolution, part, arguments)
+            self._keep(convolution, part, arguments, found[0])
+        name, way, is_known = found
         kind = "convolution" if part is Part.RESULT else "convolution_backward"
         self.decide.told(
             RegionOutcome(
@@ -303,6 +321,32 @@ class _Race:
         )
         return name, way
 
+    def _decided_before(
+        self, convolution: Convolution, part: Part, arguments: Sequence[torch.Tensor]
+    ) -> tuple[str, Compute | None, bool] | None:
+        """Return what an earlier process has decided, None if nobody knows."""
+        if self.kept is None:
+            return None
+        name = self.kept.verdict(self._digest(convolution, part, arguments))
+        if not name:
+            return None if name is None else ("", None, True)
+        way = WAYS[name](convolution, part, self.library) if name in WAYS else None
+        return None if way is None else (name, way, True)
+
+    def _keep(
+        self, convolution: Convolution, part: Part, arguments: Sequence[torch.Tensor], name: str
+    ) -> None:
+        is_decided = not self.settings.tune.lookup_only and time.monotonic() <= self.end_s
+        if self.kept is not None and (name or is_decided):
+            self.kept.keep(self._digest(convolution, part, arguments), name)
+
+    def _digest(
+        self, convolution: Convolution, part: Part, arguments: Sequence[torch.Tensor]
+    ) -> str:
+        assert self.kept is not None
+        facts = (str(convolution), part.value, str(len(arguments)))
+        return self.kept.digest("convolution", kernel_sources(), *facts)
+
     def _found(
         self,
         convolution: Convolution,
@@ -313,7 +357,7 @@ class _Race:
         if convolution.products < _LEAST_PRODUCTS:
             return "", None, False
         workload = workload_of(convolution, part)
-        stored = self.bank.find(workload)
+        stored = self.bank().find(workload)
         if stored is not None and not self.settings.tune.repeat_tune:
             names: tuple[str, ...] = (stored.schedule.algorithm,)
         elif self.settings.tune.lookup_only or time.monotonic() > self.end_s:
@@ -344,6 +388,10 @@ class _Race:
         way: Compute,
         arguments: Sequence[torch.Tensor],
     ) -> None:
+        from aoe.bank.verdicts import BankNote
+        from aoe.schedule import Configuration, Schedule
+        from aoebank import Event
+
         measurement = choice.region_measurement(eager, way, arguments)
         note = BankNote(
             event=Event.ADD,
@@ -351,7 +399,7 @@ class _Race:
             measurement=measurement,
             search={"method": "pairs", "trials": len(WAYS)},
         )
-        self.bank.save(workload, Schedule(algorithm=name), Configuration({}), note)
+        self.bank().save(workload, Schedule(algorithm=name), Configuration({}), note)
 
 
 def _agrees(eager: Compute, way: Compute, arguments: Sequence[torch.Tensor]) -> bool:

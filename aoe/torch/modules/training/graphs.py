@@ -23,15 +23,14 @@ from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx.graph import _BoxedCodeGen
 
-from aoe.errors import AoeError, RunError, first_line
-from aoe.om.loading import FallbackWarning
-from aoe.torch.modules.export import one_at_a_time
+from aoe.errors import AoeError, FallbackWarning, RunError, first_line
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.convolutions import choose_ways, cut_convolutions
-from aoe.torch.modules.training.kernels import Calls, RegionSettings, tune_regions
-from aoe.torch.modules.training.loops import LoopCompiler
+from aoe.torch.modules.training.kernels import Calls, tune_regions
+from aoe.torch.modules.training.loops import LoopCompiler, Loops
 from aoe.torch.modules.training.programs import Program, export_program
 from aoe.torch.modules.training.regions import (
+from aoe.torch.modules.training.region_settings import RegionSettings
     Laid,
     RegionForm,
     RegionOutcome,
@@ -43,6 +42,7 @@ from aoe.torch.modules.training.regions import (
 from aoe.torch.modules.training.rewrites import rewrite
 from aoe.torch.modules.training.row_loops import LoopSource, loop_source
 from aoebank import plural
+from aoe.torch.modules.turns import one_at_a_time
 
 T = TypeVar("T")
 MakeSettings = Callable[[str], RegionSettings]
@@ -59,24 +59,6 @@ class TuneRegions(Protocol):
 
     def __call__(self, programs: Mapping[RegionForm, Program], settings: RegionSettings) -> Calls:
         """Tune."""
-
-
-class Loops(Protocol):
-    """Compiles loops of regions and keeps what was decided; see `LoopCompiler`."""
-
-    def digest(self, *texts: str) -> str:
-        """Return a digest of texts and of what decides how fast they are."""
-
-    def verdict(self, digest: str) -> str | None:
-        """Return a decision of an earlier process, None if there is none."""
-
-    def keep(self, digest: str, reason: str) -> None:
-        """Keep a decision."""
-
-    def compile(
-        self, sources: Mapping[RegionForm, LoopSource]
-    ) -> Mapping[RegionForm, Callable[..., Sequence[torch.Tensor]]]:
-        """Return a call for each loop."""
 
 
 class Choice:
@@ -288,7 +270,9 @@ class GraphPass:
                 self._choose_in_turn(reasons)
             except AoeError as error:  # such as no compiler: convolutions have ways without one
                 reasons[first_line(error)] += len(self.regions)
-            self.chosen += choose_ways(self.convolutions, self._make_settings, self._choice)
+            self.chosen += choose_ways(
+                self.convolutions, self._make_settings, self._choice, self._loops
+            )
 
     def _choose_in_turn(self, reasons: Counter[str]) -> None:
         called: dict[RegionForm, list[RegionModule]] = {}
