@@ -30,6 +30,7 @@ _COMPILED_AT = 2
 """Call at which a module is compiled. The first one shows whether gradients are differentiated."""
 _WATCHED_STEPS = 8
 """Optimizer steps after which no further module is looked for: watching costs time in each call."""
+_NO_GRAPH = "PyTorch's compiler makes no training graph of it, as of nn.LSTM and nn.GRU"
 _NOT_COMPILED = (torch.jit.ScriptModule, torch.nn.DataParallel)
 MakeGraph = Callable[[str, int], TunedGraph]
 
@@ -86,7 +87,12 @@ class ScriptTraining:
 
     def compile(self, module: torch.nn.Module) -> CompiledModule:
         """Compile a module in place."""
-        found = CompiledModule(module, partial(self._backend, type(module).__name__))
+        name = type(module).__name__
+        found = CompiledModule(
+            module,
+            partial(self._backend, name),
+            on_no_graph=lambda: self.left.setdefault(name, _NO_GRAPH),
+        )
         self._compiled.append(ref(found))
         return found
 
@@ -202,12 +208,19 @@ class CompiledModule:
     Args:
         module: It is called through this object from now on.
         backend: Compiles its graphs.
+        on_no_graph: Called if the first compiled call has made no training graph.
     """
 
-    def __init__(self, module: torch.nn.Module, backend: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        backend: Callable[..., Any],
+        on_no_graph: Callable[[], object] = lambda: None,
+    ) -> None:
         self.graphs: list[TunedGraph] = []
         self.is_called = False
         self._module = module
+        self._on_no_graph = on_no_graph
         self._eager = eager = module._call_impl
 
         def compute(*args: Any, **kwargs: Any) -> Any:
@@ -233,7 +246,10 @@ class CompiledModule:
             return self._eager(*args, **kwargs)
         self.is_called = True
         try:
-            return self._compiled(*args, **kwargs)
+            results = self._compiled(*args, **kwargs)
+            if not self.graphs and not self._is_settled:
+                self._on_no_graph()
+            return results
         finally:
             self.is_called = False
             if not self._is_settled and all(graph.is_settled for graph in self.graphs):
