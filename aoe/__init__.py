@@ -6,7 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aoe.om.loading import FallbackWarning, OfflineModel, load
+    from aoe.errors import FallbackWarning
+    from aoe.om.loading import OfflineModel, load
     from aoe.online.session import InferenceSession
     from aoe.runs.run import TuneResult, tune
     from aoe.runs.verify_bank import verify
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "FallbackWarning": "om.loading",
+    "FallbackWarning": "errors",
     "InferenceSession": "online.session",
     "OfflineModel": "om.loading",
     "ProgressEvent": "tuner.progress",

@@ -175,6 +175,10 @@ class ResultFileError(AoeError, ValueError):
     code = "AOE081"
 
 
+class FallbackWarning(UserWarning):
+    """The untuned model is run, because the tuned one does not fit this machine."""
+
+
 class MeasurementError(AoeError):
     """Samples are too few or too odd to conclude anything from them."""
 

@@ -15,7 +15,7 @@ from comparison.experiment import Experiment, run_experiment
 NAMES = (
     *("advice", "busy_machine", "incremental", "large_model", "pytorch_entry", "quantised"),
     *("in_time", "outside", "second_model", "shape_ranges", "time_limits", "training"),
-    "workers_scaling",
+    *("training_losses", "workers_scaling"),
 )
 """Files of this folder; each has an `EXPERIMENT`. One more is a file and a name here."""
 

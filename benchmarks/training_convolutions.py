@@ -8,14 +8,17 @@ One thread, float32, CPU time, medians of pairs that take turns; the table is fo
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import time
+from pathlib import Path
 from statistics import median
 
 import torch
 
 from aoe.device.registry import resolve_target
 from aoe.device.toolchain import find_toolchain
+from aoe.torch.modules.options import engine_settings
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.convolution_ways import (
     WAYS,
@@ -25,6 +28,8 @@ from aoe.torch.modules.training.convolution_ways import (
     Part,
     load_library,
 )
+from aoe.torch.modules.training.loops import LoopCompiler
+from aoe.torch.modules.training.region_settings import RegionSettings
 
 SHAPES = (  # images, channels read, channels written, extent, filter, stride, groups, channels last
     *((4, 64, 64, 56, 3, 1, 1, False), (8, 64, 64, 28, 3, 1, 1, False)),
@@ -49,7 +54,14 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     _, target = resolve_target(None, 1)
-    library = load_library(find_toolchain(os.environ), target.l2_bytes)
+    settings = RegionSettings(
+        tune=engine_settings(Path("net.onnx"), {"output": Path()}, os.environ),
+        env=os.environ,
+        name="convolutions",
+        direction="forward",
+        limit_s=math.inf,
+    )
+    library = load_library(LoopCompiler(settings), find_toolchain(os.environ), target.l2_bytes)
     print("| convolution | part | PyTorch us | ways |\n|---|---|---|---|")
     for images, read, written, extent, side, stride, groups, is_last in SHAPES:
         attributes = Attributes(

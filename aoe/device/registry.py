@@ -7,7 +7,6 @@ from aoe.device.protocol import Device
 from aoe.errors import OptionError, TargetError
 from aoe.settings import environment
 from aoe.target import Target
-from aoebank import find_toolkit
 
 DEVICES: dict[str, Device] = {
     "cpu": Cpu(),
@@ -61,6 +60,8 @@ def resolve_target(soc_version: str | None, core_num: int | None) -> tuple[Devic
 
 def _toolkit() -> str:
     """Return the toolkit that was found, or the places that were searched."""
+    from aoebank import find_toolkit  # which loads all formats
+
     found = find_toolkit(environment())
     looked_at = "ASCEND_TOOLKIT_HOME, ASCEND_HOME_PATH, /usr/local/Ascend, HOME and PATH"
     return f"a toolkit by {found}" if found else f"none by {looked_at}"

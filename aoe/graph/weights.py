@@ -151,7 +151,7 @@ def has_many_weights(proto: onnx.ModelProto, limit_bytes: int = LAID_OUT_BYTES) 
         math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
         for tensor in proto.graph.initializer
     )
-    return sum(declared) > limit_bytes
+    return bool(sum(declared) > limit_bytes)
 
 
 def _settle_all(tensors: Iterable[TensorProto], folder: Path) -> None:

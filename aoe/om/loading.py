@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from aoe.device.registry import device_of
-from aoe.errors import AoeError, OfflineModelError, OptionError
+from aoe.errors import AoeError, FallbackWarning, OfflineModelError, OptionError
 from aoe.execute.messages import ModelPart
 from aoe.folders.locks import FileLock
 from aoe.folders.ownership import UnsafeFolderError
@@ -47,10 +47,6 @@ if TYPE_CHECKING:
 
 
 OperatorFiles = str | Path | Sequence[str | Path]
-
-
-class FallbackWarning(UserWarning):
-    """The untuned model is run, because the tuned one does not fit this machine."""
 
 
 class OfflineModel(RichDisplay):

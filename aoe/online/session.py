@@ -26,9 +26,9 @@ from aoe.entry.shape_range import (
     parse_shape_range,
     range_form,
 )
-from aoe.errors import OptionError
+from aoe.errors import FallbackWarning, OptionError
 from aoe.graph.extents import NamedExtents
-from aoe.om.loading import FallbackWarning, OperatorFiles, operator_paths
+from aoe.om.loading import OperatorFiles, operator_paths
 from aoe.online.conversions import ConvertingProcess, StartConversion
 from aoe.online.kept import BankRoots, KeptModels
 from aoe.online.large import (

@@ -17,6 +17,7 @@ from aoe.settings import environment
 from aoe.torch.script_mode import GRADIENTS, VARIABLE, asked_modes, become_aoe, check_modes
 from aoebank import AoebankError, say
 
+
 def main() -> int:
     """Run the script, or become `aoe --script`; return the exit code if it cannot be."""
     env = environment()

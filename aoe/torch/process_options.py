@@ -15,9 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from aoe.entry.torch_dump import DUMP_FILE
 from aoe.errors import OptionError
-from aoe.results.files import bank_of_results
 from aoe.tuner.mode import parse_cache_mode
 from aoebank import say
 
@@ -86,6 +84,8 @@ def set_option(option: Mapping[str, str | os.PathLike[str]]) -> None:
         raise OptionError(
             "aoe.torch.set_option", "no mapping of options", got=type(option).__name__
         )
+    from aoe.results.files import bank_of_results
+
     found: dict[str, Any] = {}
     loading = import_module(_LOADING)
     trained = loading.training_of_results(Path(option[DIRECTORY])) if DIRECTORY in option else None
@@ -137,6 +137,8 @@ def _why_without_effect(name: str, value: str) -> str:
 
 def _say_what_changes(found: Mapping[str, Any], *, is_dump: bool) -> None:
     """Say whether calls tune from here on: CANN's tutorial turns tuning on by these names."""
+    from aoe.entry.torch_dump import DUMP_FILE
+
     if found:
         say(
             "aoe.torch.set_option: from here on optimize and the torch.compile backend only look "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 from aoe.errors import OptionError
 from aoe.tuner.parts import REAL_ENGINE, EngineParts
 from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings
-from aoebank import AoebankError, SpareBank
+from aoebank import AoebankError
 
 if TYPE_CHECKING:
     from aoe.entry.shape_log import ShapeLog
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
     from aoe.tuner.operator_choice import OperatorChoice
     from aoe.tuner.progress import Progress
+    from aoebank import SpareBank
 
 
 class CacheMode(StrEnum):
@@ -224,6 +225,12 @@ class OneOfMany:
     is_last: bool = True  # False if other models or shapes follow
 
 
+def _no_spare() -> SpareBank:
+    from aoebank import SpareBank  # which loads all formats
+
+    return SpareBank()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeContext:
     """Settings and surroundings of a run, given to every mode."""
@@ -241,7 +248,7 @@ class ModeContext:
     # Keeps the workers of the run; None opens them for one mode.
     remote_pools: PoolOnDemand | None = None
     # Takes what the bank of the run cannot, for all of its modes.
-    spare: SpareBank = field(default_factory=SpareBank)
+    spare: SpareBank = field(default_factory=_no_spare)
 
     @property
     def clock(self) -> Callable[[], float]:

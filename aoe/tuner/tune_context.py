@@ -28,19 +28,19 @@ from aoe.errors import OptionError, OutputError
 from aoe.execute.runner import Runner
 from aoe.execute.workers.pool_on_demand import PoolOnDemand
 from aoe.execute.workers.remote_pool import RemotePool
-from aoe.folders.ownership import UnsafeFolderError, check_own_folder
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
 from aoe.om.file import OperatorLibrary, digest_of
 from aoe.ort.custom_operators import try_operators
 from aoe.ort.inputs import ModelInputs
 from aoe.results.files import BANK_FOLDER, result_name, timestamp_of
 from aoe.results.progress_log import ProgressLog
-from aoe.settings import cache_limit, cache_path, lock_path, work_path
+from aoe.settings import cache_limit, lock_path, work_path
 from aoe.target import Target, unmet_cores
 from aoe.tuner.chosen_graph import ChosenGraph, WrittenForm, chosen_before
 from aoe.tuner.float32_form import as_host_computes_it, find_float32_form
+from aoe.tuner.kernel_cache import kept_objects
 from aoe.tuner.live_report import PhaseTimes, Stopwatch, start_stopwatch
-from aoe.tuner.mode import CacheMode, JobType, ModeContext, TargetMetric, TuneSettings
+from aoe.tuner.mode import JobType, ModeContext, TargetMetric, TuneSettings
 from aoe.tuner.parts import REAL_ENGINE, EngineParts
 from aoe.tuner.policies import final_policy
 from aoe.tuner.precision.constraint import DEFAULT
@@ -477,20 +477,11 @@ def object_cache(
     Raises:
         OptionError: `AOE_CACHE_SIZE` is not a size.
     """
-    root, limit_bytes = cache_path(env), cache_limit(env)
-    if settings.cache_dir is not None:
-        root = cwd / settings.cache_dir
-    if root is None or not limit_bytes or settings.cache_mode is CacheMode.DISABLE:
+    kept = kept_objects(settings, env, cwd, warn)
+    if kept is None:
         return None
-    renew = settings.cache_mode is CacheMode.FORCE
-    try:
-        check_own_folder(root / "kernels")
-    except UnsafeFolderError as error:
-        warn(f"compiled kernels are not kept in {root}: {error.strerror}; chmod go-w")
-        return None
-    except OSError:  # no folder can be made there
-        return None
-    return ObjectCache(root / "kernels", target, limit_bytes=limit_bytes, renew=renew)
+    root, limit_bytes = kept.files.root, cache_limit(env)
+    return ObjectCache(root, target, limit_bytes=limit_bytes, renew=kept.renew)
 
 
 def fingerprint(target: Target, versions: Mapping[str, str]) -> dict[str, str | int]:

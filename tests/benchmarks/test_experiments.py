@@ -117,7 +117,7 @@ def test_unknown_case_is_refused(docs: Path, capsys: pytest.CaptureFixture[str])
 def test_row_of_the_table_has_its_cases_and_places(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if name in ("incremental", "shape_ranges", "training"):
+    if name in ("incremental", "shape_ranges", "training", "training_losses"):
         pytest.importorskip("torch")
     row = experiments.experiment(name)
     assert row.name == name and experiments.main([name, "--list"]) == 0

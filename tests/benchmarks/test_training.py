@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
-from support.training_networks import NETWORKS, train_beside_eager
-from training import difference, is_passed, table
+import training_losses  # noqa: E402
+from networks.published import PUBLISHED  # noqa: E402
+from support.training_networks import NETWORKS, train_beside_eager  # noqa: E402
+from training import difference, is_passed, table  # noqa: E402
 
 _RECURRENT = ("lstm", "gru")
 """Dynamo leaves modules with nn.RNN and its like to PyTorch (torch 2.13)."""
@@ -33,6 +37,29 @@ def test_losses_of_a_few_steps_are_those_of_eager(name: str) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_losses_of_fifty_steps_are_those_of_eager(name: str) -> None:
     _check(name, 50)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_networks_train_as_near_to_float64_as_eager(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("timm")
+    pytest.importorskip("transformers")
+    steps = {name: training_losses.proof(name, 10, tmp_path)}
+    assert training_losses.is_passed({"steps": steps}), steps
+    assert steps[name]["used"], steps
+
+
+def test_shares_are_of_what_eager_is_off() -> None:
+    exact, eager = [1.0, 1.0, 1.0], ([1.0, 1.0 + 1e-4, 1.0], [1.0, 1.0, 1.0 - 1e-5])
+    same = training_losses.compared_losses(exact, eager, [1.0, 1.0, 1.0 + 8e-4])
+    assert same["eager_off"] == pytest.approx(1e-4) and 0.99 < same["loss_share"] < 1.0
+    assert training_losses.compared_losses(exact, eager, [1.0 + 1e-4, 1.0, 1.0])["loss_share"] > 9
+    weights = {"a": torch.ones(3).double()}
+    worse, wrong = ({"a": torch.full((3,), one)} for one in (1 + 1e-6, 1 + 1e-3))
+    one = training_losses.compared_gradients(weights, [worse], worse)
+    other = training_losses.compared_gradients(weights, [worse], wrong)
+    assert one["gradient_share"] < 1 < other["gradient_share"] and other["worst"] == "a"
+    assert training_losses.compared_gradients(weights, [worse], {})["gradient_share"] > 1
 
 
 def test_table_tells_ratios_failures_and_losses() -> None:

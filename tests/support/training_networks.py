@@ -29,7 +29,7 @@ from networks.trained import (
 )
 from torch import Tensor, nn
 
-from aoe.om.loading import FallbackWarning
+from aoe.errors import FallbackWarning
 from aoe.torch.fused_optimizers import FusedOptimizer
 from aoe.torch.scripts.compiling import ScriptTraining
 from aoe.torch.scripts.regions import TunedGraph

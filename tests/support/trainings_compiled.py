@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -20,12 +21,20 @@ from aoe.kernels.family import KernelTarget  # noqa: E402
 from aoe.kernels.registry import FAMILIES  # noqa: E402
 from aoe.schedule import Configuration  # noqa: E402
 from aoe.torch.modules.backend import aoe_backend  # noqa: E402
+from aoe.torch.modules.options import engine_settings  # noqa: E402
 from aoe.torch.modules.training.graphs import Choice, TrainingGraph  # noqa: E402
-from aoe.torch.modules.training.kernels import Calls, RegionSettings, link_regions  # noqa: E402
+from aoe.torch.modules.training.kernels import Calls, link_regions  # noqa: E402
 from aoe.torch.modules.training.loops import LoopCompiler  # noqa: E402
 from aoe.torch.modules.training.programs import Program, workloads_of  # noqa: E402
+from aoe.torch.modules.training.region_settings import RegionSettings  # noqa: E402
 from aoe.torch.modules.training.regions import RegionForm  # noqa: E402
 from aoe.torch.modules.training.row_loops import LoopSource  # noqa: E402
+
+
+def region_settings(env: Mapping[str, str]) -> RegionSettings:
+    """Return how the regions of a graph are tuned, as by default."""
+    tune = engine_settings(Path("net.onnx"), {"output": Path()}, env)
+    return RegionSettings(tune=tune, env=env, name="Net", direction="forward", limit_s=math.inf)
 
 
 class Always(Choice):
@@ -123,8 +132,15 @@ class CountedLoops(LoopCompiler):
         return self._tune.compute_loop(call, *arguments)
 
 
-def compiled(module: Any, tune: FirstGuesses, choice: Choice | None = None, **how: Any) -> Any:
-    """Return a module that `torch.compile` trains with loops, or with regions from `tune`."""
+def compiled(module: Any, tune: FirstGuesses, choice: Choice | None = None, **backend: Any) -> Any:
+    """Return a module that `torch.compile` trains with loops, or with regions from `tune`.
+
+    Args:
+        module: It is trained.
+        tune: Tunes regions without a loop, and counts calls.
+        choice: Decides what is used; every right kernel by default.
+        backend: More of the backend: its options, or what tunes graphs of inference.
+    """
     loops = partial(CountedLoops, tune)
     train = partial(TrainingGraph, tune=tune, choice=choice or Always(), loops=loops)
-    return torch.compile(module, backend=partial(aoe_backend, train=train), **how)
+    return torch.compile(module, backend=partial(aoe_backend, train=train, **backend))

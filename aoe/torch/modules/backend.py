@@ -10,27 +10,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from aoe.errors import AoeError
-from aoe.om.loading import FallbackWarning
+from aoe.errors import AoeError, FallbackWarning
 from aoe.settings import environment, with_bank
 from aoe.torch.fused_optimizers import advise_once
-from aoe.torch.modules.compiled import OptimizedModule
-from aoe.torch.modules.open_shapes import OpenDim, OpenDims, make_open_dim
-from aoe.torch.modules.optimization import (
-    Engine,
-    OptimizeOptions,
-    engine_settings,
-    make_options,
-    optimize_call,
-)
+from aoe.torch.modules.options import OptimizeOptions, engine_settings, make_options
 from aoe.torch.modules.training.graphs import MakeSettings, TrainingGraph
-from aoe.torch.modules.training.kernels import DIRECTIONS, RegionSettings
+from aoe.torch.modules.training.region_settings import DIRECTIONS, RegionSettings
 from aoe.tuner.progress import SilentProgress
 from aoebank import AoebankError
+
+if TYPE_CHECKING:
+    from aoe.torch.modules.compiled import OptimizedModule
+    from aoe.torch.modules.open_shapes import OpenDim, OpenDims
+    from aoe.torch.modules.optimization import Engine
 
 DEFAULT_TIME_LIMIT_S = 60.0
 """Compiling waits for tuning, so a graph may not search for ever; the bank remembers the rest."""
@@ -155,6 +151,8 @@ class CompiledGraph:
         values: Mapping[int, torch.Tensor],
     ) -> _TunedGraph | None:
         """Return a tuned form of the graph, None (and no second attempt) if there is none."""
+        from aoe.torch.modules.optimization import optimize_call  # which loads the engine
+
         most = self._most_weight_sets
         if len(self._tuned) >= most:
             self._give_up(f"the graph is used with more than {most} sets of weights and numbers")
@@ -330,6 +328,7 @@ class GraphShapes:
         self, values: Mapping[int, torch.Tensor], dynamic_max: int | None
     ) -> tuple[OpenDims, ...]:
         """Return the open dimensions of each tensor of a call; see `make_open_dim`."""
+        from aoe.torch.modules.open_shapes import make_open_dim
 
         def opened(one: SymbolicExtent, extent: int) -> OpenDim:
             return make_open_dim(one.axis, one.name, one.low, one.high, extent, dynamic_max)

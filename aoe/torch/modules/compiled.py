@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from aoe.errors import RunError
-from aoe.om.loading import FallbackWarning
+from aoe.errors import FallbackWarning, RunError
 from aoe.torch.modules.calls import CallConvention, FlatCall, describe
 from aoe.torch.modules.served import ServedModel
 from aoe.torch.modules.state import tensors_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from aoe.torch.modules.export_errors import (
 from aoe.torch.modules.onnx_translation import quiet_exporter, translate
 from aoe.torch.modules.open_shapes import OpenDim, OpenDims
 from aoe.torch.modules.state import ModuleState, tensors_of
+from aoe.torch.modules.turns import one_at_a_time
 
 _CHANGES = {
     OutputKind.BUFFER_MUTATION: "writes to its buffer",
@@ -44,10 +44,6 @@ _WRAPPED = {
     "OptimizedModule": "_orig_mod",  # torch.compile's, and ours
 }
 """Classes that hold the module they wrap under a name."""
-
-one_at_a_time = threading.RLock()
-"""Held while a module is exported or tuned: PyTorch's exporter changes the whole process, and two
-tunings would only measure each other."""
 
 _TRAINING = ("train", "training")
 _PROBABILITIES = ("p", "dropout", "dropout_p")

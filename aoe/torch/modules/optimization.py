@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,9 +20,7 @@ from torch.utils import _pytree as pytree
 from aoe.errors import AccuracyError, ModelImportError, OptionError, OutputError, called
 from aoe.execute.accuracy import compare_model_results
 from aoe.folders.scratch import ScratchFolder
-from aoe.ort.inputs import read_input_sets, save_input_sets
-from aoe.runs.configuration.options import SETTINGS, present_name, read_option
-from aoe.runs.configuration.resolving import configure, precision_of, settings_of
+from aoe.ort.inputs import save_input_sets
 from aoe.settings import environment, with_bank
 from aoe.torch.modules.calls import CallConvention, FlatCall, TensorForm
 from aoe.torch.modules.compiled import OptimizedModule
@@ -31,51 +28,20 @@ from aoe.torch.modules.export import (
     ExportedModule,
     evaluating,
     export_module,
-    one_at_a_time,
     unwrapped,
 )
 from aoe.torch.modules.export_errors import module_place
 from aoe.torch.modules.open_shapes import OpenDims
+from aoe.torch.modules.options import KNOWN, OptimizeOptions, engine_settings, make_options
 from aoe.torch.modules.served import ServedModel
-from aoe.torch.process_options import with_process_options
-from aoe.tuner.mode import JobType, TuneSettings
-from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings
+from aoe.torch.modules.turns import its_turn
+from aoe.tuner.mode import TuneSettings
+from aoe.tuner.precision.settings import PrecisionSettings
 from aoe.tuner.progress import Progress, SilentProgress
-from aoe.tuner.registry import parse_job_types
 from aoe.workload import shapes_text
 
 _LOADS_OF_A_SAVE = 3.0
 """How much longer than writing the model it takes to unpack, check, load and try the tuned one."""
-
-
-_TUNING = (
-    *("job_type", "bank", "output", "tuning_time_limit", "trials", "search", "seed", "core_num"),
-    *("precision_mode", "modify_mixlist", "accuracy", "calibration", "strict_fp32"),
-    *("lookup_only", "cache_mode", "cache_dir"),
-)
-"""Options of `aoe.tune`, by their names here: those of the table, or their aliases there."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizeOptions:
-    """How a module is tuned."""
-
-    tune: Mapping[str, Any] = field(default_factory=dict)
-    """Options of `aoe.tune`, by their names there. The time limit counts exporting, too; without an
-    `output`, neither the tuned model nor the reports are kept."""
-    precision: PrecisionSettings = KEEP_FLOAT32
-    """The options of precision, checked; without `calibration`, on the example inputs."""
-    frozen: bool = False
-    """Whether the module is promised not to change, so that no call looks for changes."""
-    dynamic_shapes: Any = None
-    """Open dimensions of the arguments, as `torch.export.export` takes them; each is a
-    `torch.export.Dim`. The module is tuned for that range."""
-    dynamic_max: int | None = None
-    """Extent up to which the module is tuned along a dimension without an end, where larger ones
-    are computed as well; None for four times that of the example."""
-
-
-_KNOWN = (*_TUNING, "frozen", "dynamic_shapes", "dynamic_max")
 
 
 class Engine(Protocol):
@@ -133,7 +99,7 @@ def optimize(
     if not isinstance(module, torch.nn.Module):
         raise OptionError("optimize", "not a module", got=type(module).__name__)
     for name in options:
-        if name not in _KNOWN and _is_argument(module, name):
+        if name not in KNOWN and _is_argument(module, name):
             raise OptionError(
                 "optimize",
                 "an argument of the module is given as an option",
@@ -159,43 +125,6 @@ def _is_argument(module: torch.nn.Module, name: str) -> bool:
         return False
 
 
-def make_options(given: Mapping[str, Any]) -> OptimizeOptions:
-    """Return checked options.
-
-    Raises:
-        OptionError: a name or a value that cannot be meant.
-    """
-    for name in given:
-        if name not in _KNOWN:
-            near = get_close_matches(name, _KNOWN, n=1)
-            raise OptionError(
-                "aoe.torch",
-                "unknown option",
-                got=name,
-                expected=f"one of {', '.join(_KNOWN)}",
-                hint=f"did you mean {near[0]}?" if near else None,
-            )
-    options = with_process_options(given)
-    tune = {present_name(name): options.pop(name) for name in _TUNING if name in options}
-    most = options.get("dynamic_max")
-    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-        raise OptionError("dynamic_max", "no extent", got=most, expected="a positive integer")
-    read_option("cache_mode", tune.get("op_compiler_cache_mode"))
-    sets = tune.get("calibration")
-    calibration = () if sets is None else read_input_sets(Path(sets), "calibration")
-    precision = precision_of(tune, calibration)  # found wrong before anything is exported
-    job_type = tune.get("job_type", 2)
-    if parse_job_types(str(job_type)) != (JobType.OPAT,):
-        raise OptionError(
-            "job_type",
-            "only operator tuning works on one module",
-            got=job_type,
-            expected="2 (or opat)",
-            hint="for gradients: aoe.torch.tune_gradients",
-        )
-    return OptimizeOptions(tune=tune, precision=precision, **options)
-
-
 def optimize_call(
     module: torch.nn.Module,
     args: tuple[Any, ...],
@@ -212,21 +141,9 @@ def optimize_call(
     `open_dims` has those of each tensor of the call, where the options do not name them. The time
     limit is counted by `clock`, in seconds, from the moment it is this thread's turn.
     """
-    with _turn(progress):
+    with its_turn(progress):
         run = _Run(options, progress, engine or run_engine, clock)
         return _optimized(module, args, kwargs, run, open_dims)
-
-
-@contextmanager
-def _turn(progress: Progress) -> Iterator[None]:
-    """Wait until no other thread exports or tunes."""
-    if not one_at_a_time.acquire(blocking=False):
-        progress.step("waiting for another thread that optimizes a module")
-        one_at_a_time.acquire()
-    try:
-        yield
-    finally:
-        one_at_a_time.release()
 
 
 class _Run:
@@ -325,12 +242,6 @@ def _settings(run: _Run, file: Path, output: Path, loading_s: float) -> TuneSett
     limit_s = None if left_s is None else max(0.0, left_s - loading_s)
     given = {**run.options.tune, "output": output, "tuning_time_limit": limit_s}
     return engine_settings(file, given, run.env)
-
-
-def engine_settings(file: Path, given: Mapping[str, Any], env: Mapping[str, str]) -> TuneSettings:
-    """Return the engine's settings for options of `aoe.tune`, files and variables behind them."""
-    resolved = {name: given[name] for name in given.keys() & SETTINGS.keys() - {"bank"}}
-    return settings_of(file, given, configure(resolved, env=env, cwd=Path.cwd()))
 
 
 def _range_text(exported: ExportedModule) -> str | None:

@@ -18,13 +18,12 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from aoe.errors import first_line
-from aoe.om.loading import FallbackWarning
+from aoe.errors import FallbackWarning, first_line
 from aoe.torch.fused_optimizers import FusedOptimizers
 from aoe.torch.modules.backend import aoe_backend, region_settings, wants_gradients_of
-from aoe.torch.modules.optimization import make_options
+from aoe.torch.modules.options import make_options
 from aoe.torch.modules.training.graphs import MakeSettings, TrainingGraph
-from aoe.torch.modules.training.kernels import RegionSettings
+from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.scripts.outermost import OutermostCalls, wants_gradients
 from aoe.torch.scripts.regions import SETTLED_AFTER, TunedGraph, is_first_rank
 from aoe.tuner.reuse.earlier import EarlierResult
@@ -36,6 +35,7 @@ _WATCHED_STEPS = 8
 """Optimizer steps after which no further module is looked for: watching costs time in each call."""
 SETTLED_STEPS = _WATCHED_STEPS + SETTLED_AFTER
 """Steps of a script after which its graphs are as they stay, unless shapes change."""
+_NO_GRAPH = "PyTorch's compiler makes no training graph of it, as of nn.LSTM and nn.GRU"
 _NOT_COMPILED = (torch.jit.ScriptModule, torch.nn.DataParallel)
 MakeGraph = Callable[[str, int], TunedGraph]
 
@@ -102,7 +102,12 @@ class ScriptTraining:
 
     def compile(self, module: torch.nn.Module) -> CompiledModule:
         """Compile a module in place."""
-        found = CompiledModule(module, partial(self._backend, type(module).__name__))
+        name = type(module).__name__
+        found = CompiledModule(
+            module,
+            partial(self._backend, name),
+            on_no_graph=lambda: self.left.setdefault(name, _NO_GRAPH),
+        )
         self._compiled.append(ref(found))
         return found
 
@@ -220,12 +225,19 @@ class CompiledModule:
     Args:
         module: It is called through this object from now on.
         backend: Compiles its graphs.
+        on_no_graph: Called if the first compiled call has made no training graph.
     """
 
-    def __init__(self, module: torch.nn.Module, backend: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        backend: Callable[..., Any],
+        on_no_graph: Callable[[], object] = lambda: None,
+    ) -> None:
         self.graphs: list[TunedGraph] = []
         self.is_called = False
         self._module = module
+        self._on_no_graph = on_no_graph
         self._eager = eager = module._call_impl
 
         def compute(*args: Any, **kwargs: Any) -> Any:
@@ -251,7 +263,10 @@ class CompiledModule:
             return self._eager(*args, **kwargs)
         self.is_called = True
         try:
-            return self._compiled(*args, **kwargs)
+            results = self._compiled(*args, **kwargs)
+            if not self.graphs and not self._is_settled:
+                self._on_no_graph()
+            return results
         finally:
             self.is_called = False
             if not self._is_settled and all(graph.is_settled for graph in self.graphs):

@@ -11,8 +11,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree as pytree
 
-from aoe.errors import first_line
-from aoe.om.loading import FallbackWarning
+from aoe.errors import FallbackWarning, first_line
 from aoe.torch.scripts.compiling import ScriptTraining
 from aoe.torch.scripts.remembering import RememberedCall
 

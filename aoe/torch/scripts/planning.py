@@ -19,9 +19,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from aoe.bank.operators import bank_root
 from aoe.bank.sources import TRAINING_CONVOLUTION
-from aoe.errors import RunError
+from aoe.errors import FallbackWarning, RunError
 from aoe.folders.scratch import ScratchFolder
-from aoe.om.loading import FallbackWarning
 from aoe.runs.planning import KindPlan, TuningPlan, with_all_kinds
 from aoe.torch.ddp.script_run import run_script
 from aoe.torch.modules.training.records import NOT_TUNED

@@ -19,8 +19,9 @@ from aoe.results.files import RepoOutcome
 from aoe.settings import environment
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.graphs import Choice
-from aoe.torch.modules.training.kernels import Calls, RegionSettings, open_bank, tune_regions
+from aoe.torch.modules.training.kernels import Calls, open_bank, tune_regions
 from aoe.torch.modules.training.programs import Program
+from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.modules.training.regions import RegionForm, RegionOutcome
 from aoe.workload import Workload
 from aoebank import AoebankError

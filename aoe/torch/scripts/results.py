@@ -185,7 +185,7 @@ def lines_of(
         yield f"{name}: as it is, {reason}"
     if graphs:
         yield _LEFT
-    else:
+    elif not left:
         yield (
             "no module of the script was trained: nothing is tuned; inference is by "
             "aoe.torch.optimize or aoe.torch.set_aoe"

@@ -145,4 +145,4 @@ _POWERS: dict[float, str] = {
     -1.0: "(1.f / {0})",
     -0.5: "(1.f / __builtin_sqrtf({0}))",
 }
-EXPRESSIONS |= {f"pow_{power:g}": text for power, text in _POWERS.items()}
+EXPRESSIONS |= {f"pow_{power}": text for power, text in _POWERS.items()}

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, partial
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from aoe.device.toolchain import Toolchain
-from aoe.errors import BuildError
-from aoe.folders.scratch import ScratchFolder
+from aoe.torch.modules.training.loops import Loops
 
 Compute = Callable[..., torch.Tensor]
 Extents = tuple[int, int]
@@ -275,36 +275,35 @@ class Library:
     l2_bytes: int
 
 
+_loaded: dict[str, ctypes.CDLL] = {}
+"""The kernels by their digest: a process compiles them once, also where nothing is kept."""
+
+
 @cache
-def _load(command: tuple[str, ...]) -> ctypes.CDLL:
-    """Compile the kernels for this machine.
+def kernel_sources() -> str:
+    """Return the kernels in C."""
+    return (resources.files("aoe.kernels") / "glue" / "convolutions.c").read_text()
+
+
+def load_library(kept: Loops, toolchain: Toolchain, l2_bytes: int) -> Library:
+    """Return the kernels, compiled for this machine unless an earlier process has.
 
     Raises:
         BuildError: the compiler fails.
     """
-    glue = resources.files("aoe.kernels") / "glue"
-    with resources.as_file(glue) as source, ScratchFolder("convolutions") as folder:
-        file = folder / "convolutions.so"
-        Toolchain(command=command).run(
-            [*_FLAGS, "-o", str(file), str(source / "convolutions.c")],
-            what="compiling convolutions",
-        )
-        try:
-            code = ctypes.CDLL(str(file))
-        except OSError as error:
-            raise BuildError("convolutions.so", f"cannot be loaded: {error}") from error
+
+    def build(file: Path) -> None:
+        with resources.as_file(resources.files("aoe.kernels") / "glue") as source:
+            toolchain.run(
+                [*_FLAGS, "-o", str(file), str(source / "convolutions.c")],
+                what="compiling convolutions",
+            )
+
+    digest = kept.digest("convolutions", kernel_sources(), *_FLAGS)
+    code = _loaded.get(digest) or _loaded.setdefault(digest, kept.library(digest, build))
     for count in (code.aoe_winograd_floats, code.aoe_planes_floats, code.aoe_channels_floats):
         count.restype = ctypes.c_int64
-    return code
-
-
-def load_library(toolchain: Toolchain, l2_bytes: int) -> Library:
-    """Return the kernels, compiled for this machine once in a process.
-
-    Raises:
-        BuildError: the compiler fails.
-    """
-    return Library(_load(toolchain.command), l2_bytes)
+    return Library(code, l2_bytes)
 
 
 _scratch = _Scratch()

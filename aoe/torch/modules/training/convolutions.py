@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol
 
 import torch
@@ -27,9 +27,10 @@ from aoe.torch.modules.training.convolution_ways import (
     Convolution,
     Library,
     Part,
+    kernel_sources,
     load_library,
 )
-from aoe.torch.modules.training.kernels import RegionSettings
+from aoe.torch.modules.training.loops import LoopCompiler, Loops
 from aoe.torch.modules.training.records import (
     NOT_TUNED,
     is_known_loss,
@@ -38,6 +39,7 @@ from aoe.torch.modules.training.records import (
     training_bank,
     writes_records,
 )
+from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.modules.training.regions import RegionOutcome, name_of, tensor_text
 from aoe.workload import Operation, TensorSpec, Workload
 
@@ -228,11 +230,13 @@ def choose_ways(
     modules: Sequence[ConvolutionModule],
     make_settings: Callable[[], RegionSettings],
     decide: Decide,
+    make_loops: Callable[[RegionSettings], Loops] = LoopCompiler,
 ) -> tuple[str, ...]:
     """Choose how convolutions are computed that were called; return the ways that were taken.
 
-    Convolutions of one form are compared once. What the bank has a record of is compared with
-    PyTorch alone, and without searching nothing else is.
+    Convolutions of one form are compared once. What an earlier process has decided is taken as it
+    is. What the bank has a record of is compared with PyTorch alone, and without searching nothing
+    else is.
     """
     called: dict[tuple[Convolution, tuple[Part, ...]], list[ConvolutionModule]] = {}
     for module in modules:
@@ -241,7 +245,7 @@ def choose_ways(
             called.setdefault((convolution, module.parts()), []).append(module)
     if not called:
         return ()
-    race = _Race.of(make_settings(), decide)
+    race = _Race.of(make_settings(), decide, make_loops)
     found: dict[tuple[Convolution, Part, int], Compute | None] = {}
     taken: list[str] = []
     for (convolution, parts), members in called.items():
@@ -269,21 +273,30 @@ class _Race:
     settings: RegionSettings
     decide: Decide
     library: Library | None
-    bank: OperatorBank
+    kept: Loops | None  # Keeps what was decided for the next process
+    bank: Callable[[], OperatorBank]  # Opened where it is asked
     end_s: float
 
     @classmethod
-    def of(cls, settings: RegionSettings, decide: Decide) -> _Race:
+    def of(
+        cls,
+        settings: RegionSettings,
+        decide: Decide,
+        make_loops: Callable[[RegionSettings], Loops],
+    ) -> _Race:
         _, target = resolve_target(settings.tune.soc_version, 1)
+        kept, library = None, None
         try:
-            library = load_library(find_toolchain(settings.env), target.l2_bytes)
+            kept = make_loops(settings)
+            library = load_library(kept, find_toolchain(settings.env), target.l2_bytes)
         except AoeError:  # without a compiler there are products by PyTorch
-            library = None
+            pass
         return cls(
             settings=settings,
             decide=decide,
             library=library,
-            bank=training_bank(settings),
+            kept=kept,
+            bank=cache(partial(training_bank, settings)),
             end_s=time.monotonic() + settings.limit_s,
         )
 
@@ -300,7 +313,10 @@ class _Race:
         found = _Found("", None, reason=_NONE_FASTER)
         is_large = convolution.products >= _LEAST_PRODUCTS
         if is_large:
-            found = self._found(workload, convolution, part, arguments)
+            before = self._decided_before(workload, convolution, part, arguments)
+            found = before or self._found(workload, convolution, part, arguments)
+            if before is None:
+                self._keep(convolution, part, arguments, found)
         kind = "convolution" if part is Part.RESULT else "convolution_backward"
         self.decide.told(
             RegionOutcome(
@@ -317,6 +333,68 @@ class _Race:
         )
         return found.name, found.way
 
+    def _decided_before(
+        self,
+        workload: Workload,
+        convolution: Convolution,
+        part: Part,
+        arguments: Sequence[torch.Tensor],
+    ) -> _Found | None:
+        """Return what an earlier process has decided, None if nobody knows.
+
+        A gain counts where the bank has its record, so that no bank lacks what is used.
+        """
+        name = None
+        if self.kept is not None:
+            name = self.kept.verdict(self._digest(convolution, part, arguments))
+        if name is None:
+            return None
+        if writes_records(self.settings):
+            is_in_bank = self._adopts(workload)
+            if name and not is_in_bank:
+                return None
+            if not name and not is_in_bank:
+                trials = len(self._offered(convolution, part))
+                note_loss(self.bank(), workload, trials=trials)
+        if not name:
+            return _Found("", None, reason=_NONE_FASTER, is_known=True)
+        way = WAYS[name](convolution, part, self.library) if name in WAYS else None
+        return None if way is None else _Found(name, way, is_known=True)
+
+    def _adopts(self, workload: Workload) -> bool:
+        """Take what is known of a workload into the bank in use; return whether anything is."""
+        bank = self.bank()
+        is_known = bank.find(workload) is not None or is_known_loss(bank, workload, trials=1)
+        if is_known:
+            bank.adopt(workload)
+        return is_known
+
+    def _keep(
+        self,
+        convolution: Convolution,
+        part: Part,
+        arguments: Sequence[torch.Tensor],
+        found: _Found,
+    ) -> None:
+        is_decided = not self.settings.tune.lookup_only and time.monotonic() <= self.end_s
+        if self.kept is not None and (found.name or is_decided):
+            self.kept.keep(self._digest(convolution, part, arguments), found.name)
+
+    def _digest(
+        self, convolution: Convolution, part: Part, arguments: Sequence[torch.Tensor]
+    ) -> str:
+        assert self.kept is not None
+        facts = (str(convolution), part.value, str(len(arguments)))
+        return self.kept.digest("convolution", kernel_sources(), *facts)
+
+    def _offered(self, convolution: Convolution, part: Part) -> dict[str, Compute]:
+        """Return the ways there are to compute a part."""
+        return {
+            name: way
+            for name in WAYS
+            if (way := WAYS[name](convolution, part, self.library)) is not None
+        }
+
     def _found(
         self,
         workload: Workload,
@@ -325,12 +403,8 @@ class _Race:
         arguments: Sequence[torch.Tensor],
     ) -> _Found:
         """Return the way on record, else the fastest one."""
-        tune, bank = self.settings.tune, self.bank
-        offered = {
-            name: way
-            for name in WAYS
-            if (way := WAYS[name](convolution, part, self.library)) is not None
-        }
+        tune, bank = self.settings.tune, self.bank()
+        offered = self._offered(convolution, part)
         stored = None if tune.repeat_tune else bank.find(workload)
         is_lost = stored is None and not tune.repeat_tune
         is_lost = is_lost and is_known_loss(bank, workload, trials=len(offered))

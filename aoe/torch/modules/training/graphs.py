@@ -26,13 +26,11 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.graph import _BoxedCodeGen
 
-from aoe.errors import AoeError, RunError, first_line
-from aoe.om.loading import FallbackWarning
-from aoe.torch.modules.export import one_at_a_time
+from aoe.errors import AoeError, FallbackWarning, RunError, first_line
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.convolutions import choose_ways, cut_convolutions
-from aoe.torch.modules.training.kernels import Calls, RegionSettings, tune_regions
-from aoe.torch.modules.training.loops import LoopCompiler
+from aoe.torch.modules.training.kernels import Calls, tune_regions
+from aoe.torch.modules.training.loops import LoopCompiler, Loops
 from aoe.torch.modules.training.programs import Program, export_program
 from aoe.torch.modules.training.records import (
     NOT_TUNED,
@@ -41,6 +39,7 @@ from aoe.torch.modules.training.records import (
     LoopRecords,
     workload_of_region,
 )
+from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.modules.training.regions import (
     Laid,
     RegionForm,
@@ -52,6 +51,7 @@ from aoe.torch.modules.training.regions import (
 )
 from aoe.torch.modules.training.rewrites import rewrite
 from aoe.torch.modules.training.row_loops import LoopSource, loop_source
+from aoe.torch.modules.turns import one_at_a_time
 from aoe.workload import Workload
 from aoebank import plural
 
@@ -68,24 +68,6 @@ class TuneRegions(Protocol):
 
     def __call__(self, programs: Mapping[RegionForm, Program], settings: RegionSettings) -> Calls:
         """Tune."""
-
-
-class Loops(Protocol):
-    """Compiles loops of regions and keeps what was decided; see `LoopCompiler`."""
-
-    def digest(self, *texts: str) -> str:
-        """Return a digest of texts and of what decides how fast they are."""
-
-    def verdict(self, digest: str) -> str | None:
-        """Return a decision of an earlier process, None if there is none."""
-
-    def keep(self, digest: str, reason: str) -> None:
-        """Keep a decision."""
-
-    def compile(
-        self, sources: Mapping[RegionForm, LoopSource]
-    ) -> Mapping[RegionForm, Callable[..., Sequence[torch.Tensor]]]:
-        """Return a call for each loop."""
 
 
 class Choice:
@@ -181,33 +163,36 @@ class TrainingGraph:
         """Compare both passes with eager once they are tuned."""
         if len(self._passes) < 2 or not all(one.is_tuned for one in self._passes):
             return
+        if _is_computed_again():
+            return
+        autocast = _autocast_of_caller()
         with self._lock:
             if self._is_decided:
                 return
             self._is_decided = True
             with self._choice.turn():
-                reason = _apart(self._reason_for_eager, inputs)
+                reason = _apart(self._reason_for_eager, (inputs, autocast))
         self._uses_eager = bool(reason) and not _has_inner_graphs(self._eager)
         if reason:
             _warn(f"a training graph runs in PyTorch: {reason}")
 
-    def _reason_for_eager(self, inputs: Sequence[Any]) -> str:
+    def _reason_for_eager(self, call: tuple[Sequence[Any], AbstractContextManager[Any]]) -> str:
         if not any(one.is_changed for one in self._passes):
             return "no kernel for any of its regions is faster"
         try:
             loops = self._loops(self._make_settings("forward"))
         except AoeError:  # without a compiler nothing is kept
-            return self._compared(inputs)
+            return self._compared(*call)
         digest = loops.digest("graph", *(text for one in self._passes for text in one.chosen))
         kept = loops.verdict(digest)
         if kept is None:
-            kept = self._compared(inputs)
+            kept = self._compared(*call)
             loops.keep(digest, kept)
         return kept
 
-    def _compared(self, inputs: Sequence[Any]) -> str:
+    def _compared(self, inputs: Sequence[Any], autocast: AbstractContextManager[Any]) -> str:
         try:
-            with torch.random.fork_rng(devices=[]):
+            with torch.random.fork_rng(devices=[]), autocast:
                 eager = partial(gradients, self._eager, [_own(value) for value in inputs])
                 compiled = partial(gradients, self._compiled, [_own(value) for value in inputs])
                 is_faster = self._choice.graph(eager, compiled)
@@ -308,7 +293,9 @@ class GraphPass:
                 self._choose_in_turn(reasons)
             except AoeError as error:  # such as no compiler: convolutions have ways without one
                 reasons[first_line(error)] += len(self.regions)
-            self.chosen += choose_ways(self.convolutions, self._make_settings, self._choice)
+            self.chosen += choose_ways(
+                self.convolutions, self._make_settings, self._choice, self._loops
+            )
 
     def _choose_in_turn(self, reasons: Counter[str]) -> None:
         called: dict[RegionForm, list[RegionModule]] = {}
@@ -453,9 +440,12 @@ class GraphPass:
 
     def _reason_against(self, region: RegionModule, call: Callable[..., Any]) -> str:
         """Return why PyTorch computes a region, "" if a kernel does."""
-        reason = choice.disagreement(region.eager, call, region.example)
-        if not reason and not self._choice.region(region.eager, call, region.example):
-            return SLOWER
+        try:
+            reason = choice.disagreement(region.eager, call, region.example)
+            if not reason and not self._choice.region(region.eager, call, region.example):
+                return SLOWER
+        except Exception as error:  # of any operator: the other regions are decided all the same
+            return f"it cannot be compared: {first_line(error)}"
         return reason
 
 
@@ -592,6 +582,23 @@ def _apart(function: Callable[[Any], T], argument: Any) -> T:
     """
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function, argument).result()
+
+
+def _is_computed_again() -> bool:
+    """True in a checkpoint that computes again: it has to save what it has saved before."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return torch._C._current_graph_task_id() != -1 and hooks is not None
+
+
+def _autocast_of_caller() -> AbstractContextManager[Any]:
+    """Return what makes autocast of another thread what it is in this one."""
+    autocast: AbstractContextManager[Any] = torch.autocast(
+        "cpu",
+        dtype=torch.get_autocast_dtype("cpu"),
+        enabled=torch.is_autocast_enabled("cpu"),
+        cache_enabled=False,  # inputs are copies: their casts are no one else's
+    )
+    return autocast
 
 
 def gradients(graph: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:

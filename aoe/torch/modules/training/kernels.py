@@ -31,11 +31,10 @@ from aoe.schedule import Configuration, Schedule
 from aoe.target import Target
 from aoe.tasks.operators.operator_task import OperatorTask
 from aoe.torch.modules.training.programs import Program, workloads_of
+from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.modules.training.regions import Laid, RegionForm
-from aoe.tuner.mode import TuneSettings
 from aoe.tuner.parts import library_versions
 from aoe.tuner.policies import screening_policy
-from aoe.tuner.reuse.earlier import EarlierResult
 from aoe.tuner.task_search import SearchResult, SearchSettings, TaskSearch
 from aoe.tuner.tune_context import fingerprint, object_cache
 from aoe.workload import Workload
@@ -48,27 +47,12 @@ _MOST_TRIALS = 3
 _MOST_INPUTS = 64  # AOE_MAX_ARGUMENTS of `kernels/glue/aoe_kernels.h`
 
 
-DIRECTIONS = ("forward", "backward")
-
-
 class _Step(ctypes.Structure):
     _fields_ = [
         ("kernel", ctypes.c_int32),
         ("result", ctypes.c_int32),
         ("inputs", ctypes.c_int32 * _MOST_INPUTS),
     ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegionSettings:
-    """How regions are tuned."""
-
-    tune: TuneSettings  # Options of the run
-    env: Mapping[str, str]
-    name: str  # Of the module, for records
-    direction: str  # One of `DIRECTIONS`
-    limit_s: float  # For all regions of the graph together
-    base: EarlierResult | None = None  # Of which only what has changed is tuned
 
 
 CompileKernels = Callable[[Sequence[KernelSource], Path], Mapping[str, str]]

@@ -8,8 +8,9 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -18,10 +19,10 @@ from aoe.device.toolchain import Toolchain, find_toolchain
 from aoe.errors import BuildError
 from aoe.folders.scratch import ScratchFolder
 from aoe.torch.modules.training.c_expressions import MATH
-from aoe.torch.modules.training.kernels import RegionSettings
+from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.modules.training.regions import RegionForm
 from aoe.torch.modules.training.row_loops import LoopSource
-from aoe.tuner.tune_context import object_cache
+from aoe.tuner.kernel_cache import kept_objects
 
 _FLAGS = (
     *("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-fopenmp-simd", "-w"),
@@ -31,6 +32,25 @@ _FLAGS = (
 _LIBRARY = "loops.so"
 
 Calls = Mapping[RegionForm, Callable[..., Sequence[torch.Tensor]]]
+
+
+class Loops(Protocol):
+    """Compiles loops of regions and keeps what was decided; see `LoopCompiler`."""
+
+    def digest(self, *texts: str) -> str:
+        """Return a digest of texts and of what decides how fast they are."""
+
+    def verdict(self, digest: str) -> str | None:
+        """Return a decision of an earlier process, None if there is none."""
+
+    def keep(self, digest: str, reason: str) -> None:
+        """Keep a decision."""
+
+    def compile(self, sources: Mapping[RegionForm, LoopSource]) -> Calls:
+        """Return a call for each loop."""
+
+    def library(self, name: str, build: Callable[[Path], object]) -> ctypes.CDLL:
+        """Return the library of a name, built into a file unless it is kept."""
 
 
 class LoopCompiler:
@@ -43,10 +63,8 @@ class LoopCompiler:
     def __init__(self, settings: RegionSettings) -> None:
         self._toolchain: Toolchain = find_toolchain(settings.env)
         _, self._target = resolve_target(settings.tune.soc_version, 1)
-        cache = object_cache(
-            settings.tune, settings.env, Path.cwd(), self._target, lambda text: None
-        )
-        self._kept = cache.kept if cache is not None and not settings.tune.repeat_tune else None
+        kept = kept_objects(settings.tune, settings.env, Path.cwd(), lambda text: None)
+        self._kept = None if settings.tune.repeat_tune else kept
 
     def digest(self, *texts: str) -> str:
         """Return a digest of texts and all that decides how fast they are here."""
@@ -79,26 +97,35 @@ class LoopCompiler:
             return {}
         names = {form: f"aoe_loop_{number}" for number, form in enumerate(sources)}
         texts = [source.text.replace("@", names[form]) for form, source in sources.items()]
-        name = f"{self.digest(*texts)}.loops"
-        with ScratchFolder("training") as folder:
-            if self._kept is None or not self._kept.take(name, folder):
-                self._build(texts, folder)
-                if self._kept is not None:
-                    self._kept.put(name, [folder / _LIBRARY])
-            try:
-                library = ctypes.CDLL(str(folder / _LIBRARY))
-            except OSError as error:
-                raise BuildError(_LIBRARY, f"cannot be loaded: {error}") from error
+        library = self.library(self.digest(*texts), partial(self._build, texts))
         return {
             form: LoopCall(getattr(library, names[form]), form, source)
             for form, source in sources.items()
         }
 
-    def _build(self, texts: Sequence[str], folder: Path) -> None:
+    def library(self, name: str, build: Callable[[Path], object]) -> ctypes.CDLL:
+        """Return the library of a name, built into a file unless it is kept.
+
+        Raises:
+            BuildError: the compiler fails.
+        """
+        kept_as = f"{name}.loops"
+        with ScratchFolder("training") as folder:
+            file = folder / _LIBRARY
+            if self._kept is None or not self._kept.take(kept_as, folder):
+                build(file)
+                if self._kept is not None:
+                    self._kept.put(kept_as, [file])
+            try:
+                return ctypes.CDLL(str(file))
+            except OSError as error:
+                raise BuildError(_LIBRARY, f"cannot be loaded: {error}") from error
+
+    def _build(self, texts: Sequence[str], library: Path) -> None:
         parts = max(1, min(os.cpu_count() or 1, len(texts)))
 
         def compiled(part: int) -> str:
-            file = folder / f"loops_{part}.c"
+            file = library.with_name(f"loops_{part}.c")
             file.write_text(MATH + "\n".join(texts[part::parts]))
             flags = [flag for flag in _FLAGS if flag != "-shared"]
             self._toolchain.run(
@@ -110,7 +137,7 @@ class LoopCompiler:
         with ThreadPoolExecutor(parts) as pool, self._toolchain.ended_by_interrupt():
             objects = list(pool.map(compiled, range(parts)))
             self._toolchain.run(
-                [*_FLAGS, "-o", str(folder / _LIBRARY), *objects, "-lm"], what="linking loops"
+                [*_FLAGS, "-o", str(library), *objects, "-lm"], what="linking loops"
             )
 
 

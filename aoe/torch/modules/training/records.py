@@ -20,12 +20,12 @@ from aoe.bank.operators import OperatorBank
 from aoe.bank.sources import TRAINING_LOOP
 from aoe.bank.verdicts import BankNote
 from aoe.device.registry import resolve_target
-from aoe.errors import first_line
+from aoe.errors import FallbackWarning, first_line
 from aoe.measurement import Measurement, estimate_speedup
-from aoe.om.loading import FallbackWarning
 from aoe.schedule import Configuration, Schedule
 from aoe.torch.modules.training import choice
-from aoe.torch.modules.training.kernels import RegionSettings, open_bank
+from aoe.torch.modules.training.kernels import open_bank
+from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.modules.training.regions import Laid, RegionForm, name_of, results_of
 from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
 from aoebank import AoebankError, Event

@@ -17,9 +17,9 @@ from aoe.settings import environment
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.convolution_ways import WAYS, Convolution, Part, load_library
 from aoe.torch.modules.training.convolutions import convolution_of
-from aoe.torch.modules.training.kernels import RegionSettings
 from aoe.torch.modules.training.loops import LoopCompiler
 from aoe.torch.modules.training.records import drawn, region_of_workload
+from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.modules.training.regions import Laid
 from aoe.torch.modules.training.row_loops import loop_source
 from aoe.tuner.mode import TuneSettings
@@ -68,21 +68,26 @@ def _loop(workload: Workload, generator: torch.Generator) -> Compared:
     source = loop_source(module, form)
     if isinstance(source, str):
         raise ValueError(f"there is no loop for it any more: {source}")
-    settings = RegionSettings(
+    call = LoopCompiler(_settings()).compile({form: source})[form]
+    return module, call, [drawn(laid, generator) for laid in form.tensors]
+
+
+def _settings() -> RegionSettings:
+    """Return settings that find the compiler and what is kept of it."""
+    return RegionSettings(
         tune=TuneSettings(model=Path()),
         env=environment(),
         name="",
         direction="forward",
         limit_s=0.0,
     )
-    call = LoopCompiler(settings).compile({form: source})[form]
-    return module, call, [drawn(laid, generator) for laid in form.tensors]
 
 
 def _way(workload: Workload, way: str, generator: torch.Generator) -> Compared:
     convolution, part = convolution_of(workload)
     _, target = resolve_target(None, 1)
-    library = load_library(find_toolchain(environment()), target.l2_bytes)
+    settings = _settings()
+    library = load_library(LoopCompiler(settings), find_toolchain(settings.env), target.l2_bytes)
     make = WAYS.get(way)
     call = None if make is None else make(convolution, part, library)
     if call is None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from aoe.errors import first_line
 from aoe.torch.modules.training.c_expressions import EXPRESSIONS, constant
 from aoe.torch.modules.training.regions import Laid, RegionForm
 from aoe.torch.modules.training.row_values import (
@@ -45,6 +46,8 @@ def loop_source(module: torch.fx.GraphModule, form: RegionForm) -> LoopSource | 
         return _Writer(results, form).source()
     except Refused as error:
         return str(error)
+    except Exception as error:  # a call of an operator nobody foresaw: the other regions go on
+        return f"no loop: {first_line(error)}"
 
 
 @dataclass(slots=True)

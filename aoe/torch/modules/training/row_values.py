@@ -19,6 +19,7 @@ from aoe.torch.modules.training.regions import Laid, RegionForm, name_of, result
 _RESHAPED = frozenset({"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "alias"})
 _PERMUTED = frozenset({"permute", "transpose", "t"})
 _COPIED = frozenset({"clone", "detach", "to", "_to_copy", "expand", "contiguous"})
+_SUMS = frozenset({"add", "sum"})
 
 
 class Refused(Exception):
@@ -84,11 +85,13 @@ class Tracer:
         if name in _RESHAPED:
             return _reshaped(arguments[0], shapes)
         if name in _COPIED:
+            if torch.bool in (keywords.get("dtype"), *arguments[1:2]):
+                return mapped("ne", shapes, arguments[0], 0.0)  # NaN is true
             return mapped("copy", shapes, arguments[0])
         if name in _COMPOSED:
             return _COMPOSED[name](shapes, *arguments, **keywords)
         if name == "pow" and isinstance(arguments[1], int | float):
-            name, arguments = f"pow_{arguments[1]:g}", arguments[:1]
+            name, arguments = f"pow_{float(arguments[1])}", arguments[:1]
         if name in EXPRESSIONS:
             if any(value is not None and key != "dtype" for key, value in keywords.items()):
                 return self._scaled(name, shapes, arguments, keywords)
@@ -109,21 +112,29 @@ class Tracer:
 
 
 def _shapes(module: torch.fx.GraphModule, form: RegionForm) -> Iterator[tuple[torch.fx.Node, Any]]:
-    """Yield the operators of a region with the shapes of their results in a form."""
+    """Yield the operators of a region with the shapes of their results in a form.
+
+    Raises:
+        Refused: masks are added up, which are 0 and 1 in a loop.
+    """
     found: dict[torch.fx.Node, Any] = {}
 
     class Shapes(torch.fx.Interpreter):  # type: ignore[misc]
         def run_node(self, node: torch.fx.Node) -> Any:
-            result = super().run_node(node)
-            found[node] = torch.utils._pytree.tree_map_only(
-                torch.Tensor, lambda one: tuple(one.shape), result
-            )
-            return result
+            found[node] = super().run_node(node)
+            return found[node]
 
     with FakeTensorMode(), torch.no_grad():
         given = [laid.empty() if isinstance(laid, Laid) else laid for laid in form.arguments]
         Shapes(module, garbage_collect_values=False).run(*given)
-    yield from found.items()
+    for node, made in found.items():
+        is_mask = isinstance(made, torch.Tensor) and made.dtype is torch.bool
+        if is_mask and name_of(node) in _SUMS:
+            raise Refused(f"{name_of(node)}: of masks")
+        yield (
+            node,
+            torch.utils._pytree.tree_map_only(torch.Tensor, lambda one: tuple(one.shape), made),
+        )
 
 
 def _shape_of(value: Any) -> tuple[int, ...]:

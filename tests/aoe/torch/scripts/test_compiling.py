@@ -19,10 +19,10 @@ pytest.importorskip("onnxscript")
 from support.trainings_compiled import FirstGuesses  # noqa: E402
 from torch import nn  # noqa: E402
 
-from aoe.errors import OptionError  # noqa: E402
-from aoe.om.loading import FallbackWarning  # noqa: E402
+from aoe.errors import FallbackWarning, OptionError  # noqa: E402
 from aoe.torch.scripts.compiling import ScriptTraining, compiled_form  # noqa: E402
 from aoe.torch.scripts.regions import TunedGraph  # noqa: E402
+from aoe.torch.scripts.results import lines_of  # noqa: E402
 
 
 class Chosen(TunedGraph):
@@ -187,6 +187,26 @@ def test_errors_of_the_module_are_its_own(training: ScriptTraining) -> None:
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         net(torch.randn(8, 25))
     assert len(_losses(net, 2)) == 2
+
+
+class Recurrent(nn.Module):  # type: ignore[misc]
+    """Has what PyTorch's compiler makes no graph of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrent, self.last = nn.LSTM(24, 32, batch_first=True), nn.Linear(32, 24)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.recurrent(x.view(-1, 3, 24))[0]).view(-1, 24)
+
+
+def test_module_without_a_graph_is_told_in_one_line(training: ScriptTraining) -> None:
+    net = Recurrent()
+    expected = _losses(copy.deepcopy(net), 3)
+    assert _losses(net, 3) == expected and not training.graphs
+    assert compiled_form(net) is None
+    (line,) = lines_of(training.graphs, (), training.left)
+    assert line.startswith("Recurrent: as it is, ") and "nn.LSTM" in line
 
 
 def test_module_the_script_compiles_is_left(training: ScriptTraining) -> None:

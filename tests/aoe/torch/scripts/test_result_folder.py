@@ -17,7 +17,7 @@ pytest.importorskip("onnxscript")
 from torch import nn  # noqa: E402
 
 import aoe  # noqa: E402
-from aoe.om.loading import FallbackWarning  # noqa: E402
+from aoe.errors import FallbackWarning  # noqa: E402
 from aoe.results.files import bank_of_results  # noqa: E402
 from aoe.settings import environment  # noqa: E402
 from aoe.torch.scripts.regions import TunedGraph  # noqa: E402

@@ -16,7 +16,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
-from support.trainings_compiled import Always, FirstGuesses, compiled  # noqa: E402
+from support.trainings_compiled import (  # noqa: E402
+    Always,
+    FirstGuesses,
+    compiled,
+    region_settings,
+)
 from torch import nn  # noqa: E402
 
 import aoe  # noqa: E402
@@ -32,6 +37,7 @@ from aoe.torch.modules.training.convolution_ways import (  # noqa: E402
     Part,
     load_library,
 )
+from aoe.torch.modules.training.loops import LoopCompiler  # noqa: E402
 
 ONES, NONE = (1, 1), (0, 0)
 
@@ -53,7 +59,8 @@ def _afresh() -> Iterator[None]:
 
 def _library(env: Mapping[str, str]) -> Library:
     _, target = resolve_target(None, 1)
-    return load_library(find_toolchain(env), target.l2_bytes)
+    kept = LoopCompiler(region_settings(env))
+    return load_library(kept, find_toolchain(env), target.l2_bytes)
 
 
 @pytest.fixture(scope="module")

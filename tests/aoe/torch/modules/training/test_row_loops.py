@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +12,17 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
+from support.trainings_compiled import region_settings  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
-from aoe.torch.modules.optimization import engine_settings  # noqa: E402
+from aoe.torch.modules.training.c_expressions import EXPRESSIONS  # noqa: E402
 from aoe.torch.modules.training.choice import disagreement  # noqa: E402
-from aoe.torch.modules.training.kernels import RegionSettings  # noqa: E402
 from aoe.torch.modules.training.loops import LoopCompiler  # noqa: E402
-from aoe.torch.modules.training.regions import RegionForm, results_of  # noqa: E402
+from aoe.torch.modules.training.regions import (  # noqa: E402
+    RegionForm,
+    operator_names,
+    results_of,
+)
 from aoe.torch.modules.training.row_loops import loop_source  # noqa: E402
 
 A = torch.ops.aten
@@ -89,6 +92,118 @@ def _normalisations() -> dict[str, Region]:
     }
 
 
+def _unary(name: str) -> Callable[..., Any]:
+    return lambda x: _aten(name)(x) + 0.0
+
+
+def _binary(name: str) -> Callable[..., Any]:
+    return lambda x, y: (_aten(name)(x, y), x * y)
+
+
+def _with_number(name: str) -> Callable[..., Any]:
+    return lambda x: (_aten(name)(x, 0.7), -x)
+
+
+def _power(power: float) -> Callable[..., Any]:
+    return lambda x: A.pow(x, power) + 0.0
+
+
+def _operators() -> dict[str, Region]:
+    """Return each operator on elements by itself, on numbers of either sign."""
+    many, row = torch.randn(51, 37), torch.randn(37)
+    unary = [
+        *("neg", "abs", "reciprocal", "sqrt", "rsqrt", "exp", "log", "sigmoid", "tanh", "erf"),
+        *("relu", "silu", "gelu", "alias", "detach", "clone"),
+    ]
+    binary = ["add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge"]
+    gradients = ["sigmoid_backward", "tanh_backward", "silu_backward", "gelu_backward"]
+    rows = many.abs()
+    return {
+        **{name: (_unary(name), (many,)) for name in unary},
+        **{name: (_binary(name), (many, row)) for name in binary},
+        **{f"{name}, number": (_with_number(name), (many,)) for name in binary},
+        **{name: (_binary(name), (many, many.flip(0))) for name in gradients},
+        **{f"power {power}": (_power(power), (many,)) for power in (2, 3, 0.5, 1, -1, -0.5)},
+        "number less": (lambda x: 1.5 - x + A.rsub(x, x * 2), (many,)),
+        "alpha": (lambda x, y: A.add(x, y, alpha=-0.3) + A.sub(y, x, alpha=3), (many, row)),
+        "threshold": (lambda dy, y: A.threshold_backward(dy, y, 0.2), (many, rows)),
+        "not": (lambda x: A.where(A.logical_not(x > 0.1), x, x.exp()), (many,)),
+        "to a mask": (lambda x: A.where(A.relu(x - 0.5).to(torch.bool), x, -x), (many,)),
+        "of a mask": (lambda keep: (keep.to(torch.float32) - 1) * 3, (many > 0,)),
+        "all": (lambda x: (A.sum(x * x), A.mean(x), x + 1), (many,)),
+        "axes": (
+            lambda x: (A.mean.dim(x * 2, [1], True) + x, A.sum.dim_IntList(x, [-2, -1], True)),
+            (torch.randn(3, 17, 37),),
+        ),
+        "one row": (lambda x, y: (x * y).squeeze(0).unsqueeze(-1) + 1, (many[:1], row)),
+        "one column": (lambda x, y: (x * y).exp() + x, (many[:, :1].clone(), rows[:, :1].clone())),
+    }
+
+
+def _layouts() -> dict[str, Region]:
+    """Return chains on tensors that lie otherwise than in order."""
+    wide = torch.randn(51, 74)
+    planes = torch.randn(2, 12, 7, 5).contiguous(memory_format=torch.channels_last)
+
+    def chain(x: Any, y: Any) -> Any:
+        return A.silu(x * 1.5) + y, x - y
+
+    return {
+        "gaps": (chain, (wide[:, ::2], wide[:, 1::2])),
+        "rows apart": (chain, (wide[::2, :37], torch.randn(26, 37))),
+        "expanded": (chain, (torch.randn(51, 1).expand(51, 37), torch.randn(37).expand(51, 37))),
+        "both transposed": (chain, (wide.t(), torch.randn(51, 74).t())),
+        "channels last": (chain, (planes, planes * 2)),
+        "planes and channels": (chain, (planes, torch.randn(2, 12, 7, 5))),
+        "swapped": (
+            lambda x, y: A.tanh(x.transpose(0, 1)) * y,
+            (torch.randn(7, 3, 37), torch.randn(3, 7, 37)),
+        ),
+    }
+
+
+def _with_few_gradients() -> dict[str, Region]:
+    """Return normalisations without weights, and softmax that hides all of a row."""
+    r = torch.randn
+    images = r(3, 12, 7, 5)
+    _, mean, scale = A.native_layer_norm(r(51, 37), [37], None, None, 1e-5)
+    _, group_mean, group_scale = A.native_group_norm(images, None, None, 3, 12, 35, 4, 1e-5)
+    hidden = torch.where(torch.rand(5, 9, 37) > 0.3, r(5, 9, 37), -math.inf)
+    hidden[2, 3] = -math.inf
+
+    def layer_norm(dy: Any, x: Any, m: Any, s: Any) -> Any:
+        wanted = [True, False, False]
+        return A.native_layer_norm_backward(dy, x, [37], m, s, None, None, wanted)[0] * 2
+
+    def group_norm(dy: Any, x: Any, m: Any, s: Any) -> Any:
+        wanted = [True, False, False]
+        return A.native_group_norm_backward(dy, x, m, s, None, 3, 12, 35, 4, wanted)[0] + x
+
+    return {
+        "layer norm, no weight": (
+            lambda x: A.native_layer_norm(x, [37], None, None, 1e-5),
+            (r(51, 37),),
+        ),
+        "layer norm of two axes": (
+            lambda x, w: A.native_layer_norm(x, [17, 37], w, w, 1e-5),
+            (r(5, 17, 37), r(17, 37)),
+        ),
+        "layer norm, gradient of x": (layer_norm, (r(51, 37), r(51, 37), mean, scale)),
+        "group norm, gradient of x": (
+            group_norm,
+            (r(3, 12, 7, 5), images, group_mean, group_scale),
+        ),
+        "batch norm of rows": (
+            lambda x, m, v: _aten("_native_batch_norm_legit_functional")(
+                x, None, None, m, v, True, 0.2, 1e-3
+            ),
+            (r(51, 37), r(37), torch.rand(37)),
+        ),
+        "hidden rows": (lambda x: _aten("_safe_softmax")(x, -1), (hidden,)),
+        "hidden, with NaN": (lambda x: _aten("_softmax")(x + 0.0, -1, False), (hidden,)),
+    }
+
+
 def _chains() -> dict[str, Region]:
     r, mask = torch.randn, torch.rand(3, 2, 17, 37) > 0.1
     many, scores, table = r(51, 37), r(3, 2, 17, 37), r(9, 301)
@@ -127,29 +242,44 @@ def _chains() -> dict[str, Region]:
 @pytest.fixture
 def compiler() -> LoopCompiler:
     """Return what compiles loops."""
-    options = engine_settings(Path("net.onnx"), {"output": Path()}, os.environ)
-    settings = RegionSettings(
-        tune=options, env=os.environ, name="Net", direction="forward", limit_s=math.inf
-    )
-    return LoopCompiler(settings)
+    return LoopCompiler(region_settings(os.environ))
 
 
 def test_every_loop_agrees_with_its_operators_in_float64(compiler: LoopCompiler) -> None:
     torch.manual_seed(0)
-    cases, sources = {}, {}
-    for name, (function, arguments) in {**_normalisations(), **_chains()}.items():
+    cases, sources, used = {}, {}, set()
+    regions = {**_normalisations(), **_chains(), **_operators(), **_layouts()}
+    for name, (function, arguments) in {**regions, **_with_few_gradients()}.items():
         module = make_fx(function)(*arguments)
         form = RegionForm.of(module, arguments, results_of(module(*arguments)))
         assert isinstance(form, RegionForm), name
         source = loop_source(module, form)
         assert not isinstance(source, str), f"{name}: {source}"
         cases[form], sources[form] = (name, module, arguments), source
+        used |= {*operator_names(module)}
     calls = compiler.compile(sources)
     reasons = {
         name: disagreement(module, calls[form], arguments)
         for form, (name, module, arguments) in cases.items()
     }
     assert reasons == dict.fromkeys(reasons, "")
+    powers = {name for name in EXPRESSIONS if name.startswith("pow_")}
+    by_argument = {"copy", "gelu_tanh", "gelu_backward_tanh", *powers}
+    assert {*EXPRESSIONS} - by_argument <= used
+
+
+def test_masks_of_a_loop_are_those_of_any_numbers(compiler: LoopCompiler) -> None:
+    """The numbers of a first call may not show what a mask is for others."""
+    whole = torch.ones(51, 37)
+    module = make_fx(lambda x: (x.to(torch.bool), x + 1))(whole)
+    form = RegionForm.of(module, (whole,), results_of(module(whole)))
+    assert isinstance(form, RegionForm)
+    source = loop_source(module, form)
+    assert not isinstance(source, str), source
+    call = compiler.compile({form: source})[form]
+    other = torch.randn(51, 37).relu() * 0.3
+    other[0, 0] = math.nan
+    assert torch.equal(call(other)[0], other.to(torch.bool))
 
 
 def test_what_has_no_loop_is_refused_with_a_reason() -> None:
@@ -158,8 +288,26 @@ def test_what_has_no_loop_is_refused_with_a_reason() -> None:
         lambda x: (x * 2).permute(1, 0, 2).clone() + 1,
         lambda x: x.amax((0, 1)) * 2,
         lambda x: (x * 2).cumsum(0),
+        lambda x: A.where((x > 0) + (x < 1), x, 0.0),  # masks are 0 and 1 in a loop
+        lambda x: A.pow(x, 2.0000001) * 2,
+        lambda x: A.div(x, 3.0, rounding_mode="floor") * 2,
+        lambda x: A.add(x, x, alpha=2) * A.clamp(x, 0, 1),
     ):
         module = make_fx(function)(x)
         form = RegionForm.of(module, (x,), results_of(module(x)))
         assert isinstance(form, RegionForm)
         assert isinstance(loop_source(module, form), str)
+
+
+def test_empty_tensors_and_other_layouts_are_left_to_pytorch() -> None:
+    x = torch.randn(51, 37)
+    module = make_fx(lambda x: A.silu(x) * 2)(x)
+    form = RegionForm.of(module, (x,), results_of(module(x)))
+    assert isinstance(form, RegionForm) and form.takes((torch.randn(51, 37),))
+    for other in (x[:0], x[:50], x.t(), x.double(), x.clone().t().contiguous().t()):
+        assert not form.takes((other,))
+    assert RegionForm.of(module, (x[:0],), [x[:0]]) == "an empty tensor"
+    assert (
+        RegionForm.of(module, (x,), [torch.empty(51, 74)[:, ::2]]) == "a result with gaps in memory"
+    )
+    assert isinstance(RegionForm.of(module, (x,), [None]), str)
