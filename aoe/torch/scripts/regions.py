@@ -25,7 +25,7 @@ from aoebank import AoebankError
 
 _TIMED = 3
 _SETTLED_AFTER = 4
-"""Calls after which a graph without any comparison is eager's: both are compared at the second."""
+"""Calls after which a graph without any decision is eager's: it is decided at the second."""
 _LONGEST_WAIT = 4.0
 """How many limits of a graph a rank waits for the one that tunes."""
 
@@ -134,8 +134,11 @@ class TunedGraph(Choice):
     def graph(self, eager: Callable[[], object], compiled: Callable[[], object]) -> bool:
         """True if the graph is to be computed with its kernels."""
         self.passes = choice.step_speedup(eager, compiled)
-        self.is_used = choice.wins(self.passes, 1.0)
-        return self.is_used
+        return choice.wins(self.passes, 1.0)
+
+    def decided(self, *, is_used: bool) -> None:
+        """Keep whether kernels compute the graph."""
+        self.is_used = is_used
 
     def _in_turn(self, programs: Mapping[RegionForm, Program], settings: RegionSettings) -> Calls:
         """Tune in the first process of a group; the others find what it has put into the bank."""
