@@ -45,11 +45,12 @@ class OutermostCalls:
     def _watched(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(plain)
         def watched(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            # compiling comes first: a graph would be guarded by the rest, and be made anew
             if (
-                not self._is_active
+                torch.compiler.is_compiling()
+                or not self._is_active
                 or self._is_inside
                 or threading.get_ident() != self._thread
-                or torch.compiler.is_compiling()
             ):
                 return plain(module, *args, **kwargs)
             self._is_inside = True

@@ -28,7 +28,7 @@ from aoebank import AoebankError
 
 _TIMED = 3
 SETTLED_AFTER = 4
-"""Calls after which a graph without any comparison is eager's: both are compared at the second."""
+"""Calls after which a graph without any decision is eager's: it is decided at the second."""
 _LONGEST_WAIT = timedelta(minutes=2)
 """Time a process waits for the first one of its group; after it, it tunes by itself."""
 
@@ -146,8 +146,11 @@ class TunedGraph(Choice):
     def graph(self, eager: Callable[[], object], compiled: Callable[[], object]) -> bool:
         """True if the graph is to be computed with its kernels."""
         self.passes = choice.step_speedup(eager, compiled)
-        self.is_used = choice.wins(self.passes, 1.0)
-        return self.is_used
+        return choice.wins(self.passes, 1.0)
+
+    def decided(self, *, is_used: bool) -> None:
+        """Keep whether kernels compute the graph."""
+        self.is_used = is_used
 
     @contextmanager
     def turn(self) -> Iterator[None]:

@@ -69,15 +69,22 @@ class ConvolutionModule(torch.nn.Module):  # type: ignore[misc]
     Args:
         attributes: What it is beside its tensors.
         mask: Gradients wanted of image, weights and bias; None for the forward pass.
+        operators: The operator it is made of, in a graph of its tensors.
 
     Attributes:
         example: Tensors of the last call in a form nothing was chosen for.
     """
 
-    def __init__(self, attributes: Attributes, mask: tuple[bool, bool, bool] | None = None) -> None:
+    def __init__(
+        self,
+        attributes: Attributes,
+        mask: tuple[bool, bool, bool] | None,
+        operators: torch.fx.Graph,
+    ) -> None:
         super().__init__()
         self.attributes = attributes
         self.mask = mask
+        self._operators = operators
         self.example: tuple[torch.Tensor, ...] = ()
         self._chosen: dict[Key, Mapping[Part, Compute]] = {}
         self._is_over = False
@@ -153,6 +160,22 @@ class ConvolutionModule(torch.nn.Module):  # type: ignore[misc]
         self.example = ()
         self._is_over = is_over
 
+    def computed(self) -> Callable[..., Any]:
+        """Return what computes it."""
+        return self.__call__
+
+    def operators(self) -> torch.fx.Graph:
+        """Return the operator it was made of."""
+        return self._operators
+
+
+def _alone(node: torch.fx.Node, tensors: Sequence[torch.fx.Node]) -> torch.fx.Graph:
+    """Return a graph of one operator, which takes these tensors."""
+    graph = torch.fx.Graph()
+    given = {read: graph.placeholder(read.name) for read in tensors}
+    graph.output(graph.node_copy(node, given.__getitem__))
+    return graph
+
 
 def _key(tensors: Sequence[torch.Tensor]) -> Key:
     return tuple((one.shape, one.stride(), one.dtype) for one in tensors)
@@ -223,7 +246,7 @@ def _module_of(
     if not all(isinstance(extent, int) for one in lists for extent in one):
         return None
     attributes = Attributes(strides=lists[0], pads=lists[1], dilations=lists[2], groups=groups)
-    return ConvolutionModule(attributes, mask), tensors
+    return ConvolutionModule(attributes, mask, _alone(node, tensors)), tensors
 
 
 def choose_ways(

@@ -31,6 +31,7 @@ from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.convolutions import choose_ways, cut_convolutions
 from aoe.torch.modules.training.kernels import Calls, tune_regions
 from aoe.torch.modules.training.loops import LoopCompiler, Loops
+from aoe.torch.modules.training.pass_code import call_directly, put_function, put_inline
 from aoe.torch.modules.training.programs import Program, export_program
 from aoe.torch.modules.training.records import (
     NOT_TUNED,
@@ -92,6 +93,9 @@ class Choice:
 
     def told(self, outcome: RegionOutcome) -> None:
         """Take what became of a region; a report keeps it, nothing is decided by it."""
+
+    def decided(self, *, is_used: bool) -> None:
+        """Take whether kernels compute the graph, also where an earlier process has compared it."""
 
 
 class TrainingGraph:
@@ -173,6 +177,7 @@ class TrainingGraph:
             with self._choice.turn():
                 reason = _apart(self._reason_for_eager, (inputs, autocast))
         self._uses_eager = bool(reason) and not _has_inner_graphs(self._eager)
+        self._choice.decided(is_used=not reason)
         if reason:
             _warn(f"a training graph runs in PyTorch: {reason}")
 
@@ -215,6 +220,12 @@ class Part(Protocol):
     def forget(self, *, is_over: bool) -> None:
         """Let go of the example; once it is over, no other is kept."""
 
+    def computed(self) -> Callable[..., Any]:
+        """Return what computes it, now that nothing more is chosen."""
+
+    def operators(self) -> torch.fx.Graph:
+        """Return the operators of PyTorch that compute it."""
+
 
 class GraphPass:
     """The forward or the backward graph, which computes its regions by kernels once it is tuned.
@@ -247,21 +258,40 @@ class GraphPass:
         self.regions: list[RegionModule] = cut_regions(graph_module, RegionModule)
         self.convolutions = cut_convolutions(graph_module)
         self._parts: list[Part] = [*self.regions, *self.convolutions]
+        call_directly(graph_module.graph)
         graph_module.graph.set_codegen(_BoxedCodeGen())
         graph_module.recompile()
         self._graph_module = graph_module
+        self._forward: Callable[[list[Any]], Any] = graph_module.forward
 
     def __call__(self, arguments: list[Any]) -> Any:
         """Compute the graph."""
-        results = self._graph_module.forward(arguments)
-        if self._tries_left and any(one.example for one in self._parts):
+        results = self._forward(arguments)
+        if self._tries_left:
             if any(isinstance(value, FakeTensor) for one in self._parts for value in one.example):
                 for one in self._parts:  # Dynamo asks what the next part of a cut graph gets
                     one.forget(is_over=False)
                 return results
-            self._tune_regions()
+            if any(one.example for one in self._parts):
+                self._tune_regions()
+            if not self._tries_left:
+                self._settle()
         self.is_tuned = True
         return results
+
+    def _settle(self) -> None:
+        """Call operators, and kernels, without the modules that were there to be tuned."""
+        graph = self._graph_module.graph
+        modules = dict(self._graph_module.named_children())
+        for node in graph.find_nodes(op="call_module"):
+            part = modules[node.target]
+            if part.has_kernels:
+                put_function(node, part.computed())
+            else:
+                put_inline(node, part.operators())
+        call_directly(graph)
+        self._graph_module.recompile()
+        self._forward = self._graph_module.forward
 
     @property
     def is_changed(self) -> bool:
@@ -442,7 +472,8 @@ class GraphPass:
         """Return why PyTorch computes a region, "" if a kernel does."""
         try:
             reason = choice.disagreement(region.eager, call, region.example)
-            if not reason and not self._choice.region(region.eager, call, region.example):
+            # `forward`: a region that stays in PyTorch is no module of its own in the end
+            if not reason and not self._choice.region(region.eager.forward, call, region.example):
                 return SLOWER
         except Exception as error:  # of any operator: the other regions are decided all the same
             return f"it cannot be compared: {first_line(error)}"
@@ -567,6 +598,29 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
         """Let go of the example; once it is over, no other is kept."""
         self.example = self._example_results = ()
         self._is_over = is_over
+
+    def computed(self) -> Callable[..., Any]:
+        """Return what computes it as `__call__` does, in less time if there is one form."""
+        form, call = self._calls[0]
+        if len(self._calls) > 1 or len(form.tensors) < len(form.arguments):
+            return self.__call__
+        expected = [(torch.Size(one.shape), one.strides, one.dtype) for one in form.tensors]
+        is_single = self._is_single
+
+        def region(*arguments: Any) -> Any:
+            if [(one.shape, one.stride(), one.dtype) for one in arguments] == expected:
+                try:
+                    results = call(*arguments)
+                    return results[0] if is_single else results
+                except RunError:
+                    pass
+            return self(*arguments)
+
+        return region
+
+    def operators(self) -> torch.fx.Graph:
+        """Return its operators."""
+        return self.eager.graph
 
 
 def _layout_of(result: Any) -> Any:

@@ -151,17 +151,19 @@ class LoopCall:
     """
 
     def __init__(self, function: Any, form: RegionForm, source: LoopSource) -> None:
-        self._function = function
-        function.restype = None
         self._read = source.arguments
         self._made = [(laid.shape, laid.strides, laid.dtype) for laid in form.results]
-        self._pointers = ctypes.c_void_p * (len(self._read) + len(self._made))
+        self._function = function
+        function.restype = None
+        # addresses as they are: an array of them would be made at each call
+        function.argtypes = [ctypes.c_void_p] * (len(self._read) + len(self._made))
 
     def __call__(self, *arguments: Any) -> Sequence[torch.Tensor]:
         """Return the results, in new tensors."""
-        results = [
-            torch.empty_strided(shape, strides, dtype=dtype) for shape, strides, dtype in self._made
-        ]
-        given = [arguments[at].data_ptr() for at in self._read]
-        self._function(self._pointers(*given, *(one.data_ptr() for one in results)))
+        empty = torch.empty_strided
+        results = [empty(shape, strides, dtype=dtype) for shape, strides, dtype in self._made]
+        self._function(
+            *[arguments[at].data_ptr() for at in self._read],
+            *[result.data_ptr() for result in results],
+        )
         return results

@@ -15,10 +15,16 @@ def rewrite(graph_module: torch.fx.GraphModule) -> int:
     Autograd makes the gradient of `q, k, v = x` as three tensors of zeros with a part filled in,
     and adds them up. They are stacked instead: the same numbers, written once. A transposed copy
     of the stack is stacked in that order to begin with.
+
+    Dropout multiplies twice; apart from its mask it becomes part of the region around it.
     """
     graph = graph_module.graph
     found = 0
     for node in list(graph.nodes):
+        if node.target is _ATEN.native_dropout.default and node.args[2] is True:
+            _mask_apart(graph, node)
+            found += 1
+            continue
         stacked = _stack_of(node) if node.op == "call_function" else None
         if stacked is None:
             continue
@@ -33,6 +39,27 @@ def rewrite(graph_module: torch.fx.GraphModule) -> int:
         graph.eliminate_dead_code()
         graph_module.recompile()
     return found
+
+
+def dropout_mask(x: torch.Tensor, kept: float) -> torch.Tensor:
+    """Return which elements dropout keeps, as PyTorch draws them."""
+    return torch.empty_like(x, dtype=torch.bool).bernoulli_(kept)
+
+
+def _mask_apart(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
+    """Replace dropout by its mask and the two products PyTorch computes of it."""
+    x, kept = node.args[0], 1.0 - node.args[1]
+    result, mask = node.meta["val"]
+    with graph.inserting_before(node):
+        drawn = graph.call_function(dropout_mask, (x, kept))
+        masked = graph.call_function(_ATEN.mul.Tensor, (x, drawn))
+        scale = 1.0 / kept if kept else 0.0
+        scaled = graph.call_function(_ATEN.mul.Tensor, (masked, scale))
+    drawn.meta["val"], masked.meta["val"], scaled.meta["val"] = mask, result, result
+    for part in tuple(node.users):
+        part.replace_all_uses_with((scaled, drawn)[part.args[1]])
+        graph.erase_node(part)
+    graph.erase_node(node)
 
 
 def _stack_of(node: torch.fx.Node) -> tuple[Sequence[torch.fx.Node], int] | None:

@@ -224,15 +224,14 @@ class _Writer:
         lines += self._frees(totals)
         read = sorted({one.argument for one in self._all if one.operator == "load"})
         pointers = [
-            f"const {_C_TYPES[self._laid_of(number).dtype]} *restrict a{number} = p[{place}];"
-            for place, number in enumerate(read)
+            f"const {_C_TYPES[self._laid_of(number).dtype]} *restrict a{number}" for number in read
         ]
         pointers += [
-            f"{_C_TYPES[laid.dtype]} *restrict r{number} = p[{len(read) + number}];"
+            f"{_C_TYPES[laid.dtype]} *restrict r{number}"
             for number, laid in enumerate(self._form.results)
         ]
-        body = "\n  ".join((*pointers, *lines))
-        text = f"void @(void *const *p) {{\n  {body}\n}}\n"
+        body = "\n  ".join(lines)
+        text = f"void @({', '.join(pointers)}) {{\n  {body}\n}}\n"
         return LoopSource(text=text, arguments=tuple(read))
 
     def _laid_of(self, number: int) -> Laid:

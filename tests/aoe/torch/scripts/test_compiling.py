@@ -35,7 +35,6 @@ class Chosen(TunedGraph):
         return self.answer
 
     def graph(self, eager: Callable[[], object], compiled: Callable[[], object]) -> bool:
-        self.is_used = self.answer
         return self.answer
 
 
@@ -119,7 +118,7 @@ def test_script_trains_as_eager_with_kernels(tune: FirstGuesses) -> None:
     assert graph.name == "Net" and graph.is_used
     assert {region.direction for region in graph.regions} == {"forward", "backward"}
     assert all(region.operators and region.estimate for region in graph.regions if region.is_used)
-    assert [one.op_types for one in graph.regions if one.is_used] == [("loop",)] * 2
+    assert [one.op_types for one in graph.regions if one.is_used] == [("loop",)] * 3
     assert compiled_form(net) is not None
     # copies and saved modules are plain ones
     for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
@@ -145,6 +144,31 @@ def test_what_cannot_be_meant_is_refused_before_the_script(
     with pytest.raises(OptionError) as refused:
         ScriptTraining(options)
     assert word in f"{refused.value} {refused.value.hint}"
+
+
+class Unasked(Chosen):
+    """Fails if a region or a graph is measured."""
+
+    def region(self, module: Any, call: Any, arguments: Sequence[Any]) -> bool:
+        raise AssertionError("a region is known")
+
+    def graph(self, eager: Callable[[], object], compiled: Callable[[], object]) -> bool:
+        raise AssertionError("the graph is known")
+
+
+def test_module_an_earlier_run_has_compared_stays_compiled(tune: FirstGuesses) -> None:
+    torch.manual_seed(0)
+    net = Net()
+    expected = _losses(copy.deepcopy(net))
+    for kind in (Chosen, Unasked):
+        torch.compiler.reset()
+        training = ScriptTraining({}, make_graph=partial(kind, tune=tune), fuses=False)
+        training.start()
+        trained = copy.deepcopy(net)
+        assert _losses(trained) == pytest.approx(expected, rel=1e-5)
+        training.close()
+        assert [graph.is_used for graph in training.graphs] == [True]
+        assert compiled_form(trained) is not None
 
 
 def test_module_without_gain_becomes_what_it_was(tune: FirstGuesses) -> None:
