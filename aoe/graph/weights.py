@@ -147,11 +147,11 @@ def laid_out(
 
 def has_many_weights(proto: onnx.ModelProto, limit_bytes: int = LAID_OUT_BYTES) -> bool:
     """True if a model's weights take more than a limit by types and shapes; none is read."""
-    declared = (
-        math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-        for tensor in proto.graph.initializer
-    )
-    return bool(sum(declared) > limit_bytes)
+    declared_bytes = 0
+    for tensor in proto.graph.initializer:
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        declared_bytes += math.prod(tensor.dims) * int(dtype.itemsize)
+    return declared_bytes > limit_bytes
 
 
 def _settle_all(tensors: Iterable[TensorProto], folder: Path) -> None:
