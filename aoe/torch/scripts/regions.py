@@ -7,22 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
-from aoe.bank.operators import key_of
 from aoe.device.registry import resolve_target
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
 from aoe.settings import environment
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.graphs import Choice
-from aoe.torch.modules.training.kernels import Calls, open_bank, tune_regions
-from aoe.torch.modules.training.programs import Program
-from aoe.torch.modules.training.region_settings import RegionSettings
+from aoe.torch.modules.training.region_settings import RegionSettings, open_bank
 from aoe.torch.modules.training.regions import RegionForm, RegionOutcome
 from aoebank import AoebankError
+
+if TYPE_CHECKING:
+    from aoe.torch.modules.training.kernels import Calls
+    from aoe.torch.modules.training.programs import Program
 
 _TIMED = 3
 _SETTLED_AFTER = 4
@@ -63,10 +64,10 @@ class TunedGraph(Choice):
     Args:
         name: Class of the module.
         number: Of the graph in its process; the same in all processes of a group.
-        tune: Tunes regions.
+        tune: Tunes regions without a loop; None for `tune_regions`.
     """
 
-    def __init__(self, name: str, number: int, tune: Callable[..., Calls] = tune_regions) -> None:
+    def __init__(self, name: str, number: int, tune: Callable[..., Calls] | None = None) -> None:
         self.name = name
         self.calls = 0
         self.passes: SpeedupEstimate | None = None
@@ -90,6 +91,8 @@ class TunedGraph(Choice):
 
     def tune(self, programs: Mapping[RegionForm, Program], settings: RegionSettings) -> Calls:
         """Tune the regions of one direction; see `tune_regions`."""
+        from aoe.bank.operators import key_of
+
         before = _keys_in_bank(programs, settings)
         calls = self._in_turn(programs, settings)
         after = _keys_in_bank(programs, settings)
@@ -140,19 +143,22 @@ class TunedGraph(Choice):
 
     def _in_turn(self, programs: Mapping[RegionForm, Program], settings: RegionSettings) -> Calls:
         """Tune in the first process of a group; the others find what it has put into the bank."""
+        from aoe.torch.modules.training.kernels import tune_regions  # which loads the engine
+
+        tune = self._tune or tune_regions
         if not is_in_group():
-            return self._tune(programs, settings)
+            return tune(programs, settings)
         store = dist.distributed_c10d._get_default_store()
         key = f"aoe/regions/{self._number}/{settings.direction}"
         if dist.get_rank() == 0:
             try:
-                return self._tune(programs, settings)
+                return tune(programs, settings)
             finally:
                 store.set(key, "done")
         wait_s = min(_LONGEST_WAIT * settings.limit_s, timedelta(days=1).total_seconds())
         store.wait([key], timedelta(seconds=max(wait_s, 60.0)))
         looking_up = replace(settings.tune, lookup_only=True)
-        return self._tune(programs, replace(settings, tune=looking_up))
+        return tune(programs, replace(settings, tune=looking_up))
 
 
 def is_in_group() -> bool:
@@ -169,6 +175,8 @@ def _keys_in_bank(
     programs: Mapping[RegionForm, Program], settings: RegionSettings
 ) -> frozenset[str]:
     """Return the keys of the workloads of regions the custom bank has records of."""
+    from aoe.bank.operators import key_of
+
     _, target = resolve_target(settings.tune.soc_version, 1)
     try:
         bank = open_bank(settings, target, custom_only=True)

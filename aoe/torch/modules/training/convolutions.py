@@ -29,9 +29,8 @@ from aoe.torch.modules.training.convolution_ways import (
     kernel_sources,
     load_library,
 )
-from aoe.torch.modules.training.kernels import open_bank
 from aoe.torch.modules.training.loops import LoopCompiler, Loops
-from aoe.torch.modules.training.region_settings import RegionSettings
+from aoe.torch.modules.training.region_settings import RegionSettings, open_bank
 from aoe.torch.modules.training.regions import RegionOutcome, name_of, tensor_text
 from aoe.workload import Operation, TensorSpec, Workload
 
