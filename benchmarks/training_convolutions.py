@@ -18,7 +18,6 @@ import torch
 
 from aoe.device.registry import resolve_target
 from aoe.device.toolchain import find_toolchain
-from aoe.torch.modules.options import engine_settings
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.convolution_ways import (
     WAYS,
@@ -30,6 +29,7 @@ from aoe.torch.modules.training.convolution_ways import (
 )
 from aoe.torch.modules.training.loops import LoopCompiler
 from aoe.torch.modules.training.region_settings import RegionSettings
+from aoe.torch.options import engine_settings
 
 SHAPES = (  # images, channels read, channels written, extent, filter, stride, groups, channels last
     *((4, 64, 64, 56, 3, 1, 1, False), (8, 64, 64, 28, 3, 1, 1, False)),

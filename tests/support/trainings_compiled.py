@@ -21,7 +21,6 @@ from aoe.kernels.family import KernelTarget  # noqa: E402
 from aoe.kernels.registry import FAMILIES  # noqa: E402
 from aoe.schedule import Configuration  # noqa: E402
 from aoe.torch.modules.backend import aoe_backend  # noqa: E402
-from aoe.torch.modules.options import engine_settings  # noqa: E402
 from aoe.torch.modules.training.graphs import Choice, TrainingGraph  # noqa: E402
 from aoe.torch.modules.training.kernels import Calls, link_regions  # noqa: E402
 from aoe.torch.modules.training.loops import LoopCompiler  # noqa: E402
@@ -29,6 +28,7 @@ from aoe.torch.modules.training.programs import Program, workloads_of  # noqa: E
 from aoe.torch.modules.training.region_settings import RegionSettings  # noqa: E402
 from aoe.torch.modules.training.regions import RegionForm  # noqa: E402
 from aoe.torch.modules.training.row_loops import LoopSource  # noqa: E402
+from aoe.torch.options import engine_settings  # noqa: E402
 
 
 def region_settings(env: Mapping[str, str]) -> RegionSettings:

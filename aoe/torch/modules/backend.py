@@ -17,9 +17,9 @@ import torch
 from aoe.errors import AoeError, FallbackWarning
 from aoe.settings import environment, with_bank
 from aoe.torch.fused_optimizers import advise_once
-from aoe.torch.modules.options import OptimizeOptions, engine_settings, make_options
 from aoe.torch.modules.training.graphs import MakeSettings, TrainingGraph
 from aoe.torch.modules.training.region_settings import DIRECTIONS, RegionSettings
+from aoe.torch.options import OptimizeOptions, engine_settings, make_options
 from aoe.tuner.progress import SilentProgress
 from aoebank import AoebankError
 

@@ -32,9 +32,9 @@ from aoe.torch.modules.export import (
 )
 from aoe.torch.modules.export_errors import module_place
 from aoe.torch.modules.open_shapes import OpenDims
-from aoe.torch.modules.options import KNOWN, OptimizeOptions, engine_settings, make_options
 from aoe.torch.modules.served import ServedModel
 from aoe.torch.modules.turns import its_turn
+from aoe.torch.options import KNOWN, OptimizeOptions, engine_settings, make_options
 from aoe.tuner.mode import TuneSettings
 from aoe.tuner.precision.settings import PrecisionSettings
 from aoe.tuner.progress import Progress, SilentProgress

@@ -21,9 +21,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from aoe.errors import FallbackWarning, first_line
 from aoe.torch.fused_optimizers import FusedOptimizers
 from aoe.torch.modules.backend import aoe_backend, region_settings, wants_gradients_of
-from aoe.torch.modules.options import make_options
 from aoe.torch.modules.training.graphs import MakeSettings, TrainingGraph
 from aoe.torch.modules.training.region_settings import RegionSettings
+from aoe.torch.options import make_options
 from aoe.torch.scripts.outermost import OutermostCalls, wants_gradients
 from aoe.torch.scripts.regions import SETTLED_AFTER, TunedGraph, is_first_rank
 from aoe.tuner.reuse.earlier import EarlierResult

@@ -8,23 +8,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
-from aoe.bank.operators import key_of
 from aoe.device.registry import resolve_target
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
 from aoe.settings import environment
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.graphs import Choice
-from aoe.torch.modules.training.kernels import Calls, open_bank, tune_regions
-from aoe.torch.modules.training.programs import Program
-from aoe.torch.modules.training.region_settings import RegionSettings
+from aoe.torch.modules.training.region_settings import RegionSettings, open_bank
 from aoe.torch.modules.training.regions import RegionForm, RegionOutcome
 from aoe.workload import Workload
 from aoebank import AoebankError
+
+if TYPE_CHECKING:
+    from aoe.torch.modules.training.kernels import Calls
+    from aoe.torch.modules.training.programs import Program
 
 _TIMED = 3
 SETTLED_AFTER = 4
@@ -68,10 +69,10 @@ class TunedGraph(Choice):
     Args:
         name: Class of the module.
         number: Of the graph in its process; the same in all processes of a group.
-        tune: Tunes regions.
+        tune: Tunes regions without a loop; None for `tune_regions`.
     """
 
-    def __init__(self, name: str, number: int, tune: Callable[..., Calls] = tune_regions) -> None:
+    def __init__(self, name: str, number: int, tune: Callable[..., Calls] | None = None) -> None:
         self.name = name
         self.calls = 0
         self.passes: SpeedupEstimate | None = None
@@ -96,10 +97,13 @@ class TunedGraph(Choice):
 
     def tune(self, programs: Mapping[RegionForm, Program], settings: RegionSettings) -> Calls:
         """Tune the regions of one direction; see `tune_regions`."""
+        from aoe.bank.operators import key_of
+        from aoe.torch.modules.training.kernels import tune_regions  # which loads the engine
+
         before = _keys_in_bank(programs, settings)
         if is_in_group() and dist.get_rank() > 0:  # the first process has put them into the bank
             settings = replace(settings, tune=replace(settings.tune, lookup_only=True))
-        calls = self._tune(programs, settings)
+        calls = (self._tune or tune_regions)(programs, settings)
         after = _keys_in_bank(programs, settings)
         for form, program in programs.items():
             keys = {key_of(step.workload) for step in program.steps}
@@ -192,6 +196,8 @@ def _keys_in_bank(
     programs: Mapping[RegionForm, Program], settings: RegionSettings
 ) -> frozenset[str]:
     """Return the keys of the workloads of regions the custom bank has records of."""
+    from aoe.bank.operators import key_of
+
     _, target = resolve_target(settings.tune.soc_version, 1)
     try:
         bank = open_bank(settings, target, custom_only=True)

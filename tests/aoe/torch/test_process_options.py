@@ -17,7 +17,7 @@ from support.optimized_modules import untuned  # noqa: E402
 import aoe.torch  # noqa: E402
 from aoe.errors import OptionError  # noqa: E402
 from aoe.torch.modules.optimization import optimize_call  # noqa: E402
-from aoe.torch.modules.options import make_options  # noqa: E402
+from aoe.torch.options import make_options  # noqa: E402
 from aoe.tuner.mode import CacheMode, TuneSettings  # noqa: E402
 from aoe.tuner.progress import SilentProgress  # noqa: E402
 

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 from torch._dynamo.utils import counters
@@ -29,10 +29,8 @@ from torch.fx.graph import _BoxedCodeGen
 from aoe.errors import AoeError, FallbackWarning, RunError, first_line
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.convolutions import choose_ways, cut_convolutions
-from aoe.torch.modules.training.kernels import Calls, tune_regions
 from aoe.torch.modules.training.loops import LoopCompiler, Loops
 from aoe.torch.modules.training.pass_code import call_directly, put_function, put_inline
-from aoe.torch.modules.training.programs import Program, export_program
 from aoe.torch.modules.training.records import (
     NOT_TUNED,
     SLOWER,
@@ -55,6 +53,10 @@ from aoe.torch.modules.training.row_loops import LoopSource, loop_source
 from aoe.torch.modules.turns import one_at_a_time
 from aoe.workload import Workload
 from aoebank import plural
+
+if TYPE_CHECKING:
+    from aoe.torch.modules.training.kernels import Calls
+    from aoe.torch.modules.training.programs import Program
 
 T = TypeVar("T")
 MakeSettings = Callable[[str], RegionSettings]
@@ -108,7 +110,7 @@ class TrainingGraph:
         graph_module: What Dynamo traced.
         example_inputs: What it was traced with.
         make_settings: Returns how a direction, forward or backward, is tuned.
-        tune: Tunes regions.
+        tune: Tunes regions without a loop; None for `tune_regions`.
         choice: Decides what is used.
         loops: Makes what compiles loops.
     """
@@ -118,7 +120,7 @@ class TrainingGraph:
         graph_module: torch.fx.GraphModule,
         example_inputs: Sequence[Any],
         make_settings: MakeSettings,
-        tune: TuneRegions = tune_regions,
+        tune: TuneRegions | None = None,
         choice: Choice | None = None,
         loops: Callable[[RegionSettings], Loops] = LoopCompiler,
     ) -> None:
@@ -233,7 +235,7 @@ class GraphPass:
     Args:
         graph_module: Operators of ATen; it is changed.
         make_settings: Returns how it is tuned.
-        tune: Tunes regions.
+        tune: Tunes regions without a loop; None for `tune_regions`.
         choice: Decides what is used.
     """
 
@@ -243,7 +245,7 @@ class GraphPass:
         self,
         graph_module: torch.fx.GraphModule,
         make_settings: Callable[[], RegionSettings],
-        tune: TuneRegions,
+        tune: TuneRegions | None,
         choice: Choice,
         loops: Callable[[RegionSettings], Loops] = LoopCompiler,
     ) -> None:
@@ -433,6 +435,9 @@ class GraphPass:
         reasons: Counter[str],
     ) -> None:
         """Compute regions there is no loop for by kernels of the families, while time is left."""
+        from aoe.torch.modules.training.kernels import tune_regions  # which loads the engine
+        from aoe.torch.modules.training.programs import export_program
+
         end_s = time.monotonic() + settings.limit_s
         programs = {}
         for form in refused:
@@ -452,7 +457,8 @@ class GraphPass:
             else:
                 programs[form] = program
         left = replace(settings, limit_s=max(0.0, end_s - time.monotonic()))
-        calls = self._tune(programs, left) if programs else {}
+        tune = self._tune or tune_regions
+        calls = tune(programs, left) if programs else {}
         for form in programs:
             members = called[form]
             call = calls.get(form)

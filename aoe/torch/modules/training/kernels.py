@@ -12,9 +12,7 @@ from typing import Any
 
 import torch
 
-from aoe.bank.built_in import built_in_bank
-from aoe.bank.journal import BankJournal
-from aoe.bank.operators import OperatorBank, bank_root, key_of
+from aoe.bank.operators import OperatorBank, key_of
 from aoe.bank.verdicts import BankNote
 from aoe.device.compiler import KernelSource
 from aoe.device.protocol import Device
@@ -31,12 +29,11 @@ from aoe.schedule import Configuration, Schedule
 from aoe.target import Target
 from aoe.tasks.operators.operator_task import OperatorTask
 from aoe.torch.modules.training.programs import Program, workloads_of
-from aoe.torch.modules.training.region_settings import RegionSettings
+from aoe.torch.modules.training.region_settings import RegionSettings, open_bank
 from aoe.torch.modules.training.regions import Laid, RegionForm
-from aoe.tuner.parts import library_versions
 from aoe.tuner.policies import screening_policy
 from aoe.tuner.task_search import SearchResult, SearchSettings, TaskSearch
-from aoe.tuner.tune_context import fingerprint, object_cache
+from aoe.tuner.tune_context import object_cache
 from aoe.workload import Workload
 from aoebank import Event
 
@@ -89,38 +86,6 @@ def tune_regions(programs: Mapping[RegionForm, Program], settings: RegionSetting
         return link_regions(
             programs, chosen, compilers.compile, device=device, target=target, toolchain=toolchain
         )
-
-
-def open_bank(
-    settings: RegionSettings, target: Target, *, custom_only: bool = False
-) -> OperatorBank:
-    """Return the bank, whose new records name the training.
-
-    Args:
-        settings: How regions are tuned.
-        target: The records are of.
-        custom_only: True to read the custom bank alone, and write nothing.
-    """
-    writes = not settings.tune.lookup_only and not custom_only
-    versions = library_versions()
-    cwd = Path.cwd()
-    journal = BankJournal(
-        bank_root(settings.env, cwd, writes=writes),
-        target.soc_version,
-        fingerprint={**fingerprint(target, versions), "torch": str(torch.__version__)},
-        model={
-            "name": settings.name,
-            "graph": "training",
-            "direction": settings.direction,
-            "requires_grad": "true",
-        },
-        engine_version=versions["aoe"],
-    )
-    built_in, base = None, None
-    if not custom_only:
-        built_in = built_in_bank(settings.env, cwd)
-        base = settings.base.bank if settings.base is not None else None
-    return OperatorBank(journal, core_num=target.core_num, built_in=built_in, base=base)
 
 
 @dataclass(slots=True, kw_only=True)

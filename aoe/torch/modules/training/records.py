@@ -24,8 +24,7 @@ from aoe.errors import FallbackWarning, first_line
 from aoe.measurement import Measurement, estimate_speedup
 from aoe.schedule import Configuration, Schedule
 from aoe.torch.modules.training import choice
-from aoe.torch.modules.training.kernels import open_bank
-from aoe.torch.modules.training.region_settings import RegionSettings
+from aoe.torch.modules.training.region_settings import RegionSettings, open_bank
 from aoe.torch.modules.training.regions import Laid, RegionForm, name_of, results_of
 from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
 from aoebank import AoebankError, Event

@@ -1,14 +1,19 @@
-"""How the regions of a training graph are tuned."""
+"""How the regions of a training graph are tuned, and the bank of what is found."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
+from aoe.target import Target
 from aoe.tuner.mode import TuneSettings
 
 if TYPE_CHECKING:
+    from aoe.bank.operators import OperatorBank
     from aoe.tuner.reuse.earlier import EarlierResult
 
 DIRECTIONS = ("forward", "backward")
@@ -24,3 +29,41 @@ class RegionSettings:
     direction: str  # One of `DIRECTIONS`
     limit_s: float  # For all regions of the graph together
     base: EarlierResult | None = None  # Of which only what has changed is tuned
+
+
+def open_bank(
+    settings: RegionSettings, target: Target, *, custom_only: bool = False
+) -> OperatorBank:
+    """Return the bank, whose new records name the training.
+
+    Args:
+        settings: How regions are tuned.
+        target: The records are of.
+        custom_only: True to read the custom bank alone, and write nothing.
+    """
+    from aoe.bank.built_in import built_in_bank
+    from aoe.bank.journal import BankJournal
+    from aoe.bank.operators import OperatorBank, bank_root
+    from aoe.tuner.parts import library_versions
+    from aoe.tuner.tune_context import fingerprint
+
+    writes = not settings.tune.lookup_only and not custom_only
+    versions = library_versions()
+    cwd = Path.cwd()
+    journal = BankJournal(
+        bank_root(settings.env, cwd, writes=writes),
+        target.soc_version,
+        fingerprint={**fingerprint(target, versions), "torch": str(torch.__version__)},
+        model={
+            "name": settings.name,
+            "graph": "training",
+            "direction": settings.direction,
+            "requires_grad": "true",
+        },
+        engine_version=versions["aoe"],
+    )
+    built_in, base = None, None
+    if not custom_only:
+        built_in = built_in_bank(settings.env, cwd)
+        base = settings.base.bank if settings.base is not None else None
+    return OperatorBank(journal, core_num=target.core_num, built_in=built_in, base=base)

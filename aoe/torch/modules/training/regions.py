@@ -20,7 +20,7 @@ _LEAST_ELEMENTS = 1 << 12
 _LEFT = (
     *("mm", "bmm", "convolution", "attention", "linear", "_rnn", "lstm", "gru", "pool", "fft"),
     *("scatter", "select_backward", "slice", "index", "gather", "embedding", "nll_loss"),
-    *("cat", "stack", "sort", "topk", "cumsum", "upsample", "linalg", "unique", "nonzero"),
+    *("cat", "stack", "sort", "topk", "cumsum", "upsample", "linalg", "unique", "nonzero", "empty"),
 )
 """Parts of the names of operators that PyTorch computes best itself, or that no kernel computes:
 the gradients of average pooling have no counterpart in ONNX."""

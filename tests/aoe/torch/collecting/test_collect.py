@@ -34,7 +34,7 @@ from aoe.torch.collecting import collect  # noqa: E402
 from aoe.torch.collecting.dump import DumpWriter  # noqa: E402
 from aoe.torch.modules import optimization  # noqa: E402
 from aoe.torch.modules.optimization import optimize_call  # noqa: E402
-from aoe.torch.modules.options import OptimizeOptions  # noqa: E402
+from aoe.torch.options import OptimizeOptions  # noqa: E402
 from aoe.tuner.mode import TuneSettings  # noqa: E402
 from aoe.tuner.progress import SilentProgress  # noqa: E402
 

@@ -22,7 +22,7 @@ from torch import nn  # noqa: E402
 import aoe.torch  # noqa: E402
 from aoe.errors import ModelImportError, OutputError  # noqa: E402
 from aoe.torch.modules.optimization import optimize_call  # noqa: E402
-from aoe.torch.modules.options import make_options  # noqa: E402
+from aoe.torch.options import make_options  # noqa: E402
 from aoe.tuner.mode import TuneSettings  # noqa: E402
 from aoe.tuner.progress import Progress, SilentProgress  # noqa: E402
 

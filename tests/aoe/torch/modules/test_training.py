@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -289,6 +291,13 @@ def test_script_trains_with_records_that_name_the_training(tmp_path: Path) -> No
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     assert all(line["model"]["graph"] == "training" for line in lines)
     assert {line["model"]["direction"] for line in lines} <= {"forward", "backward"}
+
+
+def test_training_loads_neither_exporter_nor_engine() -> None:
+    heavy = ("onnx", "onnxruntime", "halide", "aoe.kernels.registry", "aoebank.formats.registry")
+    code = f"import sys, aoe.torch.modules.backend; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_next_process_asks_nothing_that_was_decided(tmp_path: Path) -> None:

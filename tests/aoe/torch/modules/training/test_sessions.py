@@ -370,7 +370,7 @@ def test_copies_train_and_have_the_names_of_the_compiled_module() -> None:
     copies = [copy.deepcopy(model), pickle.loads(pickle.dumps(model)), averaged.module]
     for one in copies:
         assert list(one.state_dict()) == list(model.state_dict())
-        inner = one._orig_mod
+        (inner,) = one.children()
         torch.testing.assert_close(inner.state_dict(), dict(module.state_dict()))
         inner.load_state_dict(state)
         _same(_trained(inner, one, _backward, 2), expected[: len(expected) // 2])
