@@ -43,6 +43,7 @@ from aoe.torch.modules.training.regions import (
 )
 from aoe.torch.modules.training.rewrites import rewrite
 from aoe.torch.modules.training.row_loops import LoopSource, loop_source
+from aoe.torch.modules.training.tracing import whole_upsampling
 from aoebank import plural
 
 T = TypeVar("T")
@@ -136,15 +137,16 @@ class TrainingGraph:
         self._uses_eager = False
         self._is_decided = False
         self._lock = threading.Lock()
-        self._compiled = aot_module_simplified(
-            graph_module,
-            list(example_inputs),
-            fw_compiler=partial(self._compile, "forward"),
-            bw_compiler=partial(self._compile, "backward"),
-            inference_compiler=partial(self._compile, "forward"),
-            partition_fn=min_cut_rematerialization_partition,
-            decompositions={},
-        )
+        with whole_upsampling():
+            self._compiled = aot_module_simplified(
+                graph_module,
+                list(example_inputs),
+                fw_compiler=partial(self._compile, "forward"),
+                bw_compiler=partial(self._compile, "backward"),
+                inference_compiler=partial(self._compile, "forward"),
+                partition_fn=min_cut_rematerialization_partition,
+                decompositions={},
+            )
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(self, *inputs: Any) -> Any:
