@@ -50,6 +50,7 @@ from aoe.torch.modules.training.regions import (
 )
 from aoe.torch.modules.training.rewrites import rewrite
 from aoe.torch.modules.training.row_loops import LoopSource, loop_source
+from aoe.torch.modules.training.tracing import whole_upsampling
 from aoe.torch.modules.turns import one_at_a_time
 from aoe.workload import Workload
 from aoebank import plural
@@ -135,15 +136,16 @@ class TrainingGraph:
         self._lock = threading.Lock()
         # where Dynamo cuts a graph at DDP's buckets, it tells by this that each part has a backward
         counters["aot_autograd"]["total"] += 1
-        self._compiled = aot_module_simplified(
-            graph_module,
-            list(example_inputs),
-            fw_compiler=partial(self._compile, "forward"),
-            bw_compiler=partial(self._compile, "backward"),
-            inference_compiler=partial(self._compile, "forward"),
-            partition_fn=min_cut_rematerialization_partition,
-            decompositions={},
-        )
+        with whole_upsampling():
+            self._compiled = aot_module_simplified(
+                graph_module,
+                list(example_inputs),
+                fw_compiler=partial(self._compile, "forward"),
+                bw_compiler=partial(self._compile, "backward"),
+                inference_compiler=partial(self._compile, "forward"),
+                partition_fn=min_cut_rematerialization_partition,
+                decompositions={},
+            )
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(self, *inputs: Any) -> Any:

@@ -19,6 +19,7 @@ from aoe.torch.modules.training.pass_code import (  # noqa: E402
     put_function,
     put_inline,
 )
+from aoe.torch.modules.training.tracing import whole_upsampling  # noqa: E402
 
 
 def _operators(x: Any, y: Any, weight: Any, image: Any, filters: Any, words: Any) -> Any:
@@ -82,3 +83,27 @@ def test_modules_become_their_operators_or_a_function() -> None:
     for one, other in zip(expected, module(*arguments), strict=True):
         assert torch.equal(one, other)
     assert len(called) == 1
+
+
+def test_upsampling_is_traced_as_the_operators_of_eager() -> None:
+    from torch._functorch.aot_autograd import aot_function, make_boxed_func
+
+    seen: list[str] = []
+
+    def keep(graph_module: Any, given: Any) -> Any:
+        seen.append(graph_module.code)
+        return make_boxed_func(graph_module.forward)
+
+    def enlarge(x: Any) -> Any:
+        return F.interpolate(F.interpolate(x, scale_factor=2.0), scale_factor=2, mode="bilinear")
+
+    x = torch.randn(2, 3, 5, 7, requires_grad=True)
+    kernels = dict(torch.ops.aten.upsample_nearest2d.vec.py_kernels)
+    with whole_upsampling():
+        traced = aot_function(enlarge, fw_compiler=keep, bw_compiler=keep)
+        found = traced(x)
+    assert torch.ops.aten.upsample_nearest2d.vec.py_kernels == kernels
+    (slope,) = torch.autograd.grad(found.sin().sum(), x)
+    (expected,) = torch.autograd.grad(enlarge(x).sin().sum(), x)
+    assert torch.equal(slope, expected)
+    assert all("upsample_nearest2d" in code and "index" not in code for code in seen)
