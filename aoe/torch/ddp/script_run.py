@@ -14,12 +14,9 @@ step, and training goes on as if there had been no tuner.
 from __future__ import annotations
 
 import atexit
-import runpy
-import sys
 import threading
-import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -37,7 +34,7 @@ from aoe.errors import AoeError, EndedEarlyError, LeftAloneError, OptionError, R
 from aoe.gradients.training import Training
 from aoe.torch.ddp.gradients import StrategyWarning, reduced_training
 from aoe.torch.ddp.sharding import refused_sharding
-from aoebank import say
+from aoe.torch.scripts.main_program import run_script
 
 if TYPE_CHECKING:
     from aoe.torch.scripts.running import TunedScript
@@ -130,37 +127,6 @@ def _ending_as(error: BaseException, exit_code: int, *, goes_on: bool) -> BaseEx
     if isinstance(error, AoeError):
         error.exit_code = exit_code if is_left else exit_code or RunError.exit_code
     return error
-
-
-def run_script(script: Path, arguments: Sequence[str]) -> int:
-    """Run the script as the main program and return its exit code."""
-    with _as_main(script, arguments):
-        try:
-            runpy.run_path(str(script), run_name="__main__")
-        except SystemExit as exit_:
-            if exit_.code is None or isinstance(exit_.code, int):
-                return exit_.code or 0
-            say(str(exit_.code))
-            return 1
-        except AoeError:
-            raise
-        except Exception as error:
-            traceback.print_exc()
-            failure = RunError(str(script), f"failed: {type(error).__name__}: {error}")
-            failure.exit_code = 1  # what Python ends with
-            raise failure from error
-    return 0
-
-
-@contextmanager
-def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
-    saved_arguments, saved_path = sys.argv, sys.path[:]
-    sys.argv = [str(script), *arguments]
-    sys.path.insert(0, str(script.resolve().parent))
-    try:
-        yield
-    finally:
-        sys.argv, sys.path[:] = saved_arguments, saved_path
 
 
 _READY, _OVER = b"ready", b"over"

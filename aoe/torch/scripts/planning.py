@@ -22,10 +22,10 @@ from aoe.bank.sources import TRAINING_CONVOLUTION
 from aoe.errors import FallbackWarning, RunError
 from aoe.folders.scratch import ScratchFolder
 from aoe.runs.planning import KindPlan, TuningPlan, with_all_kinds
-from aoe.torch.ddp.script_run import run_script
 from aoe.torch.modules.training.records import NOT_TUNED
 from aoe.torch.modules.training.regions import RegionOutcome
 from aoe.torch.scripts.compiling import ScriptTraining
+from aoe.torch.scripts.main_program import run_script
 from aoe.torch.scripts.regions import TunedGraph, TunedRegion, time_us
 from aoe.torch.scripts.result_folder import (
     RecordedPart,

@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from aoe.bank.operators import OperatorBank
 from aoe.bank.sources import TRAINING_CONVOLUTION
 from aoe.device.registry import resolve_target
 from aoe.device.toolchain import find_toolchain
@@ -42,6 +41,9 @@ from aoe.torch.modules.training.records import (
 from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.modules.training.regions import RegionOutcome, name_of, tensor_text
 from aoe.workload import Operation, TensorSpec, Workload
+
+if TYPE_CHECKING:
+    from aoe.bank.operators import OperatorBank
 
 _LEAST_PRODUCTS = 1 << 16
 """Products below which a convolution costs less than the call around it."""

@@ -12,13 +12,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from aoe.bank.operators import OperatorBank
 from aoe.bank.sources import TRAINING_LOOP
-from aoe.bank.verdicts import BankNote
 from aoe.device.registry import resolve_target
 from aoe.errors import FallbackWarning, first_line
 from aoe.measurement import Measurement, estimate_speedup
@@ -27,7 +26,10 @@ from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.region_settings import RegionSettings, open_bank
 from aoe.torch.modules.training.regions import Laid, RegionForm, name_of, results_of
 from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
-from aoebank import AoebankError, Event
+from aoebank import AoebankError
+
+if TYPE_CHECKING:
+    from aoe.bank.operators import OperatorBank
 
 LOOP = "loop"
 """The strategy in the record of a region: the loop itself is written anew from the region."""
@@ -285,6 +287,9 @@ def record_way(
         measurement: Pairs over PyTorch.
         trials: How many ways were tried.
     """
+    from aoe.bank.verdicts import BankNote
+    from aoebank import Event
+
     schedule, configuration = Schedule(algorithm=way), Configuration({})
     if bank.refusal(workload, schedule, configuration) is not None:
         return
@@ -300,6 +305,9 @@ def record_way(
 
 def note_loss(bank: OperatorBank, workload: Workload, *, trials: int) -> None:
     """Note that nothing beats PyTorch, so that a later run does not try as many ways again."""
+    from aoe.bank.verdicts import BankNote
+    from aoebank import Event
+
     search = {"method": "pairs", "trials": trials, "measured": trials, "limit": trials}
     bank.note([(workload, BankNote(event=Event.UNSATISFIED, search=search))])
 
@@ -334,9 +342,16 @@ class LoopRecords:
 
     def __init__(self, settings: RegionSettings) -> None:
         self._settings = settings
-        self._bank: OperatorBank | None = None
-        with self._doing_without():
-            self._bank = training_bank(settings)
+        self._is_without = False
+
+    @cached_property
+    def _opened(self) -> OperatorBank:
+        return training_bank(self._settings)
+
+    @property
+    def _bank(self) -> OperatorBank | None:
+        """The bank, opened where it is asked: reading one takes as long as loading many loops."""
+        return None if self._is_without else self._opened
 
     def known(self, workload: Workload | None, verdict: str | None) -> KnownLoop:
         """Return what is known of a loop.
@@ -372,19 +387,18 @@ class LoopRecords:
             call: The loop.
             arguments: Of both.
         """
-        if self._bank is None or workload is None or not writes_records(self._settings):
+        if workload is None or not writes_records(self._settings):
             return
         with self._doing_without():
             if reason == SLOWER:
                 self._note(workload)
-            elif not reason:
+            elif not reason and (bank := self._bank) is not None:
                 found = choice.region_measurement(module, call, arguments)
-                record_way(self._bank, workload, LOOP, found, trials=1)
+                record_way(bank, workload, LOOP, found, trials=1)
 
     def _note(self, workload: Workload) -> None:
         """Note a loss the bank does not know: results are for machines without this cache."""
-        bank = self._bank
-        if bank is None or not writes_records(self._settings):
+        if not writes_records(self._settings) or (bank := self._bank) is None:
             return
         if not is_known_loss(bank, workload, trials=1):
             note_loss(bank, workload, trials=1)
@@ -408,7 +422,7 @@ class LoopRecords:
         try:
             yield
         except AoebankError as error:
-            self._bank = None
+            self._is_without = True
             warnings.warn(
                 f"aoe: no records of this training: {first_line(error)}",
                 FallbackWarning,

@@ -20,11 +20,8 @@ from torch.distributed.algorithms.join import Join  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from aoe.errors import EndedEarlyError, LeftAloneError, OptionError, RunError  # noqa: E402
-from aoe.torch.ddp.script_run import (  # noqa: E402
-    StepGate,
-    TrainingScript,
-    run_script,
-)
+from aoe.torch.ddp.script_run import StepGate, TrainingScript  # noqa: E402
+from aoe.torch.scripts.main_program import run_script  # noqa: E402
 
 Step = Callable[[], None]
 GRADIENT_HOOKS = attrgetter("_post_accumulate_grad_hooks")
