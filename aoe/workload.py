@@ -14,6 +14,8 @@ NCHWC_DOMAIN = "com.microsoft.nchwc"
 KERNEL_DOMAIN = "aoe"
 """Domain of nodes that a generated kernel computes."""
 
+TRAINING_CONVOLUTION, TRAINING_LOOP = "training_convolution", "training_loop"
+"""Op types of parts of a training graph, whose weights change at each step."""
 _GEOMETRY = ("kernel_shape", "strides", "dilations")
 
 AttributeValue = float | int | str | tuple[int, ...] | tuple[float, ...]

@@ -17,12 +17,11 @@ from functools import cache
 from importlib import resources
 
 from aoe.bank.records.subgraph import strategy_of
+from aoe.workload import TRAINING_CONVOLUTION, TRAINING_LOOP
 from aoebank import Record
 
 _KERNELS, _RULES = "kernels", "graph/rewrites"
 _FAMILIES = "kernels/registry.py"
-TRAINING_CONVOLUTION, TRAINING_LOOP = "training_convolution", "training_loop"
-"""Names of the bank files of parts of a training graph: their weights change at each step."""
 _TRAINING = "torch/modules/training"
 _OF_TRAINING = {
     TRAINING_CONVOLUTION: f"{_TRAINING}/convolution_ways.py",

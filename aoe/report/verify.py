@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aoe.bank.sources import TRAINING_CONVOLUTION, TRAINING_LOOP
 from aoe.report.quantities import speedup_members
+from aoe.workload import TRAINING_CONVOLUTION, TRAINING_LOOP
 from aoebank import Report, members, plural, words_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from aoe.bank.operators import bank_root
-from aoe.bank.sources import TRAINING_CONVOLUTION
 from aoe.errors import FallbackWarning, RunError
 from aoe.folders.scratch import ScratchFolder
 from aoe.runs.planning import KindPlan, TuningPlan, with_all_kinds
@@ -36,6 +35,7 @@ from aoe.torch.scripts.result_folder import (
 from aoe.tuner.mode import JobType
 from aoe.tuner.reuse.earlier import EarlierResult, open_earlier
 from aoe.tuner.reuse.kinds import Reuse
+from aoe.workload import TRAINING_CONVOLUTION
 from aoebank import Bank
 
 _EAGER_STEPS = 2

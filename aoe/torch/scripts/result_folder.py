@@ -18,7 +18,6 @@ import torch
 from aoe.bank.journal import BankJournal
 from aoe.bank.operators import OperatorBank, key_of
 from aoe.bank.remembered import remembered_to_json
-from aoe.bank.sources import TRAINING_CONVOLUTION, TRAINING_LOOP
 from aoe.device.registry import resolve_target
 from aoe.results.files import BANK_FOLDER, RepoOutcome, improvement_text, write_json
 from aoe.runs.model_mode import count_members, rounded
@@ -29,7 +28,7 @@ from aoe.tuner.parts import library_versions
 from aoe.tuner.reuse.book import reuse_summary
 from aoe.tuner.reuse.earlier import EarlierResult
 from aoe.tuner.reuse.kinds import Reuse, ReuseKind, ReuseSummary, nearest_change, reuse_to_json
-from aoe.workload import Workload, workload_to_json
+from aoe.workload import TRAINING_CONVOLUTION, TRAINING_LOOP, Workload, workload_to_json
 
 _BY_ALL_THREADS = (TRAINING_CONVOLUTION, TRAINING_LOOP)
 """Families that are compared with PyTorch by all of its threads."""

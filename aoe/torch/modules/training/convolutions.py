@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from aoe.bank.sources import TRAINING_CONVOLUTION
 from aoe.device.registry import resolve_target
 from aoe.device.toolchain import find_toolchain
 from aoe.errors import AoeError
@@ -40,7 +39,7 @@ from aoe.torch.modules.training.records import (
 )
 from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.modules.training.regions import RegionOutcome, name_of, tensor_text
-from aoe.workload import Operation, TensorSpec, Workload
+from aoe.workload import TRAINING_CONVOLUTION, Operation, TensorSpec, Workload
 
 if TYPE_CHECKING:
     from aoe.bank.operators import OperatorBank

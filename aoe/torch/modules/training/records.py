@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from aoe.bank.sources import TRAINING_LOOP
 from aoe.device.registry import resolve_target
 from aoe.errors import FallbackWarning, first_line
 from aoe.measurement import Measurement, estimate_speedup
@@ -25,7 +24,7 @@ from aoe.schedule import Configuration, Schedule
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.region_settings import RegionSettings, open_bank
 from aoe.torch.modules.training.regions import Laid, RegionForm, name_of, results_of
-from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
+from aoe.workload import TRAINING_LOOP, AttributeValue, Operation, TensorSpec, Workload
 from aoebank import AoebankError
 
 if TYPE_CHECKING:

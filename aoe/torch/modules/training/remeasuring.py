@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from aoe.bank.sources import TRAINING_LOOP
 from aoe.device.registry import resolve_target
 from aoe.device.toolchain import find_toolchain
 from aoe.errors import AoeError, BuildError
@@ -23,7 +22,7 @@ from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.modules.training.regions import Laid
 from aoe.torch.modules.training.row_loops import loop_source
 from aoe.tuner.mode import TuneSettings
-from aoe.workload import Workload
+from aoe.workload import TRAINING_LOOP, Workload
 
 Compared = tuple[Callable[..., Any], Callable[..., Any], Sequence[Any]]
 """PyTorch's operators, what is held against them, and the arguments of both."""

@@ -12,11 +12,11 @@ from typing import Any
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import strategy_of, workload_of
-from aoe.bank.sources import TRAINING_CONVOLUTION, TRAINING_LOOP, kernel_source
+from aoe.bank.sources import kernel_source
 from aoe.execute.compiling import KernelCompilers
 from aoe.measurement import Measurement
 from aoe.runs.verify_records import RecordedGain, RecordReader, VerifyContext
-from aoe.workload import Workload
+from aoe.workload import TRAINING_CONVOLUTION, TRAINING_LOOP, Workload
 from aoebank import Record
 
 
