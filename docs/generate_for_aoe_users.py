@@ -52,8 +52,8 @@ in [troubleshooting.md](troubleshooting.md).
   scripts the inference form is tuned, and nothing tuned is loaded while they train: "train again
   with the bank" and `op_compiler_cache_mode=force` change nothing. Serve the `.om`
   ([frameworks.md](frameworks.md#tensorflow)). There are no sessions of TensorFlow 1.
-- **`set_aoe` behind the steps**, as in the tutorial, knows of them only if the script itself imports
-  `aoe.torch` at its top ([pytorch.md](pytorch.md#collect-what-a-script-computes)).
+- **`set_aoe` behind the steps**, as in the tutorial, knows of them only if the script itself
+  imports `aoe.torch` at its top ([pytorch.md](pytorch.md#collect-what-a-script-computes)).
 - **`ACL_OP_COMPILER_CACHE_MODE` turns tuning off**, also with `enable`: `aoe.torch.set_option`
   makes later calls look up only.
 - **Gains of the articles are an NPU's.** `aoe advise` tries edits on this CPU, and the
