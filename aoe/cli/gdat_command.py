@@ -125,7 +125,7 @@ def tune_training(
     """
     from aoe.runs.configuration.resolving import settings_of
 
-    _check_base_result(options, configuration)
+    _check_options_of_modes(options, configuration)
     progress = gradient_progress(shown=shown and not as_json)
     asked = {name: options[name] for name in ("output", "allow_compression")}
     if options["model"] is not None and options["script"] is None:
@@ -245,20 +245,13 @@ def _script_program(options: Mapping[str, Any], configuration: RunConfiguration)
     if options["loss_name"] is not None:
         raise OptionError("--loss_name", "it is for a model file", got=options["loss_name"])
     parse_compression(options["allow_compression"])
-    if options["allow_compression"] is not None and JobType.GDAT not in configuration.job_types:
-        raise OptionError(
-            compression.OPTION,
-            "it is for gradient tuning",
-            got=options["allow_compression"],
-            hint="aoe --job_type=2,4 --script TRAIN.py",
-        )
     from aoe.torch.ddp.script_run import TrainingScript
 
     return TrainingScript(path=script, arguments=tuple(options["script_argument"] or ()))
 
 
-def _check_base_result(options: Mapping[str, Any], configuration: RunConfiguration) -> None:
-    """Refuse an earlier result where no operators are tuned."""
+def _check_options_of_modes(options: Mapping[str, Any], configuration: RunConfiguration) -> None:
+    """Refuse options of a mode that is not asked for."""
     is_of_operators = options["script"] is not None and JobType.OPAT in configuration.job_types
     if options["base_result"] is not None and not is_of_operators:
         raise OptionError(
@@ -266,6 +259,13 @@ def _check_base_result(options: Mapping[str, Any], configuration: RunConfigurati
             "gradients have no earlier result, the bank says what is known of them",
             got=options["base_result"],
             hint="leave it out; for the operators of a script: --job_type=2 --script TRAIN.py",
+        )
+    if options["allow_compression"] is not None and JobType.GDAT not in configuration.job_types:
+        raise OptionError(
+            compression.OPTION,
+            "it is for gradient tuning",
+            got=options["allow_compression"],
+            hint="aoe --job_type=2,4 --script TRAIN.py",
         )
 
 

@@ -64,10 +64,7 @@ def test_what_follows_the_script_is_the_script_s(arguments: list[str], split: li
         (["--inputs=d", "--script=t.py"], "--inputs: no option of a training script"),
         (["-j2", "--allow_compression=bf16", f"--script={__file__}"], "it is for gradient tuning"),
         (["-j4", "--om=m.om"], "--om: no option of gradient tuning"),
-        (
-            ["-j4", "--model=m", "--base_result=b"],
-            "--base_result: gradients have no",
-        ),
+        (["-j4", "--model=m", "--base_result=b"], "--base_result: gradients have no"),
         (["-j4", "--model=m", "--input=x:x.npy"], "--input: no option of gradient tuning"),
         (["-j4", "--model=m", "--dynamic_dims=1;2"], "--dynamic_dims: no option of gradient"),
         (["--job_type=4", "--script=not_there.py"], "no such file"),
