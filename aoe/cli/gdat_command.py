@@ -479,23 +479,25 @@ def _checked(script: Path | None, job_types: Sequence[JobType], model: Path | No
     from aoe.torch.script_mode import check_modes
 
     check_modes([str(job.number) for job in job_types], "--job_type")
-    if model is not None:
-        raise OptionError(_OPTION, "given together with --model", got=script)
-    if not script.is_file():
-        raise OptionError(_OPTION, "no such file", got=script)
-    _check_torch("torch")
-    return script
+    return checked_training_script(script, model, other="--model")
 
 
-def checked_training_script(script: Path, model: Path | None) -> Path:
-    """Return a script whose operators are looked at.
+def checked_training_script(
+    script: Path, model: Path | None, *, other: str = "a model file"
+) -> Path:
+    """Return a script that can be run.
+
+    Args:
+        script: The file of a training script.
+        model: A model file that is given besides, which cannot be.
+        other: What that is called.
 
     Raises:
         OptionError: it is not there, or a model file is given besides.
         EngineNotInstalledError: there is no PyTorch.
     """
     if model is not None:
-        raise OptionError(_OPTION, "given together with a model file", got=script)
+        raise OptionError(_OPTION, f"given together with {other}", got=script)
     if not script.is_file():
         raise OptionError(_OPTION, "no such file", got=script)
     _check_torch("torch")

@@ -373,13 +373,10 @@ class _Race:
             name = self.kept.verdict(self._digest(convolution, part, arguments))
         if name is None:
             return None
-        if writes_records(self.settings):
-            is_in_bank = self._adopts(workload)
-            if name and not is_in_bank:
+        if writes_records(self.settings) and not self._adopts(workload):
+            if name:
                 return None
-            if not name and not is_in_bank:
-                trials = len(self._offered(convolution, part))
-                note_loss(self.bank(), workload, trials=trials)
+            note_loss(self.bank(), workload, trials=len(self._offered(convolution, part)))
         if not name:
             return _Found("", None, reason=_NONE_FASTER, is_known=True)
         way = WAYS[name](convolution, part, self.library) if name in WAYS else None
