@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aoebank.diffing.fields import FieldChange, diff_fields, field_value
 from aoebank.errors import BankFormatError, BankNotFoundError, UsageError
-from aoebank.formats.protocol import ParsedFile, raise_if_broken
+from aoebank.formats.protocol import FieldEdit, ParsedFile, raise_if_broken
 from aoebank.formats.release import NEWEST, Release, StrategyField
 from aoebank.formats.releases import guess_release
 from aoebank.formats.text import json_text
@@ -381,8 +381,9 @@ def _edited_records(
     meant = [number for number, record in numbers.items() if holds(request.where, record)]
     values = {name: dumps_compact(value) for name, value in request.assign.items()}
     replaced = {}
+    edit = FieldEdit(assign=request.assign, unset=request.unset)
     for number in meant:
-        row = parsed.format.edit_strategy(parsed, number, request.assign, request.unset)
+        row = parsed.format.edit_strategy(parsed, number, edit)
         text = parsed.text(number)
         for place in reversed(parsed.format.strategy_places(parsed, number)):
             text = edit_members(text, place, values, request.unset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,14 @@ from aoebank.model.resolution import Query
 _POINTER = "AB117"  # the one error whose way out is no edit of the file
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldEdit:
+    """Fields of a strategy that get a value, and those that go."""
+
+    assign: Mapping[str, JsonValue]
+    unset: Collection[str]
+
+
 class Format(Protocol):
     """One on-disk encoding of records; a format inherits what it does as most do.
 
@@ -32,6 +41,8 @@ class Format(Protocol):
     empty: bytes  # Bytes of a file without records, the start of a new one
     first_wins: bool  # Whether readers use the first (else the last) of two equal keys
     name_pattern: str  # How its files are called, for people
+    # What the first bytes of its files look like; nothing where `recognizes_content` asks for more.
+    content: re.Pattern[bytes] = re.compile(rb"(?!)")
     # Patterns for git that no name of its files escapes; the broader ones take in what another
     # reader added to a name.
     globs: tuple[str, ...]
@@ -87,7 +98,7 @@ class Format(Protocol):
 
     def recognizes_content(self, head: bytes) -> bool:
         """True if the first bytes of a file look like this format."""
-        ...
+        return self.content.match(head) is not None
 
     def companion(self, path: Path) -> Path | None:
         """Return the file that readers want beside `path`, or None if there is no such."""
@@ -190,13 +201,7 @@ class Format(Protocol):
         """
         return ()
 
-    def edit_strategy(
-        self,
-        parsed: ParsedFile,
-        number: int,
-        assign: Mapping[str, JsonValue],
-        unset: Collection[str],
-    ) -> bytes | None:
+    def edit_strategy(self, parsed: ParsedFile, number: int, edit: FieldEdit) -> bytes | None:
         """Return a record with members of its strategy set and taken out.
 
         None where `strategy_places` tells where they stand in its text.

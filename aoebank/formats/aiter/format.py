@@ -16,7 +16,7 @@ from pathlib import Path
 
 from aoebank.errors import BankFormatError
 from aoebank.formats.names import BankName
-from aoebank.formats.protocol import Format, ParsedFile
+from aoebank.formats.protocol import FieldEdit, Format, ParsedFile
 from aoebank.formats.text import table
 from aoebank.formats.text.checks import is_blank
 from aoebank.formats.text.problem import Problem, RecordText, blank_line
@@ -159,17 +159,11 @@ class AiterFormat(Format):
         if isinstance(value, Mapping):
             yield key_of(value)
 
-    def edit_strategy(
-        self,
-        parsed: ParsedFile,
-        number: int,
-        assign: Mapping[str, JsonValue],
-        unset: Collection[str],
-    ) -> bytes | None:
+    def edit_strategy(self, parsed: ParsedFile, number: int, edit: FieldEdit) -> bytes | None:
         """Return a row with fields of its strategy set; a table loses no column."""
         columns = table.read_columns(parsed.data)
         fields = table.split_row(parsed.text(number))
-        values: dict[str, JsonValue] = {**assign, **dict.fromkeys(unset)}
+        values: dict[str, JsonValue] = {**edit.assign, **dict.fromkeys(edit.unset)}
         for name, value in values.items():
             if name not in columns or name in (*TARGET, *WORKLOAD):
                 raise BankFormatError(

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from aoebank.formats.names import BankName
-from aoebank.formats.protocol import Format, ParsedFile
+from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
-from aoebank.formats.text.containers import scan_members
-from aoebank.formats.text.problem import Problem
+from aoebank.formats.text.member_format import MemberFormat
+from aoebank.formats.text.problem import Problem, repeated
 from aoebank.formats.text.record import member_text, stored
-from aoebank.formats.text.scan import start_scan
 from aoebank.formats.text.splice import splice
 from aoebank.formats.vllm.format import argument_problems, render_member, row_problems
 from aoebank.model.finding import Finding
@@ -46,19 +44,18 @@ _AT_LEAST = re.compile(r"M_GEQ_([0-9]{1,9})", re.ASCII)
 _ALL_LEFT = frozenset({"any", "default"})
 
 
-class AiterTritonFormat(Format):
+class AiterTritonFormat(MemberFormat):
     """Reads and writes `<device>-<kernel>[-N=..-K=..].json`."""
 
     name = "aiter_triton"
     empty = b"{\n}\n"
+    content = _CONTENT  # An object starts with a class of sizes that holds Triton's members
+    key_start = _KEY_START
     globs = ("MI*-*GEMM*.json", "MI*-FF*.json", "MI*-MOE*.json", "gfx*-*GEMM*.json")
     name_pattern = "<device>-<kernel>[-N=..-K=..].json"
-    first_wins = False  # Python's json module keeps the last of two equal names
-    brackets = b"{}"
     indent = b"  "
     is_of_one_target = True
     target_word = "target"
-    fatal_codes = frozenset({"AB105"})  # Python's json takes no mark
 
     def parse_name(self, name: str) -> BankName | None:
         """Return the device, and as op_type the kernel with its sizes."""
@@ -68,16 +65,6 @@ class AiterTritonFormat(Format):
     def build_name(self, target: BankName | Query) -> str:
         """Return the name of the configuration of a kernel."""
         return f"{target.soc_version or '<soc_version>'}-{target.op_type or '<op_type>'}.json"
-
-    def recognizes_content(self, head: bytes) -> bool:
-        """True if an object starts with a class of sizes that holds Triton's members."""
-        return _CONTENT.match(head) is not None
-
-    def parse(self, data: bytes, path: Path) -> ParsedFile:
-        """Find the classes."""
-        scan = start_scan(data, path)
-        scan_members(scan, _KEY_START)
-        return scan.file(self)
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position: class, kernel and sizes are the workload."""
@@ -103,7 +90,7 @@ class AiterTritonFormat(Format):
             problems = [
                 *STRUCTURE.problems(value, row_problems(value)),
                 *argument_problems(value),
-                *(_repeated(key) if parsed.find(key) != number else ()),
+                *([repeated("class", key)] if parsed.find(key) != number else ()),
             ]
             # a file read record by record has no last one of its own
             if gap and number == len(parsed) - 1 and len(parsed) > 1:
@@ -111,10 +98,6 @@ class AiterTritonFormat(Format):
             for problem in problems:
                 yield text.finding(problem)
             yield from text.duplicates(value)
-
-    def strategy_places(self, parsed: ParsedFile, number: int) -> Sequence[int]:
-        """Return the offset of the value of the member."""
-        return (member_text(parsed, number).value,)
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied, untouched classes byte for byte."""
@@ -136,17 +119,6 @@ def _workload(name: str) -> dict[str, JsonValue]:
 
 def _sizes(op_type: str) -> dict[str, JsonValue]:
     return {name: int(size) for name, size in _SIZE.findall(op_type)}
-
-
-def _repeated(key: str) -> Iterator[Problem]:
-    yield Problem(
-        code="AB301",
-        tokens=(),
-        message="the same class comes again further down",
-        got=key,
-        expected="each class once",
-        hint="remove this one; readers use the last",
-    )
 
 
 def _find_gap(keys: Sequence[str]) -> Problem | None:

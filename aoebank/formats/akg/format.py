@@ -11,19 +11,18 @@ Source: akg/composite/build_module.py of MindSpore 2.10.0, checked against its t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 from aoebank.formats.names import BankName
-from aoebank.formats.protocol import Format, ParsedFile
+from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
-from aoebank.formats.text.containers import scan_members, value_place
-from aoebank.formats.text.problem import Problem, wrong_type
+from aoebank.formats.text.containers import value_place
+from aoebank.formats.text.member_format import MemberFormat
+from aoebank.formats.text.problem import Problem, repeated, wrong_type
 from aoebank.formats.text.record import member_text, stored
-from aoebank.formats.text.scan import start_scan
 from aoebank.formats.text.splice import set_member, splice
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
@@ -51,20 +50,19 @@ _CONTENT = re.compile(
 _REMOVE = "remove it, or name it as the look-up does"
 
 
-class AkgFormat(Format):
+class AkgFormat(MemberFormat):
     """Reads and writes `repository.json`, `repository_cuda.json` and `repository_cpu.json`."""
 
     name = "akg"
     empty = b"{\n}\n"
+    content = _CONTENT  # An object starts with a kernel
+    key_start = _KEY_START
     globs = ("repository.json", "repository_*.json")
     name_pattern = "repository[_<cuda|cpu>].json"
-    first_wins = False  # Python's json module keeps the last of two equal names
-    brackets = b"{}"
     indent = b"    "
     is_of_one_target = True
     target_word = "target"
     keeps_alternatives = True  # for other shapes
-    fatal_codes = frozenset({"AB105"})  # Python's json takes no mark
 
     def parse_name(self, name: str) -> BankName | None:
         """Return the process as the target."""
@@ -75,16 +73,6 @@ class AkgFormat(Format):
         """Return the name of the repository of a process."""
         process = target.soc_version or "<soc_version>"
         return "repository.json" if process == AICORE else f"repository_{process}.json"
-
-    def recognizes_content(self, head: bytes) -> bool:
-        """True if an object starts with a kernel."""
-        return _CONTENT.match(head) is not None
-
-    def parse(self, data: bytes, path: Path) -> ParsedFile:
-        """Find the kernels."""
-        scan = start_scan(data, path)
-        scan_members(scan, _KEY_START)
-        return scan.file(self)
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position: its strategy has all shapes of the kernel."""
@@ -121,7 +109,7 @@ class AkgFormat(Format):
             if not problems and isinstance(value, Mapping):
                 problems += _key_problems(key, value)
             if parsed.find(key) != number:
-                problems.append(_repeated(key))
+                problems.append(repeated("kernel", key[:60]))
             for problem in problems:
                 yield text.finding(problem)
             yield from text.duplicates(value)
@@ -151,10 +139,6 @@ class AkgFormat(Format):
             answer = record.strategy[name]
             for types, found in answer.items() if isinstance(answer, Mapping) else ():
                 yield f"{name} {types}: {json_text.dumps_compact(found)}"
-
-    def strategy_places(self, parsed: ParsedFile, number: int) -> Sequence[int]:
-        """Return the offset of the value of the member."""
-        return (member_text(parsed, number).value,)
 
     def complements(self, base: bytes | None, ours: bytes, theirs: bytes) -> bool:
         """True if two kernels have answers for other shapes, and none went since the base."""
@@ -300,15 +284,4 @@ def _is_repeating(trait: str) -> bool:
 def _never_found(tokens: tuple[str, ...], what: str, got: str, expected: str) -> Problem:
     return Problem(
         code="AB313", tokens=tokens, message=what, got=got[:60], expected=expected, hint=_REMOVE
-    )
-
-
-def _repeated(key: str) -> Problem:
-    return Problem(
-        code="AB301",
-        tokens=(),
-        message="the same kernel comes again further down",
-        got=key[:60],
-        expected="each kernel once",
-        hint="remove this one; readers use the last",
     )

@@ -40,6 +40,7 @@ class CubeFormat(Format):
 
     name = "cube"
     empty = b"{}\n"
+    content = _CONTENT  # The first line holds a shape and a tiling
     globs = ("repository_*.json", "AIC_*_repository_*.json")
     keeps_times = True
     folder = "cube"
@@ -65,10 +66,6 @@ class CubeFormat(Format):
     def is_soc(self, spelled: str, soc_version: str) -> bool:
         """True if they are equal but for capitals: some names start with a small one."""
         return spelled.lower() == soc_version.lower()
-
-    def recognizes_content(self, head: bytes) -> bool:
-        """True if the first line holds a shape and a tiling."""
-        return _CONTENT.match(head) is not None
 
     def companion(self, path: Path) -> Path | None:
         """Return the binary twin, the only file the compiler reads."""

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from aoebank.errors import BankFormatError
 from aoebank.formats.names import BankName
-from aoebank.formats.protocol import Format, ParsedFile
+from aoebank.formats.protocol import FieldEdit, Format, ParsedFile
 from aoebank.formats.text import python_text
 from aoebank.formats.text.checks import BOM
 from aoebank.formats.text.containers import report_problems
 from aoebank.formats.text.json_text import JsonTextError
-from aoebank.formats.text.problem import Problem, RecordText
+from aoebank.formats.text.problem import Problem, RecordText, repeated
 from aoebank.formats.text.record import record_text, stored
 from aoebank.formats.text.scan import FileScan, start_scan
 from aoebank.formats.text.splice import splice
@@ -47,6 +47,7 @@ class FlashInferFormat(Format):
 
     name = "flashinfer"
     empty = b"best_configs = {\n}\n"
+    content = _CONTENT  # The dictionary starts the file
     globs = ("v0_1_trtllm_fused_moe_*.py",)
     name_pattern = "v0_1_trtllm_fused_moe_<device>.py"
     first_wins = False  # Python keeps the last of two equal keys
@@ -64,10 +65,6 @@ class FlashInferFormat(Format):
     def build_name(self, target: BankName | Query) -> str:
         """Return the name its reader imports on a device."""
         return f"v0_1_trtllm_fused_moe_{target.soc_version or '<soc_version>'}.py"
-
-    def recognizes_content(self, head: bytes) -> bool:
-        """True if the dictionary starts the file."""
-        return _CONTENT.match(head) is not None
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:
         """Find the members of the dictionary."""
@@ -104,7 +101,7 @@ class FlashInferFormat(Format):
             for problem in (*_key_problems(key), *_answer_problems(_answer(text))):
                 yield text.finding(problem)
             if parsed.find(key) != number:
-                yield text.finding(_repeated(key))
+                yield text.finding(repeated("key", key[:60]))
 
     def iter_keys(self, text: str, value: JsonValue, op_type: str | None) -> Iterator[str]:
         """Yield the text of the key."""
@@ -121,18 +118,12 @@ class FlashInferFormat(Format):
         )
         return f"{fields[1]} {' by '.join(shapes)}"
 
-    def edit_strategy(
-        self,
-        parsed: ParsedFile,
-        number: int,
-        assign: Mapping[str, JsonValue],
-        unset: object,
-    ) -> bytes | None:
+    def edit_strategy(self, parsed: ParsedFile, number: int, edit: FieldEdit) -> bytes | None:
         """Return a member with another runner or tactic."""
         record = self.record(parsed, number)
         assert isinstance(record.strategy, Mapping)
-        strategy = {**record.strategy, **assign}
-        if unset or {*strategy} != {RUNNER, TACTIC}:
+        strategy = {**record.strategy, **edit.assign}
+        if edit.unset or {*strategy} != {RUNNER, TACTIC}:
             raise BankFormatError(
                 "an answer is a runner and a tactic", path=parsed.path, expected=TACTIC
             )
@@ -273,14 +264,3 @@ def _answer_problems(value: JsonValue) -> Iterator[Problem]:
             expected="(0, <tactic>)",
             hint="remove the record",
         )
-
-
-def _repeated(key: str) -> Problem:
-    return Problem(
-        code="AB301",
-        tokens=(),
-        message="the same key comes again further down",
-        got=key[:60],
-        expected="each key once",
-        hint="remove this one; readers use the last",
-    )

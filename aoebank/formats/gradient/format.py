@@ -42,6 +42,7 @@ class GradientFormat(Format):
 
     name = "gradient"
     empty = b"[]\n"
+    content = _CONTENT  # A list starts with a modelhash
     globs = ("*_gradient_fusion.json",)
     name_pattern = "<soc_version>_gradient_fusion.json"
     brackets = b"[]"
@@ -56,10 +57,6 @@ class GradientFormat(Format):
     def build_name(self, target: BankName | Query) -> str:
         """Return the name of a gradient bank."""
         return f"{open_parts(target)[1]}_gradient_fusion.json"
-
-    def recognizes_content(self, head: bytes) -> bool:
-        """True if a list starts with a modelhash."""
-        return _CONTENT.match(head) is not None
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:
         """Find the items of the list; one without a usable modelhash is no record."""

@@ -44,6 +44,7 @@ class GraphFormat(Format):
 
     name = "graph"
     empty = HEADER + b"\n"
+    content = _CONTENT  # A version line starts the file, and a subgraph follows
     globs = ("*_l2cache.json", "*_l2fusion.json", "*_l1fusion.json")
     name_pattern = "<soc_version in lower case>_<l2cache|l2fusion|l1fusion>.json"
     first_wins = True
@@ -62,10 +63,6 @@ class GraphFormat(Format):
     def is_soc(self, spelled: str, soc_version: str) -> bool:
         """True if they are equal as names of subgraph banks spell them."""
         return plain_soc(spelled) == plain_soc(soc_version)
-
-    def recognizes_content(self, head: bytes) -> bool:
-        """True if a version line starts the file, and a subgraph follows."""
-        return _CONTENT.match(head) is not None
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:
         """Find the subgraphs; the version line is kept and is no record."""

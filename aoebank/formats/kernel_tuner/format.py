@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
@@ -19,13 +19,20 @@ from pathlib import Path
 
 from aoebank.errors import BankFormatError
 from aoebank.formats.names import BankName
-from aoebank.formats.protocol import Format, ParsedFile
+from aoebank.formats.protocol import FieldEdit, Format, ParsedFile
 from aoebank.formats.structure import Structure
 from aoebank.formats.text import constants, json_text, nested
 from aoebank.formats.text.containers import scan_members, value_place
 from aoebank.formats.text.member_words import member_text
-from aoebank.formats.text.problem import Problem, RecordText, kind_of, missing, wrong_type
-from aoebank.formats.text.record import cost_us, record_text, stored
+from aoebank.formats.text.problem import (
+    Problem,
+    RecordText,
+    kind_of,
+    missing,
+    repeated,
+    wrong_type,
+)
+from aoebank.formats.text.record import US_PER_MS, cost_us, record_text, stored, us_of_ms
 from aoebank.formats.text.scan import start_scan
 from aoebank.formats.text.splice import edit_members, splice
 from aoebank.model.finding import Finding, Location, make_finding
@@ -47,7 +54,6 @@ STRUCTURE = Structure(
     record=("properties", "cache", "additionalProperties"),
     depth=0,
 )
-_US_PER_MS = 1000
 # Members of a result that say how it was measured and not what came out.
 _BOOKKEEPING = (
     *("times", "timestamp", "compile_time", "verification_time", "benchmark_time"),
@@ -71,6 +77,7 @@ class KernelTunerFormat(Format):
 
     name = "kernel_tuner"
     empty = b'{\n"cache": {}\n}\n'
+    content = _CONTENT  # An object starts with the head of a cache
     globs = ("*kernel_tuner*.json",)
     name_pattern = "[<kernel>-]kernel_tuner[_<more>].json, or any name"
     first_wins = False  # Python's json module keeps the last of two equal names
@@ -90,10 +97,6 @@ class KernelTunerFormat(Format):
     def build_name(self, target: BankName | Query) -> str:
         """Return a name that tells the format; any other does, too."""
         return "kernel_tuner_cache.json"
-
-    def recognizes_content(self, head: bytes) -> bool:
-        """True if an object starts with the head of a cache."""
-        return _CONTENT.match(head) is not None
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:
         """Find the configurations; the ends of an open cache are thought to be there."""
@@ -139,7 +142,7 @@ class KernelTunerFormat(Format):
                 for name in value
                 if name not in configuration and name not in kept
             },
-            cost_us=to_microseconds(time) if TIME not in configuration else None,
+            cost_us=us_of_ms(time) if TIME not in configuration else None,
             extra={**{name: value[name] for name in value if name in kept}, HEAD: head},
         )
         return with_raw(record, parsed.raw(number))
@@ -184,26 +187,20 @@ class KernelTunerFormat(Format):
         """Return the head: device, kernel and parameters are one in files that are merged."""
         return nested.head_text(read_head(parsed))
 
-    def edit_strategy(
-        self,
-        parsed: ParsedFile,
-        number: int,
-        assign: Mapping[str, JsonValue],
-        unset: Collection[str],
-    ) -> bytes | None:
+    def edit_strategy(self, parsed: ParsedFile, number: int, edit: FieldEdit) -> bytes | None:
         """Return a result with other figures; time and configuration are no such."""
         head = read_head(parsed)
         text = _text(parsed, number, key_prefix(head))
         fixed = {*_parameters(head), TIME, *_BOOKKEEPING}
-        if told := sorted(fixed & {*assign, *unset}):
+        if told := sorted(fixed & {*edit.assign, *edit.unset}):
             raise BankFormatError(
                 "configuration and times of a result are no field of its strategy",
                 path=parsed.path,
                 got=told[0],
                 hint="measure the configuration again, or remove the record",
             )
-        values = {name: constants.dumps(value) for name, value in assign.items()}
-        edited = edit_members(text.text, text.value, values, unset)
+        values = {name: constants.dumps(value) for name, value in edit.assign.items()}
+        edited = edit_members(text.text, text.value, values, edit.unset)
         return constants.show(edited).encode("utf-8")
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
@@ -232,12 +229,6 @@ def key_prefix(head: JsonObject) -> str:
     told = "x".join(_python_text(one) for one in sizes if one is not None)
     names = (_word(head.get("device_name")), _word(head.get("kernel_name")), told)
     return "".join(f"{name or '-'}/" for name in names)
-
-
-def to_microseconds(time_ms: JsonValue) -> float | None:
-    """Return microseconds of a time in milliseconds; None where it is no time."""
-    time = cost_us(time_ms)
-    return None if time is None else cost_us(float(time) * _US_PER_MS)
 
 
 # ---- reading ----
@@ -287,10 +278,10 @@ def _render(path: Path, head: JsonObject, record: Record) -> bytes:
         raise BankFormatError(f"record {record.key} is no result", path=path)
     own = {name: workload[name] for name in _parameters(head) if name in workload}
     extra = {name: record.extra[name] for name in record.extra if name != HEAD}
-    if TIME not in own and to_microseconds(extra.get(TIME)) != record.cost_us:
+    if TIME not in own and us_of_ms(extra.get(TIME)) != record.cost_us:
         extra.pop(TIME, None)
         if record.cost_us is not None:
-            extra[TIME] = record.cost_us / _US_PER_MS
+            extra[TIME] = record.cost_us / US_PER_MS
     figures = {**({TIME: extra.pop(TIME)} if TIME in extra else {}), **strategy, **extra}
     if twice := sorted(own.keys() & figures.keys()):
         raise BankFormatError(
@@ -344,14 +335,7 @@ def _name_problems(
 ) -> Iterator[Problem]:
     own = parsed.keys[number].removeprefix(prefix)
     if parsed.find(parsed.keys[number]) != number:
-        yield Problem(
-            code="AB301",
-            tokens=(),
-            message="the same configuration comes again further down",
-            got=own[:60],
-            expected="each configuration once",
-            hint="remove this one; readers use the last",
-        )
+        yield repeated("configuration", own[:60])
     names = _parameters(head)
     if not isinstance(value, Mapping) or not names:
         return

@@ -57,6 +57,7 @@ class MetaScheduleFormat(Format):
 
     name = "metaschedule"
     empty = b"{}\n"
+    content = _CONTENT  # A record with a trace starts the file
     globs = (RECORDS,)
     name_pattern = RECORDS
     first_wins = False
@@ -74,10 +75,6 @@ class MetaScheduleFormat(Format):
     def build_name(self, target: BankName | Query) -> str:
         """Return the one name TVM gives such a file."""
         return RECORDS
-
-    def recognizes_content(self, head: bytes) -> bool:
-        """True if a record with a trace starts the file."""
-        return _CONTENT.match(head) is not None
 
     def companion(self, path: Path) -> Path | None:
         """Return the file of the workloads."""

@@ -196,6 +196,7 @@ class RuntimeKbFormat(Format):
 
     name = "runtime_kb"
     empty = b"{}\n"
+    content = _CONTENT  # The first line is a record
     globs = (*OPERATOR_GLOBS, "*_runtime_kb.json")
     folder = OPERATOR_FOLDER
     name_pattern = "<soc_version>_<cores>_AiCore_<op_type>_runtime_kb.json"
@@ -223,10 +224,6 @@ class RuntimeKbFormat(Format):
     def build_name(self, target: BankName | Query) -> str:
         """Return the name of a runtime bank."""
         return build_operator_name(target, RUNTIME_SUFFIX)
-
-    def recognizes_content(self, head: bytes) -> bool:
-        """True if the first line is a record."""
-        return _CONTENT.match(head) is not None
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:
         """Find the records; what the reader rejects whole is a finding and no record."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from aoebank.errors import BankFormatError
 from aoebank.formats.names import BankName
-from aoebank.formats.protocol import Format, ParsedFile
+from aoebank.formats.protocol import FieldEdit, Format, ParsedFile
 from aoebank.formats.structure import Structure
 from aoebank.formats.text import constants, json_text, nested
 from aoebank.formats.text.containers import scan_items
@@ -61,6 +61,7 @@ class T4Format(Format):
 
     name = "t4"
     empty = b'{"results": [], "schema_version": "1.0.0"}\n'
+    content = _CONTENT  # An object starts with a list of results
     globs = ("*[tT]4[-_]results.json",)
     name_pattern = "[<kernel>-]t4-results.json, or any name"
     first_wins = True  # a list has no look-up; the first is the one a scan meets
@@ -82,10 +83,6 @@ class T4Format(Format):
     def build_name(self, target: BankName | Query) -> str:
         """Return a name that tells the format; any other does, too."""
         return f"{target.op_type}-t4-results.json" if target.op_type else "t4-results.json"
-
-    def recognizes_content(self, head: bytes) -> bool:
-        """True if an object starts with a list of results."""
-        return _CONTENT.match(head) is not None
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:
         """Find the items of the list; one without a configuration is no record."""
@@ -176,23 +173,17 @@ class T4Format(Format):
         """Return version and metadata, which have to be equal in files that are merged."""
         return nested.head_text(read_head(parsed))
 
-    def edit_strategy(
-        self,
-        parsed: ParsedFile,
-        number: int,
-        assign: Mapping[str, JsonValue],
-        unset: Collection[str],
-    ) -> bytes | None:
+    def edit_strategy(self, parsed: ParsedFile, number: int, edit: FieldEdit) -> bytes | None:
         """Return a result with another outcome; it has no other field of a strategy."""
-        if told := sorted({*assign, *unset} - {*_ANSWER}):
+        if told := sorted({*edit.assign, *edit.unset} - {*_ANSWER}):
             raise BankFormatError(
                 "a result has the fields of its outcome alone",
                 path=parsed.path,
                 got=told[0],
                 expected=" or ".join(_ANSWER),
             )
-        values = {name: constants.dumps(value) for name, value in assign.items()}
-        edited = edit_members(_text(parsed, number).text, 0, values, unset)
+        values = {name: constants.dumps(value) for name, value in edit.assign.items()}
+        edited = edit_members(_text(parsed, number).text, 0, values, edit.unset)
         return constants.show(edited).encode("utf-8")
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:

@@ -25,6 +25,18 @@ class Problem:
     hint: str = ""
 
 
+def repeated(what: str, got: str | None = None) -> Problem:
+    """Return the problem of a record whose key another one has, where readers use the last."""
+    return Problem(
+        code="AB301",
+        tokens=(),
+        message=f"the same {what} comes again further down",
+        got=got,
+        expected=f"each {what} once",
+        hint="remove this one; readers use the last",
+    )
+
+
 def kind_of(value: object) -> str:
     """Return the JSON word for the type of a value."""
     words: tuple[tuple[type | tuple[type, ...], str], ...] = (

@@ -15,6 +15,7 @@ from aoebank.model.finding import Location
 from aoebank.model.json_value import JsonValue
 
 NO_TIME = -1  # what CANN's writer stores when it was given no time
+US_PER_MS = 1000
 
 
 def cost_us(value: JsonValue) -> float | None:
@@ -26,6 +27,12 @@ def cost_us(value: JsonValue) -> float | None:
     except OverflowError:
         return None
     return value if 0 < number < math.inf else None
+
+
+def us_of_ms(value: JsonValue) -> float | None:
+    """Return a measured time in milliseconds as microseconds, or None."""
+    time = cost_us(value)
+    return None if time is None else cost_us(float(time) * US_PER_MS)
 
 
 def cost_problems(value: JsonValue, place: tuple[str, ...] = ()) -> Iterator[Problem]:

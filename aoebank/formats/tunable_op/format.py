@@ -16,10 +16,10 @@ from pathlib import Path
 
 from aoebank.errors import BankFormatError
 from aoebank.formats.names import BankName
-from aoebank.formats.protocol import Format, ParsedFile
+from aoebank.formats.protocol import FieldEdit, Format, ParsedFile
 from aoebank.formats.text import json_text, table
 from aoebank.formats.text.problem import Problem, blank_line
-from aoebank.formats.text.record import cost_us, record_text, stored
+from aoebank.formats.text.record import US_PER_MS, cost_us, record_text, stored, us_of_ms
 from aoebank.formats.text.scan import start_scan
 from aoebank.formats.text.splice import splice
 from aoebank.model.digest import canonical_text
@@ -38,7 +38,6 @@ _OPERATOR = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _PARAMS = re.compile(r"[A-Za-z]+(?:_\w+)+", re.ASCII)
 _SIZES = re.compile(r"[nt]{2}_(\d{1,9})_(\d{1,9})_(\d{1,9})(?:_|$)", re.ASCII)
 _MARKERS = (b"<<<<<<< ", b"=======", b"||||||| ", b">>>>>>> ")
-_US_PER_MS = 1000
 _RESTORE = "restore the line from git, or remove it"
 
 _Found = tuple[int, Problem]
@@ -49,6 +48,7 @@ class TunableOpFormat(Format):
 
     name = "tunable_op"
     empty = b"Validator,PT_VERSION,unknown\n"
+    content = _CONTENT  # A validator or a product starts the file
     globs = ("tunableop_results*.csv", "tunableop_untuned*.csv")
     name_pattern = "tunableop_<results|untuned><device number>.csv"
     first_wins = True  # its reader keeps what it has
@@ -64,10 +64,6 @@ class TunableOpFormat(Format):
     def build_name(self, target: BankName | Query) -> str:
         """Return the name PyTorch gives results of its first device."""
         return "tunableop_results0.csv"
-
-    def recognizes_content(self, head: bytes) -> bool:
-        """True if a validator or a product starts the file."""
-        return _CONTENT.match(head) is not None
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:
         """Find the results; validators are kept and are no records."""
@@ -105,7 +101,7 @@ class TunableOpFormat(Format):
             op_type=fields[0].strip(),
             workload=_workload(fields[1].strip()),
             strategy={"solution": fields[2].strip()} if len(fields) > 2 else {},
-            cost_us=_microseconds(time),
+            cost_us=us_of_ms(time),
             extra={**extra, VALIDATORS: dict(validators)} if validators else extra,
         )
         return with_raw(record, parsed.raw(number))
@@ -147,20 +143,14 @@ class TunableOpFormat(Format):
         if isinstance(value, Mapping) and op_type:
             yield f"{op_type},{value.get('params')}"
 
-    def edit_strategy(
-        self,
-        parsed: ParsedFile,
-        number: int,
-        assign: Mapping[str, JsonValue],
-        unset: object,
-    ) -> bytes | None:
+    def edit_strategy(self, parsed: ParsedFile, number: int, edit: FieldEdit) -> bytes | None:
         """Return a line with another solution; it has no other field of a strategy."""
         fields = parsed.text(number).split(",")
-        if unset or {*assign} != {"solution"} or len(fields) < 3:
+        if edit.unset or {*edit.assign} != {"solution"} or len(fields) < 3:
             raise BankFormatError(
                 "a result has one field of a strategy", path=parsed.path, expected="solution"
             )
-        fields[2] = _plain_field(assign["solution"], parsed.path)
+        fields[2] = _plain_field(edit.assign["solution"], parsed.path)
         return ",".join(fields).encode("utf-8")
 
     def respell_key(self, parsed: ParsedFile, number: int) -> bytes:
@@ -253,11 +243,6 @@ def _workload(params: str) -> dict[str, JsonValue]:
     return {"params": params, **dict(found)}
 
 
-def _microseconds(time_ms: JsonValue) -> float | None:
-    time = cost_us(time_ms)
-    return None if time is None else cost_us(float(time) * _US_PER_MS)
-
-
 def _is_tuned(parsed: ParsedFile, number: int) -> bool:
     return parsed.raw(number).count(b",") > 1
 
@@ -293,8 +278,8 @@ def _render(path: Path, record: Record) -> bytes:
     if "solution" in strategy:
         values.append(strategy["solution"])
     time = record.extra.get(TIME)
-    if record.cost_us is not None and _microseconds(time) != record.cost_us:
-        time = record.cost_us / _US_PER_MS
+    if record.cost_us is not None and us_of_ms(time) != record.cost_us:
+        time = record.cost_us / US_PER_MS
     if time is not None:
         values.append(time)
     more = record.extra.get("more")

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise, repeat
-from pathlib import Path
 
 from aoebank.errors import shell_word
 from aoebank.formats.names import (
@@ -23,16 +22,23 @@ from aoebank.formats.names import (
     build_operator_name,
     parse_operator_name,
 )
-from aoebank.formats.protocol import Format, ParsedFile
+from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
-from aoebank.formats.text.containers import scan_members, value_place
+from aoebank.formats.text.containers import value_place
 from aoebank.formats.text.engine_words import computed_words, schedule_words
 from aoebank.formats.text.json_text import dumps
+from aoebank.formats.text.member_format import MemberFormat
 from aoebank.formats.text.member_words import shape_words
-from aoebank.formats.text.problem import Problem, RecordText, kind_of, unknown_members, wrong_type
+from aoebank.formats.text.problem import (
+    Problem,
+    RecordText,
+    kind_of,
+    repeated,
+    unknown_members,
+    wrong_type,
+)
 from aoebank.formats.text.record import NO_TIME, cost_problems, cost_us, member_text, stored
-from aoebank.formats.text.scan import start_scan
 from aoebank.formats.text.splice import splice
 from aoebank.model.digest import canonical_text
 from aoebank.model.finding import Finding
@@ -102,20 +108,19 @@ _KEY_START = re.compile(
 _CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"[0-9A-Fa-f]{32}"\s*:\s*\[')
 
 
-class UnifiedFormat(Format):
+class UnifiedFormat(MemberFormat):
     """Reads and writes `<soc>_<core>_<core type>_<op type>.json`."""
 
     name = "unified"
     empty = b"{\n}\n"
+    content = _CONTENT  # An object starts with an md5 that holds a list
+    key_start = _KEY_START
     globs = OPERATOR_GLOBS
     folder = OPERATOR_FOLDER
     name_pattern = "<soc_version>_<cores>_<AiCore|VectorCore>_<op_type>.json"
-    first_wins = False  # Python's json module keeps the last of two equal names
-    brackets = b"{}"
     may_be_sorted = True
     keeps_times = True
     keeps_alternatives = True
-    fatal_codes = frozenset({"AB105"})  # Python's json takes no mark: the file is ignored whole
 
     def parse_name(self, name: str) -> BankName | None:
         """Return the parts of the name of an operator bank, runtime banks excepted."""
@@ -124,16 +129,6 @@ class UnifiedFormat(Format):
     def build_name(self, target: BankName | Query) -> str:
         """Return the name of a static operator bank."""
         return build_operator_name(target, _SUFFIX)
-
-    def recognizes_content(self, head: bytes) -> bool:
-        """True if an object starts with an md5 that holds a list."""
-        return _CONTENT.match(head) is not None
-
-    def parse(self, data: bytes, path: Path) -> ParsedFile:
-        """Find the members of the object; conflict markers are reported once, as such."""
-        scan = start_scan(data, path)
-        scan_members(scan, _KEY_START)
-        return scan.file(self)
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position, further candidates as its alternatives."""
@@ -296,14 +291,7 @@ def _problems(parsed: ParsedFile, number: int, text: RecordText) -> Iterator[Pro
             yield replace(problem, hint=_TAKEN) if is_taken else problem
         yield from value_problems(candidates)
     if parsed.find(key) != number:
-        yield Problem(
-            code="AB301",
-            tokens=(),
-            message="the same key comes again further down",
-            got=key,
-            expected="each key once",
-            hint="remove this one; readers use the last",
-        )
+        yield repeated("key", key)
     for tokens, offset in json_text.find_duplicates(text.text, text.value):
         place = parsed.lines.location(parsed.path, text.byte(offset), 0)
         yield Problem(

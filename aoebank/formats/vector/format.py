@@ -6,20 +6,18 @@ Source: CANN 8.1 tbe/common/rl_bank, checked against a bank a user made.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from aoebank.formats.names import CORE_TYPES, OPERATOR_GLOBS, BankName, open_parts, plain_soc
-from aoebank.formats.protocol import Format, ParsedFile
+from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import LONG_INTEGER, MOST_DIGITS, iter_long_integers
-from aoebank.formats.text.containers import scan_members
+from aoebank.formats.text.member_format import MemberFormat
 from aoebank.formats.text.member_words import joined, value_text
-from aoebank.formats.text.problem import Problem, kind_of
+from aoebank.formats.text.problem import Problem, kind_of, repeated
 from aoebank.formats.text.record import cost_us, member_text, stored
-from aoebank.formats.text.scan import start_scan
 from aoebank.formats.text.splice import splice
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonObject, JsonValue
@@ -37,20 +35,19 @@ _KEY_START = re.compile(
 _CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"\[\[')
 
 
-class VectorFormat(Format):
+class VectorFormat(MemberFormat):
     """Reads and writes `<soc>_<core type>_<cores>_v00N[_<time>].json`."""
 
     name = "vector"
     empty = b"{\n}"
+    content = _CONTENT  # An object starts with a list of tensors as a name
+    key_start = _KEY_START
     globs = OPERATOR_GLOBS
     folder = "vector"
     name_pattern = "[dynamic_|static_]<soc>_<AiCore|VectorCore>_<cores>_v00N[_<time>].json"
-    first_wins = False  # Python's json module keeps the last of two equal names
-    brackets = b"{}"
     indent = b"    "
     may_be_sorted = True
     keeps_times = True
-    fatal_codes = frozenset({"AB105"})  # Python's json takes no mark: the job ends
 
     def parse_name(self, name: str) -> BankName | None:
         """Return the target from the name of a vector bank; one file holds all operators."""
@@ -70,16 +67,6 @@ class VectorFormat(Format):
         """True if they are equal, or the one in the name is shorter."""
         return plain_soc(soc_version).startswith(plain_soc(spelled))
 
-    def recognizes_content(self, head: bytes) -> bool:
-        """True if an object starts with a list of tensors as a name."""
-        return _CONTENT.match(head) is not None
-
-    def parse(self, data: bytes, path: Path) -> ParsedFile:
-        """Find the members of the object; the strings in them are read when asked for."""
-        scan = start_scan(data, path)
-        scan_members(scan, _KEY_START)
-        return scan.file(self)
-
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position: the feature list is the workload."""
         text, key = member_text(parsed, number), parsed.keys[number]
@@ -95,6 +82,10 @@ class VectorFormat(Format):
             extra=answer.extra,
         )
         return with_raw(record, parsed.raw(number))
+
+    def strategy_places(self, parsed: ParsedFile, number: int) -> Sequence[int]:
+        """Return nothing: a strategy is JSON inside a string."""
+        return ()
 
     def workload_words(self, record: Record) -> str:
         """Return the tensors of a feature list: their shapes, and the axes that are summed up."""
@@ -238,13 +229,7 @@ def record_problems(
             expected="a list of tensors",
         )
     if not is_used:
-        yield Problem(
-            code="AB301",
-            tokens=(),
-            message="the same feature comes again further down",
-            expected="each feature once",
-            hint="remove this one; readers use the last",
-        )
+        yield repeated("feature")
     value = json_text.scan(text, place)[0]
     problems = tuple(problems_of(value))
     yield from problems

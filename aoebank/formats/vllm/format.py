@@ -13,18 +13,19 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from aoebank.formats.names import BankName
-from aoebank.formats.protocol import Format, ParsedFile
+from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import MOST_DIGITS
 from aoebank.formats.text.containers import scan_members
-from aoebank.formats.text.problem import Problem, RecordText, wrong_type
+from aoebank.formats.text.member_format import MemberFormat
+from aoebank.formats.text.problem import Problem, RecordText, repeated, wrong_type
 from aoebank.formats.text.record import member_text, stored
 from aoebank.formats.text.scan import FileScan, start_scan
 from aoebank.formats.text.splice import splice
@@ -59,11 +60,13 @@ _BLOCKS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_warps")
 _PYTHON_WORDS = ("None", "True", "False")
 
 
-class VllmFormat(Format):
+class VllmFormat(MemberFormat):
     """Reads and writes `E=..,N=..,device_name=..[,dtype=..][,block_shape=[..]][_down].json`."""
 
     name = "vllm"
     empty = b"{\n}\n"
+    content = _CONTENT  # An object starts with a row of Triton's members
+    key_start = _KEY_START
     globs = (
         "E=*,N=*,device_name=*.json",
         "N=*,K=*,device_name=*.json",
@@ -72,12 +75,9 @@ class VllmFormat(Format):
     name_pattern = (
         "<E=..,N=..|N=..,K=..>,device_name=<device>[,dtype=..][,block_shape=[..]][_down].json"
     )
-    first_wins = False  # Python's json module keeps the last of two equal names
-    brackets = b"{}"
     indent = b"    "
     is_of_one_target = True
     target_word = "target"
-    fatal_codes = frozenset({"AB105"})  # Python's json takes no mark
 
     def parse_name(self, name: str) -> BankName | None:
         """Return the device, and as op_type the workload, from a file name.
@@ -108,10 +108,6 @@ class VllmFormat(Format):
                 expected="device_name=<device>",
                 hint="rename it after the device the rows were tuned on; no look-up asks for it",
             )
-
-    def recognizes_content(self, head: bytes) -> bool:
-        """True if an object starts with a row of Triton's members."""
-        return _CONTENT.match(head) is not None
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:
         """Find the rows; `triton_version` is a property of the file."""
@@ -151,10 +147,6 @@ class VllmFormat(Format):
             ):
                 yield text.finding(problem)
             yield from text.duplicates(value)
-
-    def strategy_places(self, parsed: ParsedFile, number: int) -> Sequence[int]:
-        """Return the offset of the value of the member."""
-        return (member_text(parsed, number).value,)
 
     def respell_key(self, parsed: ParsedFile, number: int) -> bytes:
         """Return a row named by its number without blanks and zeros."""
@@ -279,14 +271,7 @@ def _is_plain(text: str) -> bool:
 def _name_problems(parsed: ParsedFile, number: int, text: RecordText) -> Iterator[Problem]:
     key = parsed.keys[number]
     if parsed.find(key) != number:
-        yield Problem(
-            code="AB301",
-            tokens=(),
-            message="the same number of rows comes again further down",
-            got=key,
-            expected="each number once",
-            hint="remove this one; readers use the last",
-        )
+        yield replace(repeated("number of rows", key), expected="each number once")
     spelled = json_text.scan(text.text, 0)[0]
     if spelled != key:
         yield Problem(
