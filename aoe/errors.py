@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 from aoebank import AoebankError
 
@@ -59,6 +60,18 @@ class OptionError(AoeError, ValueError):
 
     code = "AOE001"
     exit_code = 2
+
+
+def unknown_name(where: str, problem: str, name: str, known: Sequence[str]) -> OptionError:
+    """Return the refusal of a name that is none of the known ones, with the closest as a hint."""
+    near = get_close_matches(name, known, n=1)
+    return OptionError(
+        where,
+        problem,
+        got=name,
+        expected=f"one of {', '.join(known)}",
+        hint=f"did you mean {near[0]}?" if near else None,
+    )
 
 
 class EngineNotInstalledError(AoeError, ImportError):  # type: ignore[misc]  # its path is a str

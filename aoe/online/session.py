@@ -7,7 +7,6 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,7 +25,7 @@ from aoe.entry.shape_range import (
     parse_shape_range,
     range_form,
 )
-from aoe.errors import FallbackWarning, OptionError
+from aoe.errors import FallbackWarning, OptionError, unknown_name
 from aoe.graph.extents import NamedExtents
 from aoe.om.loading import OperatorFiles, operator_paths
 from aoe.online.conversions import ConvertingProcess, StartConversion
@@ -410,14 +409,7 @@ def _limits_of(
 def _check_options(options: Mapping[str, Any]) -> None:
     for name in options:
         if name not in _OWN_OPTIONS:
-            near = get_close_matches(name, _OWN_OPTIONS, n=1)
-            raise OptionError(
-                "aoe.InferenceSession",
-                "unknown option",
-                got=name,
-                expected=None if near else ", ".join(_OWN_OPTIONS),
-                hint=f"did you mean {near[0]}?" if near else None,
-            )
+            raise unknown_name("aoe.InferenceSession", "unknown option", name, _OWN_OPTIONS)
 
 
 def _check_providers(providers: Sequence[Any] | None, known: str) -> None:

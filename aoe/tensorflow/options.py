@@ -6,11 +6,10 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from aoe.errors import OptionError
+from aoe.errors import OptionError, unknown_name
 from aoe.tuner.mode import parse_optimization_level
 from aoe.tuner.operator_choice import NAMES, TYPES, OperatorChoice, operator_choice
 
@@ -92,14 +91,7 @@ def _following(file: Path, options: ScriptOptions, warn: Callable[[str], None]) 
         raise OptionError(where, "not a JSON object", got=type(value).__name__)
     for name in value:
         if name not in _KEYS:
-            near = get_close_matches(name, _KEYS, n=1)
-            raise OptionError(
-                where,
-                "unknown key",
-                got=name,
-                expected=" or ".join(_KEYS),
-                hint=f"did you mean {near[0]}?" if near else None,
-            )
+            raise unknown_name(where, "unknown key", name, _KEYS)
     tune_ops = operator_choice(where, value)
     if tune_ops is not None and MODES[str(options.job_type)] != "operator":
         raise OptionError(

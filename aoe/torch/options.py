@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aoe.errors import OptionError
+from aoe.errors import OptionError, unknown_name
 from aoe.runs.configuration.options import SETTINGS, present_name, read_option
 from aoe.runs.configuration.resolving import configure, precision_of, settings_of
 from aoe.torch.process_options import with_process_options
@@ -57,14 +56,7 @@ def make_options(given: Mapping[str, Any]) -> OptimizeOptions:
     """
     for name in given:
         if name not in KNOWN:
-            near = get_close_matches(name, KNOWN, n=1)
-            raise OptionError(
-                "aoe.torch",
-                "unknown option",
-                got=name,
-                expected=f"one of {', '.join(KNOWN)}",
-                hint=f"did you mean {near[0]}?" if near else None,
-            )
+            raise unknown_name("aoe.torch", "unknown option", name, KNOWN)
     options = with_process_options(given)
     tune = {present_name(name): options.pop(name) for name in _TUNING if name in options}
     most = options.get("dynamic_max")
