@@ -21,7 +21,7 @@ from __future__ import annotations
 import getpass
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
@@ -204,7 +204,7 @@ class MeasurableAnswer(Protocol):
 
     def timed(self, record: Record, latency_us: float) -> Record:
         """Return the record with a new time; its strategy stays."""
-        ...
+        return replace(record, cost_us=round(latency_us, 3))
 
     def facts(self, recorded: RecordedGain | None) -> Mapping[str, Any]:
         """Return notes on the measurement, JSON values."""

@@ -25,6 +25,7 @@ from aoe.runs.verify_records import (
     ONNX_RUNTIME,
     DecidedOperator,
     Holding,
+    MeasurableAnswer,
     RecordedGain,
     RecordReader,
     Verified,
@@ -46,7 +47,7 @@ def reader(context: VerifyContext) -> OperatorReader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorAnswer:
+class OperatorAnswer(MeasurableAnswer):
     """The answer of an operator's record; see `MeasurableAnswer`."""
 
     workload: Workload
@@ -69,10 +70,6 @@ class OperatorAnswer:
         """Return fresh pairs of the kernel and of the default."""
         around = _bytes_around(recorded)
         return _fresh_pairs(self.context, self.workload, self.schedule, around, compilers)
-
-    def timed(self, record: Record, latency_us: float) -> Record:
-        """Return the record with a new time."""
-        return replace(record, cost_us=round(latency_us, 3))
 
     def facts(self, recorded: RecordedGain | None) -> dict[str, Any]:
         """Return the bytes read and written before each run."""
