@@ -465,17 +465,9 @@ def object_cache(
     target: Target,
     warn: Callable[[str], None],
 ) -> ObjectCache | None:
-    """Return the cache of compiled kernels, None for none.
+    """Return the cache of kernels compiled for a target, None for none.
 
-    Args:
-        settings: Of the run.
-        env: The process's environment.
-        cwd: Where relative paths start.
-        target: What kernels are compiled for.
-        warn: Is told of a folder that is not used, since others can write to it.
-
-    Raises:
-        OptionError: `AOE_CACHE_SIZE` is not a size.
+    Args and raises as `kept_objects`.
     """
     kept = kept_objects(settings, env, cwd, warn)
     if kept is None:
