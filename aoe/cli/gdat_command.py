@@ -285,7 +285,7 @@ def _operator_tuning(
     configuration: RunConfiguration,
     settings: TuneSettings,
 ) -> TunedScript:
-    """Return what tunes the operators of a script while it runs.
+    """Return the run of a script in which its operators are tuned.
 
     Raises:
         OptionError: an option cannot be meant.

@@ -391,7 +391,7 @@ class _Yardstick:
     )
 
     def deviation(self, case: _Case, found: list[Any], precision: Precision) -> Deviation:
-        """Return how far results are beyond what ONNX Runtime's own differ by.
+        """Return the deviation of results beyond that of ONNX Runtime's own from each other.
 
         Args:
             case: Inputs, and results of the untuned model.

@@ -225,7 +225,7 @@ def _kernel_versions(domain: str) -> Mapping[str, tuple[tuple[int, int], ...]]:
 
 
 def has_kernel(op_type: str, version: int) -> bool:
-    """Return whether ONNX Runtime has a kernel of an operator of ONNX, of any element type.
+    """True if ONNX Runtime has a kernel of an operator of ONNX, of any element type.
 
     A kernel without a last version computes its first alone: newer ones may mean something else.
     """

@@ -101,7 +101,7 @@ class WatchReport(Report):
                     text.line((line, style))
 
     def screen(self, width: int, height: int) -> RenderableType:
-        """Return what a terminal of this size shows: what runs now always has its row."""
+        """Return the lines for a terminal of this size; a task that runs now always has its row."""
         from rich.console import Group
         from rich.text import Text as RichText
 

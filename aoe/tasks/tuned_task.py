@@ -30,7 +30,7 @@ class TunedTask:
         return f"{speedup}{self.outcome.value}: {self.reason}"
 
     def log_members(self, trials: int, estimate: SpeedupEstimate | None = None) -> dict[str, Any]:
-        """Return what the log of a run says of the task.
+        """Return the members of the line a log has for the task when it is done.
 
         Args:
             trials: Candidates that were tried.

@@ -171,7 +171,7 @@ class GroupTests(Generic[P]):
         return sorted(alike, key=lambda k: (first[self._group_of(k)], place.get(k.name, 0)))
 
     def _group_of(self, kernel: P) -> int | str:
-        """Return what kernels beside each other have in common."""
+        """Return the group of a kernel; its name where it is in none."""
         return self._groups.get(kernel.name, kernel.name)
 
     def _halves(self, group: Sequence[P]) -> tuple[Sequence[P], Sequence[P]]:

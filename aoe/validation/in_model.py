@@ -74,7 +74,7 @@ class _Place:
         return self.replaced_us(profile) - self.kernel_us(profile) - more_us
 
     def noise_us(self, profile: Profile) -> float:
-        """Return what a profile may be wrong by."""
+        """Return the error of a profile, us: shares of the times replaced and of those beside."""
         beside_us = sum(share * profile[0].get(name, 0.0) for name, share in self.beside.items())
         return _SURE_LOSS * self.replaced_us(profile) + _SURE_BESIDE * beside_us
 
@@ -104,7 +104,7 @@ def times_in_model(
     costs: ModelCosts,
     left_s: float,
 ) -> ModelTimes:
-    """Return what kernels save in the model; nothing where that cannot be told in time.
+    """Return the time kernels save in the model; empty where a profile of it takes too long.
 
     Args:
         tuning: The model.

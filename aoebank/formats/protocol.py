@@ -179,7 +179,7 @@ class Format(Protocol):
         return ""
 
     def workload_words(self, record: Record) -> str:
-        """Return what a record computes, in one line; empty where its members say it best."""
+        """Return the workload of a record in one line; empty where its members say it best."""
         return ""
 
     def strategy_words(self, record: Record) -> Iterable[str]:

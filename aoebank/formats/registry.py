@@ -83,7 +83,7 @@ def get_format(name: str) -> Format:
 
 
 def target_word(names: Iterable[str]) -> str:
-    """Return what the formats of these names call a target; that of CANN if they differ."""
+    """Return the word that formats of these names have for a target; CANN's if they differ."""
     words = {get_format(name).target_word for name in names}
     return words.pop() if len(words) == 1 else Format.target_word
 

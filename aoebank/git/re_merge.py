@@ -220,7 +220,7 @@ class OctopusMerge:
         return None if base is None else base.read(path)
 
     def merge(self, path: str) -> tuple[tuple[FilePlan, ...], bytes | None]:
-        """Return what was decided on the way, and the merge of a file.
+        """Return the plans of the merges on the way, and the merged bytes of a file.
 
         Raises:
             BankFormatError: a version is broken, or they are not of one format.

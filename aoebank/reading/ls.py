@@ -114,7 +114,7 @@ def _targets_of(parsed: ParsedFile) -> tuple[str, ...]:
 
 
 def _words(parsed: ParsedFile) -> tuple[str, ...]:
-    """Return what the record of each key computes; empty for one that cannot be read."""
+    """Return the workload of each key in words; empty for a record that cannot be read."""
     records = {record.key: record for record in parsed.iter_records()}
     return tuple(
         words_of(records[key]).computes if key in records else ""

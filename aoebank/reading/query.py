@@ -121,7 +121,7 @@ _OF_RECORDS: Mapping[str, Callable[[Record], object]] = {
 
 
 def columns_read(sql: str) -> Wanted:
-    """Return what a query reads, as SQLite tells it while it prepares the query on empty tables.
+    """Return the tables and columns a query reads: SQLite names them while it prepares the query.
 
     Raises:
         sqlite3.Error: it is no query, or reads or does what it must not.

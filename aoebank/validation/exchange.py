@@ -69,7 +69,7 @@ def _worst(findings: Sequence[Finding]) -> Sequence[Finding]:
 
 
 def left_out(findings: Sequence[Finding]) -> str:
-    """Return how many findings a SARIF log lacks, in words; empty if it has them all."""
+    """Return the numbers of findings a SARIF log lacks, in words; empty if it has them all."""
     missing = Counter(str(finding.severity) for finding in findings)
     missing.subtract(str(finding.severity) for finding in _worst(findings))
     counts = [plural(number, severity) for severity, number in missing.items() if number]

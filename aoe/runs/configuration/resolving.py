@@ -192,7 +192,7 @@ def settings_of(
 def precision_of(
     options: Mapping[str, Any], calibration: tuple[InputSet, ...] = ()
 ) -> PrecisionSettings:
-    """Return what options say of precision, by name in the table.
+    """Return the settings of precision that options say, by their names in the table.
 
     Raises:
         OptionError: one cannot be meant, or they contradict each other.

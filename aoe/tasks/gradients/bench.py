@@ -216,7 +216,7 @@ def open_reading_bench(
 
 
 def busy_words(bench: TrainingBench, before: CpuUse) -> str:
-    """Return how a busy machine served the worst served process; empty for a quiet machine.
+    """Return the load beside the worst served process in words; empty for a quiet machine.
 
     Every process calls this.
 

@@ -242,7 +242,7 @@ def _training(
 
 
 def region_settings(options: OptimizeOptions, name: str, direction: str) -> RegionSettings:
-    """Return how the regions of one direction of a training graph are tuned.
+    """Return the settings for the regions of one direction of a training graph.
 
     Args:
         options: Of the graph.

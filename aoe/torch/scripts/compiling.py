@@ -166,7 +166,7 @@ class ScriptTraining:
     def _backend(
         self, name: str, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]
     ) -> Callable[..., Any]:
-        """Return what computes a graph: eager, unless its gradients are wanted."""
+        """Return the callable of a graph: eager, unless its gradients are wanted."""
         eager: Callable[..., Any] = graph_module.forward
         if not wants_gradients_of(example_inputs):
             return eager
@@ -276,7 +276,7 @@ class CompiledModule:
 
 
 def compiled_form(module: torch.nn.Module) -> CompiledModule | None:
-    """Return what computes a module that was compiled in place, None for a plain one."""
+    """Return the compiled form of a module that was compiled in place, None for a plain one."""
     found = module._compiled_call_impl
     return found if isinstance(found, CompiledModule) else None
 

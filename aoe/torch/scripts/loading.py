@@ -28,7 +28,7 @@ class TunedTraining:
 
 
 def training_of_results(directory: Path) -> TunedTraining | None:
-    """Return what a directory of results knows of a training; None if it has none.
+    """Return the tuned training of a directory of results; None if it has none.
 
     Raises:
         OptionError: its file is damaged, or of another version.

@@ -60,7 +60,7 @@ def plan_script(
     cwd: Path,
     base_result: Path | None = None,
 ) -> TuningPlan:
-    """Return what tuning the operators of a script would reuse, tune again and tune anew.
+    """Return the regions of a script that tuning would reuse, tune again and tune anew.
 
     Args:
         script: It runs in this process until its training graphs are known.

@@ -56,7 +56,7 @@ def region_names(graph: TunedGraph) -> Iterator[tuple[str, TunedRegion]]:
 
 
 def recorded_parts(graphs: Sequence[TunedGraph]) -> tuple[RecordedPart, ...]:
-    """Return what a bank may know of graphs, each workload once."""
+    """Return the workloads of graphs that a bank may have records of, each once."""
     found: dict[str, RecordedPart] = {}
     for graph in graphs:
         for name, region in region_names(graph):
@@ -108,7 +108,7 @@ class TrainingBanks:
 def reuse_of_training(
     parts: Sequence[RecordedPart], banks: TrainingBanks, base: EarlierResult | None
 ) -> ReuseSummary | None:
-    """Return what was taken from an earlier result, None without one."""
+    """Return the regions reused from an earlier result and the others; None without one."""
     if base is None:
         return None
     earlier = [task.subject for task in base.tasks_of(JobType.OPAT).values()]

@@ -119,7 +119,7 @@ class TunedScript:
                 say(f"aoe: results in {self.places.results}, bank {self.places.bank}")
 
     def _reuse(self) -> ReuseSummary | None:
-        """Return what was taken from the earlier result, None without one."""
+        """Return the regions reused from the earlier result and the others; None without one."""
         if self._base is None or self.places.bank is None:
             return None
         banks = TrainingBanks(self.places.bank, self._base)

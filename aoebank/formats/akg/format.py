@@ -129,7 +129,7 @@ class AkgFormat(MemberFormat):
         return f"{' + '.join(_operators(record.key))}, inputs: {trait['inputs']}"
 
     def strategy_words(self, record: Record) -> Iterator[str]:
-        """Return how many shapes a kernel is tuned for, then each of them."""
+        """Return the number of shapes a kernel is tuned for, then each shape with its answer."""
         assert isinstance(record.strategy, Mapping)
         shapes = [name for name in record.strategy if name != METADATA]
         general = [METADATA] if METADATA in record.strategy else []

@@ -88,7 +88,7 @@ class GradientFormat(Format):
         return ""
 
     def strategy_words(self, record: Record) -> Iterator[str]:
-        """Return how long the gradients took to become ready, and the largest ones."""
+        """Return the time until the last gradient is ready, and the range of sizes."""
         match record.strategy:
             case {"gradientSize": [_, *_] as sizes, "gradientTime": [_, *steps]}:
                 if all(type(number) is int for number in (*sizes, *steps)):

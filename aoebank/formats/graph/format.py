@@ -102,7 +102,7 @@ class GraphFormat(Format):
         return subgraph_words(record.workload)
 
     def strategy_words(self, record: Record) -> Iterator[str]:
-        """Return what is done to the nodes of each group."""
+        """Return the passes over the nodes of each group."""
         return partition_words(record.strategy)
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:

@@ -65,7 +65,7 @@ def _passes(group: Mapping[str, JsonValue]) -> Mapping[str, Sequence[JsonValue]]
 
 
 def _group_words(group: Mapping[str, JsonValue]) -> str:
-    """Return what is done to the nodes of a group, in one line."""
+    """Return the passes over the nodes of a group, in one line."""
     done = Counter(_pass_words(name, nodes) for name, nodes in _passes(group).items())
     words = [f"{number} x {word}" if number > 1 else word for word, number in done.items()]
     cut, fused = group.get("cut"), group.get("fusionType")

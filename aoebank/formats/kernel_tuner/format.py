@@ -156,7 +156,7 @@ class KernelTunerFormat(Format):
         return repeat(_word(read_head(parsed).get("device_name")), len(parsed))
 
     def strategy_words(self, record: Record) -> Iterator[str]:
-        """Return what came out: that it fails, or how often it ran and what else was measured."""
+        """Return the failure in words, or the number of runs and the other figures."""
         value = record.strategy
         if not isinstance(value, Mapping):
             return
@@ -219,7 +219,7 @@ def read_head(parsed: ParsedFile) -> JsonObject:
 
 
 def key_prefix(head: JsonObject) -> str:
-    """Return what the key of each record starts with: device, kernel and problem size.
+    """Return the start of each record's key: device, kernel and problem size.
 
     >>> key_prefix({"device_name": "NVIDIA A100", "kernel_name": "add", "problem_size": [4, 2]})
     'NVIDIA A100/add/4x2/'

@@ -27,7 +27,7 @@ _RESULT = "result"
 
 
 def computed_words(workload: JsonValue) -> str:
-    """Return what a workload of the engine computes, and of what; empty for any other workload.
+    """Return operators and tensors of an engine's workload in words; empty for any other one.
 
     Operators in their order; then the tensors that are read, weights with their type, the kind of
     their zero point and whether they have a scale for each channel; then the result.

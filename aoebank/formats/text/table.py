@@ -64,7 +64,7 @@ def strip_field(text: str) -> str:
 
 
 def read_field(text: str) -> JsonValue:
-    """Return what a field says: a number in its own spelling, or a text.
+    """Return the value of a field: a number in its own spelling, or a text.
 
     >>> read_field(" 16"), read_field("1.50").text, read_field("nan"), read_field("0.0%")
     (16, '1.50', 'nan', '0.0%')

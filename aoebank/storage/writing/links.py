@@ -26,7 +26,7 @@ def find_links(root: Path) -> dict[Path, Path]:
 
 
 def _next_of(link: Path, found: Collection[Path]) -> Path:
-    """Return what a link leads to: a file, or one of the links that were found."""
+    """Return the target of a link: a file, or one of the links that were found."""
     seen = {link}
     while link.is_symlink() and (link in found) is (len(seen) == 1):
         target = link.parent / link.readlink()
