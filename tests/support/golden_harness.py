@@ -127,6 +127,13 @@ def run(program: str, arguments: Sequence[str]) -> Outcome:
     return Outcome(stdout=stdout.getvalue(), stderr=stderr.getvalue(), exit_code=exit_code)
 
 
+def answer(*arguments: str, exit_code: int = 0) -> str:
+    """Run `aoebank`, which ends with an exit code and no word on standard error."""
+    outcome = run("aoebank", arguments)
+    assert (outcome.exit_code, outcome.stderr) == (exit_code, "")
+    return outcome.stdout
+
+
 def _run(
     command: str,
     program: str,

@@ -11,6 +11,7 @@ class ReadPage(HTMLParser):
 
     Attributes:
         tags: Of all elements, in their order.
+        attributes: Names of all attributes.
         ids: Their ids.
         links: Where links lead.
         texts: All text.
@@ -20,12 +21,14 @@ class ReadPage(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[str] = []
+        self.attributes: set[str] = set()
         self.ids: list[str] = []
         self.links: list[str] = []
         self.texts: list[str] = []
         self.open: list[str] = []
         self._text = text
         self.feed(text)
+        self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note an element."""
@@ -34,6 +37,7 @@ class ReadPage(HTMLParser):
             self.open.append(tag)
         for name, value in attrs:
             assert name not in {"src", "onclick", "style", "onload"}
+            self.attributes.add(name)
             if name == "id":
                 self.ids.append(str(value))
             if name == "href":

@@ -6,13 +6,13 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from support.diff_sides import file_name, make_side, side_of, unified
+from support.pages import ReadPage
 
 from aoebank import Record, page_environment
 from aoebank.diffing.page import MAX_ROWS, diff_html
@@ -25,45 +25,19 @@ EVIL = (
     "</script></style></title><script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
     "\x1b[2J\u202e"
 )
-VOID = {"meta", "br", "input"}
 
 
-class Reader(HTMLParser):
-    """Collects what a browser would see."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.attributes: set[str] = set()
-        self.texts: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes |= {name for name, _ in attrs}
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-
-def read(text: str) -> Reader:
-    reader = Reader()
-    reader.feed(text)
-    reader.close()
-    assert reader.open == []
-    return reader
+def read(text: str) -> ReadPage:
+    page = ReadPage(text)
+    assert page.open == []
+    return page
 
 
 def report_of(a: Record, b: Record, **facts: bool) -> DiffReport:
     return DiffReport(result=diff(side_of(a), side_of(b)), **facts)
 
 
-def visible(reader: Reader) -> str:
+def visible(reader: ReadPage) -> str:
     return " ".join(" ".join(reader.texts).split())
 
 

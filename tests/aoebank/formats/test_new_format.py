@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import golden_harness
+from support.golden_harness import answer
 from support.toy_format import ToyFormat, toy_line
 
 from aoebank import Reader
@@ -46,12 +46,6 @@ def put(tree: Path, *lines: str) -> Path:
     return file
 
 
-def run(*arguments: str, exit_code: int = 0) -> str:
-    outcome = golden_harness.run("aoebank", arguments)
-    assert (outcome.exit_code, outcome.stderr) == (exit_code, "")
-    return outcome.stdout
-
-
 def test_file_is_known_by_its_name_and_by_its_content(folder: Path) -> None:
     file = put(folder, *LINES)
     assert registry.find_format(file) is registry.get_format("toy")
@@ -62,10 +56,10 @@ def test_file_is_known_by_its_name_and_by_its_content(folder: Path) -> None:
 
 def test_validate_checks_records_name_and_folder(folder: Path) -> None:
     put(folder / "good", *LINES)
-    assert "3 records" in run("validate", "good")
+    assert "3 records" in answer("validate", "good")
     put(folder / "bad", LINES[0], "{}", LINES[1]).rename(folder / "bad/Chip9/toys/Chip8_gemm.toy")
     (folder / "bad/Chip9/toys/notes.txt").touch()
-    found = run("validate", "bad", exit_code=1)
+    found = answer("validate", "bad", exit_code=1)
     assert [code for code in ("AB113", "AB503", "AB504") if code in found] == [
         "AB113",
         "AB503",
@@ -75,27 +69,27 @@ def test_validate_checks_records_name_and_folder(folder: Path) -> None:
 
 def test_validate_mends_a_file(folder: Path) -> None:
     file = put(folder / "bank", LINES[1], "", LINES[0])
-    run("validate", "--fix", "--fix-class", "blank", "--fix-class", "order", "bank")
+    answer("validate", "--fix", "--fix-class", "blank", "--fix-class", "order", "bank")
     assert file.read_text().splitlines() == [LINES[0], LINES[1]]
 
 
 def test_ls_and_show_list_it(folder: Path) -> None:
     put(folder / "bank", *LINES)
-    listed = run("ls", "bank")
+    listed = answer("ls", "bank")
     assert "toy" in listed
     assert "gemm" in listed
-    assert "16x16" in run("show", f"bank/{PLACE}")
+    assert "16x16" in answer("show", f"bank/{PLACE}")
 
 
 def test_textconv_shows_its_records(folder: Path) -> None:
     file = put(folder, *LINES)
-    assert run("textconv", str(file)).startswith("toy bank, 3 records")
+    assert answer("textconv", str(file)).startswith("toy bank, 3 records")
 
 
 def test_diff_pairs_records_by_key(folder: Path) -> None:
     put(folder / "a", *LINES)
     put(folder / "b", LINES[0], toy_line("32x16", [8, 8], 6.0), toy_line("64x64", [1]))
-    shown = run("diff", "a", "b", exit_code=1)
+    shown = answer("diff", "a", "b", exit_code=1)
     assert [word for word in ("8x8", "32x16", "64x64", "16x16") if word in shown] == [
         "8x8",
         "32x16",
@@ -107,16 +101,16 @@ def test_merge_keeps_what_both_sides_did(folder: Path) -> None:
     put(folder / "base", *LINES)
     put(folder / "ours", LINES[0], toy_line("32x16", [8, 8], 6.0), LINES[2])
     put(folder / "theirs", *LINES[:2], toy_line("64x64", [1]))
-    run("merge", "--base", "base", "ours", "theirs", "--output", "out")
+    answer("merge", "--base", "base", "ours", "theirs", "--output", "out")
     merged = (folder / "out" / PLACE).read_text().splitlines()
     assert merged == [LINES[0], toy_line("32x16", [8, 8], 6.0), toy_line("64x64", [1])]
 
 
 def test_snapshot_keeps_and_restores_it(folder: Path) -> None:
     file = put(folder / "bank", *LINES)
-    run("snapshot", "bank")
+    answer("snapshot", "bank")
     file.write_text(LINES[0])
-    run("restore", "latest", "bank")
+    answer("restore", "latest", "bank")
     assert file.read_text().splitlines() == [*LINES]
 
 
@@ -130,7 +124,7 @@ def test_reader_of_it_finds_its_files_by_name(
     rules = Rules(reader=Reader.HOST, format="toy", custom=(here,))
     monkeypatch.setitem(RULES, Reader.HOST, rules)
     monkeypatch.setenv(TUNE_BANK_PATH, str(folder / "bank"))
-    shown = run("resolve", "--reader", "host", "--soc", "Chip9", "--record", str(query))
+    shown = answer("resolve", "--reader", "host", "--soc", "Chip9", "--record", str(query))
     assert "host: uses" in shown
     assert NAME in shown
 

@@ -6,15 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import golden_harness, sample_bank_files
+from support import sample_bank_files
+from support.format_reading import FormatReading
+from support.golden_harness import answer
 
-from aoebank import Bank, BankFormatError, Finding
+from aoebank import Bank, BankFormatError
 from aoebank.formats.aiter.format import AiterFormat
-from aoebank.formats.protocol import ParsedFile
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = AiterFormat()
 NAME = sample_bank_files.AITER.name
+READING = FormatReading(FORMAT, NAME)
+parse, findings, places = READING.parse, READING.findings, READING.columns
 HEADER = "cu_num,M,N,K,kernelId,splitK,us,kernelName,errRatio"
 ROW = "80,16,512,256,3,0,9.5,gemm_16x64,0.0"
 FMOE_HEADER = (
@@ -31,26 +34,6 @@ FMOE_ROW = (
 
 def lines(*rows: str) -> bytes:
     return "".join(f"{row}\n" for row in rows).encode()
-
-
-def parse(data: bytes, name: str = NAME) -> ParsedFile:
-    return FORMAT.parse(data, Path(name))
-
-
-def findings(data: bytes, name: str = NAME) -> list[Finding]:
-    parsed = parse(data, name)
-    return [*parsed.findings, *FORMAT.check(parsed)]
-
-
-def places(data: bytes) -> list[tuple[str, int, int]]:
-    found = findings(data)
-    return [(one.code, one.location.line, one.location.column) for one in found]
-
-
-def run(*arguments: str, exit_code: int = 0) -> str:
-    outcome = golden_harness.run("aoebank", arguments)
-    assert (outcome.exit_code, outcome.stderr) == (exit_code, "")
-    return outcome.stdout
 
 
 class TestContract(FormatTests):
@@ -161,7 +144,7 @@ def test_merge_keeps_rows_of_every_device(tmp_path: Path) -> None:
         (tmp_path / side / NAME).write_bytes(lines(HEADER, *rows))
     out = tmp_path / "out"
     call = ["merge", "--base", *(str(tmp_path / side) for side in ("base", "ours", "theirs"))]
-    run(*call, "-o", str(out))
+    answer(*call, "-o", str(out))
     assert (out / NAME).read_bytes() == lines(
         HEADER,
         ROW.replace("9.5", "7.5"),
@@ -178,23 +161,23 @@ def test_verbs_work_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     file.write_bytes(lines(HEADER, ROW, other))
     Path("old").mkdir()
     Path("old", NAME).write_bytes(lines(HEADER, ROW.replace("9.5", "19.5"), other))
-    assert "a8w8_tuned_gemm" in run("ls", "bank")
-    assert "kernelId=3" in run("show", f"{file}:cu_num=80,M=16,N=512,K=256")
-    shown = run("diff", "old", "bank", exit_code=1)
+    assert "a8w8_tuned_gemm" in answer("ls", "bank")
+    assert "kernelId=3" in answer("show", f"{file}:cu_num=80,M=16,N=512,K=256")
+    shown = answer("diff", "old", "bank", exit_code=1)
     assert "19.5" in shown
     assert "cu_num=80" in shown
-    assert "19.5" not in run("diff", "old", "bank", "--soc", "cu256")
+    assert "19.5" not in answer("diff", "old", "bank", "--soc", "cu256")
     sql = "SELECT soc_version, count(*) AS n FROM records GROUP BY 1 ORDER BY 1"
-    assert run("query", sql, "bank").split()[2:6] == ["cu256", "1", "cu80", "1"]
-    assert "record cu_num=80" in run("textconv", str(file))
+    assert answer("query", sql, "bank").split()[2:6] == ["cu256", "1", "cu80", "1"]
+    assert "record cu_num=80" in answer("textconv", str(file))
     edited = ["edit", "bank", "--op", "a8w8_tuned_gemm", "--soc", "cu80", "--set", "splitK=1"]
-    run(*edited)
+    answer(*edited)
     assert file.read_bytes() == lines(HEADER, ROW.replace(",3,0,", ",3,1,"), other)
     file.write_bytes(lines(HEADER, ROW, "256, 16, 512,256,3,0,9.5,gemm_16x64,0.0"))
-    run("validate", "--fix", "--fix-class", "key", "bank")
+    answer("validate", "--fix", "--fix-class", "key", "bank")
     assert file.read_bytes() == lines(HEADER, ROW, other)
-    run("convert", "bank", "-o", "rows.jsonl")
-    run("convert", "rows.jsonl", "-o", "again")
+    answer("convert", "bank", "-o", "rows.jsonl")
+    answer("convert", "rows.jsonl", "-o", "again")
     assert Path("again", NAME).read_bytes() == file.read_bytes()
-    run("pack", "bank", "-o", "bank.tar.gz")
-    run("snapshot", "bank")
+    answer("pack", "bank", "-o", "bank.tar.gz")
+    answer("snapshot", "bank")

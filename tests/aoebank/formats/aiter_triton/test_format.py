@@ -6,29 +6,23 @@ import json
 from pathlib import Path
 
 import pytest
-from support import golden_harness, sample_bank_files
+from support import sample_bank_files
+from support.format_reading import FormatReading
+from support.golden_harness import answer
 
 from aoebank.formats.aiter_triton.format import AiterTritonFormat
 from aoebank.formats.names import BankName
-from aoebank.formats.protocol import ParsedFile
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = AiterTritonFormat()
 NAME = sample_bank_files.AITER_TRITON.name
+READING = FormatReading(FORMAT, NAME)
+parse, codes = READING.parse, READING.codes
 ROW = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "num_warps": 4, "cache_modifier": None}
 
 
 def bank(*names: str) -> str:
     return json.dumps(dict.fromkeys(names, ROW), indent=2)
-
-
-def parse(data: bytes | str) -> ParsedFile:
-    return FORMAT.parse(data.encode() if isinstance(data, str) else data, Path(NAME))
-
-
-def codes(data: str) -> list[str]:
-    parsed = parse(data)
-    return [finding.code for finding in (*parsed.findings, *FORMAT.check(parsed))]
 
 
 class TestContract(FormatTests):
@@ -96,20 +90,14 @@ def test_verbs_work_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ):
         Path(side).mkdir()
         Path(side, NAME).write_text(text)
-
-    def run(*arguments: str, exit_code: int = 0) -> str:
-        outcome = golden_harness.run("aoebank", arguments)
-        assert (outcome.exit_code, outcome.stderr) == (exit_code, "")
-        return outcome.stdout
-
-    run("merge", "--base", "base", "ours", "theirs", "-o", "out")
+    answer("merge", "--base", "base", "ours", "theirs", "-o", "out")
     expected = bank("M_LEQ_8", "M_LEQ_64", "any").replace('"num_warps": 4', '"num_warps": 8', 1)
     assert Path("out", NAME).read_text() == expected
-    assert "MI300X" in run("ls", "out")
-    assert "M_max=64" in run("show", f"out/{NAME}")
-    assert "class=any" in run("show", f"out/{NAME}:any")
-    assert "4 -> 8" in run("diff", "base", "theirs", exit_code=1)
-    run("edit", "out", "--op", "GEMM-A8W8-N=1024-K=8192", "--set", "num_warps=2")
+    assert "MI300X" in answer("ls", "out")
+    assert "M_max=64" in answer("show", f"out/{NAME}")
+    assert "class=any" in answer("show", f"out/{NAME}:any")
+    assert "4 -> 8" in answer("diff", "base", "theirs", exit_code=1)
+    answer("edit", "out", "--op", "GEMM-A8W8-N=1024-K=8192", "--set", "num_warps=2")
     assert Path("out", NAME).read_text() == bank("M_LEQ_8", "M_LEQ_64", "any").replace(
         '"num_warps": 4', '"num_warps": 2'
     )

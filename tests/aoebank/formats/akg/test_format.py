@@ -8,26 +8,20 @@ from typing import Any
 
 import pytest
 from support import golden_harness, sample_bank_files
+from support.format_reading import FormatReading
 
 from aoebank import RecordError
 from aoebank.formats.akg.format import AkgFormat
-from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.protocol import find_error
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = AkgFormat()
 NAME = sample_bank_files.AKG.name
+READING = FormatReading(FORMAT, NAME)
+parse, codes = READING.parse, READING.codes
 KERNEL = "2.ZerosLike1.GreaterEqual3.Select123.4"
 ANSWER = {"float32--": {"dim": "0 0 1024 1024"}}
 ATTRIBUTES = {"attrs": {"enable_double_buffer": False}}
-
-
-def parse(data: bytes | str, name: str = NAME) -> ParsedFile:
-    return FORMAT.parse(data.encode() if isinstance(data, str) else data, Path(name))
-
-
-def codes(data: str) -> list[str]:
-    parsed = parse(data)
-    return [finding.code for finding in (*parsed.findings, *FORMAT.check(parsed))]
 
 
 def bank(kernels: Any, indent: int = 4) -> str:

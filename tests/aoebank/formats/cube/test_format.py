@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import sample_bank_files
+from support.format_reading import FormatReading
 
 from aoebank import Finding
 from aoebank.formats.cube.format import NAME_MEMBERS, CubeFormat, cube_key
-from aoebank.formats.protocol import ParsedFile
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = CubeFormat()
 NAME = sample_bank_files.CUBE.name
+READING = FormatReading(FORMAT, NAME)
+parse, codes = READING.parse, READING.codes
 EXAMPLE = sample_bank_files.CUBE.read_bytes()
 BINARY_CACHE = sample_bank_files.CUBE.with_suffix(".bin").read_bytes()
 FIRST: dict[str, Any] = json.loads(EXAMPLE.splitlines()[0])
-
-
-def parse(data: bytes | str) -> ParsedFile:
-    return FORMAT.parse(data.encode() if isinstance(data, str) else data, Path(NAME))
-
-
-def codes(data: bytes | str) -> list[str]:
-    parsed = parse(data)
-    return [finding.code for finding in (*parsed.findings, *FORMAT.check(parsed))]
 
 
 def line(**changes: Any) -> str:

@@ -10,16 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import golden_harness, sample_bank_files
+from support.format_reading import FormatReading
+from support.golden_harness import answer
 
 from aoebank import Bank, BankFormatError
 from aoebank.formats.flashinfer.format import FlashInferFormat
-from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.json_text import JsonTextError
 from aoebank.formats.text.python_text import dumps_literal, scan_literal
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = FlashInferFormat()
 NAME = sample_bank_files.FLASHINFER.name
+READING = FormatReading(FORMAT, NAME)
+parse, codes = READING.parse, READING.codes
 OP = "trtllm::fused_moe::gemm1"
 
 
@@ -33,15 +36,6 @@ def member(rows: int, tactic: str = "5", extras: str = ", ('fp8', torch.float16)
 
 def bank(*members: str) -> bytes:
     return f"best_configs = {{\n{''.join(members)}}}\n".encode()
-
-
-def parse(data: bytes) -> ParsedFile:
-    return FORMAT.parse(data, Path(NAME))
-
-
-def codes(data: bytes) -> list[str]:
-    parsed = parse(data)
-    return [finding.code for finding in (*parsed.findings, *FORMAT.check(parsed))]
 
 
 class TestContract(FormatTests):
@@ -159,25 +153,19 @@ def test_verbs_work_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ):
         Path(side).mkdir()
         Path(side, NAME).write_bytes(data)
-
-    def run(*arguments: str, exit_code: int = 0) -> str:
-        outcome = golden_harness.run("aoebank", arguments)
-        assert (outcome.exit_code, outcome.stderr) == (exit_code, "")
-        return outcome.stdout
-
-    run("merge", "--base", "base", "ours", "theirs", "-o", "out")
+    answer("merge", "--base", "base", "ours", "theirs", "-o", "out")
     file = Path("out", NAME)
     assert file.read_bytes() == bank(member(16, "6"), member(32), member(64))
-    assert "NVIDIA_B200" in run("ls", "out")
-    assert "MoERunner 64x512" in run("show", str(file))
-    assert "tactic" in run("textconv", str(file))
-    assert "5 -> 6" in run("diff", "base", "theirs", exit_code=1)
-    assert OP in run("query", "SELECT soc_version, op_type FROM records", "out")
-    run("validate", "out")
-    run("edit", "out", "--op", OP, "--set", "tactic=3")
+    assert "NVIDIA_B200" in answer("ls", "out")
+    assert "MoERunner 64x512" in answer("show", str(file))
+    assert "tactic" in answer("textconv", str(file))
+    assert "5 -> 6" in answer("diff", "base", "theirs", exit_code=1)
+    assert OP in answer("query", "SELECT soc_version, op_type FROM records", "out")
+    answer("validate", "out")
+    answer("edit", "out", "--op", OP, "--set", "tactic=3")
     assert file.read_bytes() == bank(member(16, "3"), member(32, "3"), member(64, "3"))
-    run("convert", "out", "-o", "rows.jsonl")
-    run("convert", "rows.jsonl", "-o", "again")
+    answer("convert", "out", "-o", "rows.jsonl")
+    answer("convert", "rows.jsonl", "-o", "again")
     assert Path("again", NAME).read_bytes() == file.read_bytes()
 
 

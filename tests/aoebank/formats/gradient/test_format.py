@@ -12,28 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support import sample_bank_files
+from support.format_reading import FormatReading
 
 from aoebank import RecordError, make_gradient_record
 from aoebank.formats.gradient.format import GradientFormat
-from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.protocol import find_error
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = GradientFormat()
 NAME = sample_bank_files.GRADIENT.name
+READING = FormatReading(FORMAT, NAME)
+parse, codes = READING.parse, READING.codes
 EXAMPLE = sample_bank_files.GRADIENT.read_bytes()
 VALUE: dict[str, Any] = {"gradientSize": [4004, 8192], "gradientTime": [4657707485836, 12]}
 SCHEMA = json.loads(
     (sample_bank_files.ROOT / "schemas/gradient/1.json").read_text(encoding="utf-8")
 )
-
-
-def parse(data: bytes | str) -> ParsedFile:
-    return FORMAT.parse(data.encode() if isinstance(data, str) else data, Path(NAME))
-
-
-def codes(data: bytes | str) -> list[str]:
-    parsed = parse(data)
-    return [finding.code for finding in (*parsed.findings, *FORMAT.check(parsed))]
 
 
 def item(**changes: Any) -> dict[str, Any]:

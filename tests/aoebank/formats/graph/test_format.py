@@ -12,29 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support import sample_bank_files
+from support.format_reading import FormatReading
 
 from aoebank import make_graph_record
 from aoebank.formats.graph.format import GraphFormat, render_graph
-from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import find_format, get_format
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = GraphFormat()
 NAME = sample_bank_files.GRAPH.name
+READING = FormatReading(FORMAT, NAME)
+parse, codes = READING.parse, READING.codes
 EXAMPLE = sample_bank_files.GRAPH.read_bytes()
 HEADER = '{"version": "2.1"}\n'
 GROUP: dict[str, Any] = {"cut": [1, 2], "fusionType": [True, False], "scopeId": [-1, -2]}
 FEATURE: dict[str, Any] = {"feature": [{"struct": []}]}
 SCHEMA = json.loads((sample_bank_files.ROOT / "schemas/graph/1.json").read_text(encoding="utf-8"))
-
-
-def parse(data: bytes | str) -> ParsedFile:
-    return FORMAT.parse(data.encode() if isinstance(data, str) else data, Path(NAME))
-
-
-def codes(data: bytes | str) -> list[str]:
-    parsed = parse(data)
-    return [finding.code for finding in (*parsed.findings, *FORMAT.check(parsed))]
 
 
 def subgraph(**changes: Any) -> str:

@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 from support import golden_harness, sample_bank_files
+from support.format_reading import FormatReading
+from support.golden_harness import answer
 
 from aoebank import Bank, BankFormatError
 from aoebank.formats.kernel_tuner.format import KernelTunerFormat
-from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import find_format
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = KernelTunerFormat()
 NAME = sample_bank_files.KERNEL_TUNER.name
+READING = FormatReading(FORMAT, NAME)
+parse, places = READING.parse, READING.pointers
 SAMPLE = sample_bank_files.KERNEL_TUNER.read_bytes()
 HEAD = {
     "device_name": "NVIDIA A100",
@@ -48,16 +51,6 @@ def bank(*rows: str, end: str = "}\n}", **head: object) -> bytes:
 
 def open_bank(*rows: str) -> bytes:
     return bank(*rows, end="," if rows else "")
-
-
-def parse(data: bytes) -> ParsedFile:
-    return FORMAT.parse(data, Path(NAME))
-
-
-def places(data: bytes) -> list[tuple[str, str]]:
-    parsed = parse(data)
-    found = [*parsed.findings, *FORMAT.check(parsed)]
-    return [(one.code, one.location.pointer) for one in found]
 
 
 class TestContract(FormatTests):
@@ -252,21 +245,15 @@ def test_verbs_work_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     file = Path("bank", NAME)
     failure = row(64, None, __error__="CompilationFailedConfig")
     file.write_bytes(bank(row(32, **{"GB/s": float("nan")}), failure))
-
-    def run(*arguments: str, exit_code: int = 0) -> str:
-        outcome = golden_harness.run("aoebank", arguments)
-        assert (outcome.exit_code, outcome.stderr) == (exit_code, "")
-        return outcome.stdout
-
-    assert "kernel_tuner" in run("ls", "bank")
-    assert "target:      NVIDIA A100" in run("show", str(file))
-    assert "does not compile" in run("show", f"{file}:{PREFIX}64,True,0.5")
+    assert "kernel_tuner" in answer("ls", "bank")
+    assert "target:      NVIDIA A100" in answer("show", str(file))
+    assert "does not compile" in answer("show", f"{file}:{PREFIX}64,True,0.5")
     sql = "SELECT soc_version, op_type, cost_us FROM records"
-    assert "NVIDIA A100" in run("query", sql, "bank")
-    assert 'device_name: "NVIDIA A100"' in run("textconv", str(file))
-    json.loads(run("show", str(file), "--json"))
-    run("validate", "bank")
-    run("edit", "bank", "--op", "add", "--set", "GB/s=8.5", "--where", "f=0.5")
+    assert "NVIDIA A100" in answer("query", sql, "bank")
+    assert 'device_name: "NVIDIA A100"' in answer("textconv", str(file))
+    json.loads(answer("show", str(file), "--json"))
+    answer("validate", "bank")
+    answer("edit", "bank", "--op", "add", "--set", "GB/s=8.5", "--where", "f=0.5")
     edited = bank(
         row(32, **{"GB/s": 8.5}),
         row(64, None, __error__="CompilationFailedConfig", **{"GB/s": 8.5}),
@@ -274,10 +261,10 @@ def test_verbs_work_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert file.read_bytes() == edited
     outcome = golden_harness.run("aoebank", ["edit", "bank", "--op", "add", "--set", "time=1"])
     assert outcome.exit_code in (2, 3)
-    run("convert", "bank", "-o", "rows.jsonl")
-    run("convert", "rows.jsonl", "-o", "again")
+    answer("convert", "bank", "-o", "rows.jsonl")
+    answer("convert", "rows.jsonl", "-o", "again")
     assert Path("again", NAME).read_bytes() == edited
-    run("snapshot", "bank")
+    answer("snapshot", "bank")
     key = f"{PREFIX}64,True,0.5"
-    run("quarantine", "add", key, "bank", "--reason", "wrong")
+    answer("quarantine", "add", key, "bank", "--reason", "wrong")
     assert file.read_bytes() == bank(row(32, **{"GB/s": 8.5}))

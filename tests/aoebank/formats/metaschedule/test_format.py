@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 from support import golden_harness, sample_bank_files
+from support.format_reading import FormatReading
 
 from aoebank import Bank, BankFormatError
 from aoebank.formats.metaschedule.format import MetaScheduleFormat
-from aoebank.formats.protocol import ParsedFile
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = MetaScheduleFormat()
 NAME = sample_bank_files.METASCHEDULE.name
+READING = FormatReading(FORMAT, NAME)
+parse, codes = READING.parse, READING.codes
 WORKLOADS = "database_workload.json"
 GPU: dict[str, Any] = {"kind": "cuda", "arch": "sm_90"}
 STEPS: list[Any] = [
@@ -32,15 +34,6 @@ def trial(workload: int, *seconds: float, target: Any = GPU, steps: Any = STEPS)
 
 def bank(*lines: str) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
-
-
-def parse(data: bytes) -> ParsedFile:
-    return FORMAT.parse(data, Path(NAME))
-
-
-def codes(data: bytes) -> list[str]:
-    parsed = parse(data)
-    return [finding.code for finding in (*parsed.findings, *FORMAT.check(parsed))]
 
 
 class TestContract(FormatTests):

@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 from support import golden_harness, sample_bank_files
+from support.format_reading import FormatReading
+from support.golden_harness import answer
 
 from aoebank import Bank, BankFormatError
 from aoebank.formats.names import BankName
-from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import find_format
 from aoebank.formats.t4.format import T4Format
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = T4Format()
 NAME = sample_bank_files.T4.name
+READING = FormatReading(FORMAT, NAME)
+parse, places = READING.parse, READING.pointers
 SAMPLE = sample_bank_files.T4.read_bytes()
 METADATA = {"timeunit": "milliseconds", "device_name": "NVIDIA A100"}
 KEY = "NVIDIA A100/vector_add/block_size_x="
@@ -40,16 +43,6 @@ def item(block: int, time: object = 0.25, outcome: str = "correct", **more: obje
 def bank(*items: str, **metadata: object) -> bytes:
     told, results = json.dumps(metadata or METADATA), ", ".join(items)
     return f'{{"results": [{results}], "schema_version": "1.0.0", "metadata": {told}}}'.encode()
-
-
-def parse(data: bytes, name: str = NAME) -> ParsedFile:
-    return FORMAT.parse(data, Path(name))
-
-
-def places(data: bytes) -> list[tuple[str, str]]:
-    parsed = parse(data)
-    found = [*parsed.findings, *FORMAT.check(parsed)]
-    return [(one.code, one.location.pointer) for one in found]
 
 
 class TestContract(FormatTests):
@@ -200,21 +193,15 @@ def test_verbs_work_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     Path("bank").mkdir()
     file = Path("bank", NAME)
     file.write_bytes(bank(item(32), item(64, float("nan"))))
-
-    def run(*arguments: str, exit_code: int = 0) -> str:
-        outcome = golden_harness.run("aoebank", arguments)
-        assert (outcome.exit_code, outcome.stderr) == (exit_code, "")
-        return outcome.stdout
-
-    assert "vector_add" in run("ls", "bank")
-    assert "target:      NVIDIA A100" in run("show", str(file))
-    json.loads(run("show", str(file), "--json"))
-    assert "NVIDIA A100" in run("query", "SELECT soc_version, cost_us FROM records", "bank")
-    run("textconv", str(file))
+    assert "vector_add" in answer("ls", "bank")
+    assert "target:      NVIDIA A100" in answer("show", str(file))
+    json.loads(answer("show", str(file), "--json"))
+    assert "NVIDIA A100" in answer("query", "SELECT soc_version, cost_us FROM records", "bank")
+    answer("textconv", str(file))
     edit = ("edit", "bank", "--op", "vector_add", "--set", 'invalidity="runtime"')
-    run(*edit, "--where", "block_size_x=64")
+    answer(*edit, "--where", "block_size_x=64")
     edited = bank(item(32), item(64, float("nan"), "runtime"))
     assert file.read_bytes() == edited
-    run("convert", "bank", "-o", "rows.jsonl")
-    run("convert", "rows.jsonl", "-o", "again")
+    answer("convert", "bank", "-o", "rows.jsonl")
+    answer("convert", "rows.jsonl", "-o", "again")
     assert Path("again", NAME).read_bytes() == edited

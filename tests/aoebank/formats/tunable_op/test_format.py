@@ -7,30 +7,23 @@ from pathlib import Path
 
 import pytest
 from support import golden_harness, sample_bank_files
+from support.format_reading import FormatReading
+from support.golden_harness import answer
 
 from aoebank import Bank, BankFormatError
-from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.tunable_op.format import TunableOpFormat
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = TunableOpFormat()
 NAME = sample_bank_files.TUNABLE_OP.name
+READING = FormatReading(FORMAT, NAME)
+parse, places = READING.parse, READING.columns
 HEAD = "Validator,PT_VERSION,2.14.0\nValidator,GCN_ARCH_NAME,gfx942:sramecc+:xnack-\n"
 LINE = "GemmTunableOp_float_NT,nt_512_4096_64,Gemm_Rocblas_12,0.0323"
 
 
 def bank(*lines: str, head: str = HEAD) -> bytes:
     return (head + "".join(f"{line}\n" for line in lines)).encode()
-
-
-def parse(data: bytes) -> ParsedFile:
-    return FORMAT.parse(data, Path(NAME))
-
-
-def places(data: bytes) -> list[tuple[str, int, int]]:
-    parsed = parse(data)
-    found = [*parsed.findings, *FORMAT.check(parsed)]
-    return [(one.code, one.location.line, one.location.column) for one in found]
 
 
 class TestContract(FormatTests):
@@ -129,21 +122,15 @@ def test_verbs_work_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     Path("bank").mkdir()
     file = Path("bank", NAME)
     file.write_bytes(bank(LINE))
-
-    def run(*arguments: str, exit_code: int = 0) -> str:
-        outcome = golden_harness.run("aoebank", arguments)
-        assert (outcome.exit_code, outcome.stderr) == (exit_code, "")
-        return outcome.stdout
-
-    assert "tunable_op" in run("ls", "bank")
-    assert "target:      gfx942:sramecc+:xnack-" in run("show", str(file))
+    assert "tunable_op" in answer("ls", "bank")
+    assert "target:      gfx942:sramecc+:xnack-" in answer("show", str(file))
     sql = "SELECT soc_version, op_type, cost_us FROM records"
-    assert "gfx942:sramecc+:xnack-" in run("query", sql, "bank")
-    assert "solution" in run("textconv", str(file))
+    assert "gfx942:sramecc+:xnack-" in answer("query", sql, "bank")
+    assert "solution" in answer("textconv", str(file))
     edit = ("edit", "bank", "--op", "GemmTunableOp_float_NT", "--set", 'solution="Default"')
-    run(*edit)
+    answer(*edit)
     assert file.read_bytes() == bank(LINE.replace("Gemm_Rocblas_12", "Default"))
-    run("convert", "bank", "-o", "rows.jsonl")
-    run("convert", "rows.jsonl", "-o", "again")
+    answer("convert", "bank", "-o", "rows.jsonl")
+    answer("convert", "rows.jsonl", "-o", "again")
     assert Path("again", NAME).read_bytes() == file.read_bytes()
-    run("snapshot", "bank")
+    answer("snapshot", "bank")

@@ -12,26 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support import sample_bank_files
+from support.format_reading import FormatReading
 
 from aoebank import Record, RecordError
-from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.vector.format import VectorFormat
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = VectorFormat()
 NAME = sample_bank_files.VECTOR.name
+READING = FormatReading(FORMAT, NAME)
+parse, codes = READING.parse, READING.codes
 EXAMPLE = sample_bank_files.VECTOR.read_bytes()
 FEATURE = "[[1, [[0, 0]], [24, 1], [], 9, [1]]]"
 SCHEMA = json.loads((sample_bank_files.ROOT / "schemas/vector/1.json").read_text(encoding="utf-8"))
-
-
-def parse(data: bytes | str) -> ParsedFile:
-    return FORMAT.parse(data.encode() if isinstance(data, str) else data, Path(NAME))
-
-
-def codes(data: bytes | str) -> list[str]:
-    parsed = parse(data)
-    return [finding.code for finding in (*parsed.findings, *FORMAT.check(parsed))]
 
 
 def bank(answer: Any, feature: str = FEATURE) -> str:

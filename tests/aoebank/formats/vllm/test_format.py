@@ -9,37 +9,26 @@ from typing import Any
 
 import pytest
 from support import golden_harness, sample_bank_files
+from support.format_reading import FormatReading
+from support.golden_harness import answer
 
 from aoebank import RecordError
 from aoebank.formats.names import BankName
-from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.protocol import find_error
 from aoebank.formats.vllm.format import VllmFormat
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = VllmFormat()
 NAME = sample_bank_files.VLLM.name
+READING = FormatReading(FORMAT, NAME)
+parse, codes = READING.parse, READING.codes
 EXAMPLE = sample_bank_files.VLLM.read_bytes()
 ROW = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "num_warps": 4}
 SGLANG = "E=8,N=1024,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json"
 
 
-def parse(data: bytes | str, name: str = NAME) -> ParsedFile:
-    return FORMAT.parse(data.encode() if isinstance(data, str) else data, Path(name))
-
-
-def codes(data: bytes | str, name: str = NAME) -> list[str]:
-    parsed = parse(data, name)
-    return [finding.code for finding in (*parsed.findings, *FORMAT.check(parsed))]
-
-
 def bank(**rows: Any) -> str:
     return json.dumps({name.removeprefix("m"): row for name, row in rows.items()}, indent=4)
-
-
-def run(*arguments: str, exit_code: int = 0) -> str:
-    outcome = golden_harness.run("aoebank", arguments)
-    assert (outcome.exit_code, outcome.stderr) == (exit_code, "")
-    return outcome.stdout
 
 
 class TestContract(FormatTests):
@@ -117,7 +106,7 @@ def test_blank_in_a_key_is_told_and_mended(tmp_path: Path) -> None:
     assert parse(data).keys == ["1", "16", "32"]
     file = tmp_path / NAME
     file.write_text(data)
-    run("validate", "--fix", "--fix-class", "key", str(file))
+    answer("validate", "--fix", "--fix-class", "key", str(file))
     assert file.read_text() == bank(m1=ROW, m16=ROW, m32=ROW)
 
 
@@ -156,7 +145,7 @@ def test_row_without_a_configuration_cannot_be_read() -> None:
 
 def test_file_without_a_device_is_told(tmp_path: Path) -> None:
     (tmp_path / "E=8,N=64,device_name=,dtype=fp8_w8a8.json").write_text(bank(m1=ROW))
-    shown = run("validate", str(tmp_path), exit_code=0)
+    shown = answer("validate", str(tmp_path), exit_code=0)
     assert "AB518" in shown
     assert "AB502" not in shown
 
@@ -171,19 +160,19 @@ def test_verbs_work_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ):
         (tmp_path / side / name).parent.mkdir(parents=True)
         (tmp_path / side / name).write_text(data)
-    run("merge", "--base", "base", "ours", "theirs", "--output", "out")
+    answer("merge", "--base", "base", "ours", "theirs", "--output", "out")
     merged = (tmp_path / "out" / name).read_text()
     assert merged == bank(m1=ROW, m16={**ROW, "num_warps": 8}, m32=ROW, m64=ROW)
-    assert run("ls", "out").startswith("target       cores")
-    shown = run("show", f"out/{name}:16")
+    assert answer("ls", "out").startswith("target       cores")
+    shown = answer("show", f"out/{name}:16")
     assert "M=16 E=8 N=1024" in shown
     assert "target:      NVIDIA_H200" in shown
-    assert "4 -> 8" in run("diff", "base", "ours", exit_code=1)
-    assert "record 16" in run("textconv", f"out/{name}")
-    counted = run("query", "SELECT soc_version, count(*) AS n FROM records GROUP BY 1", "out")
+    assert "4 -> 8" in answer("diff", "base", "ours", exit_code=1)
+    assert "record 16" in answer("textconv", f"out/{name}")
+    counted = answer("query", "SELECT soc_version, count(*) AS n FROM records GROUP BY 1", "out")
     assert "NVIDIA_H200" in counted
-    run("snapshot", "out", "--soc", "NVIDIA_H200")
-    assert "triton_3_5_0" not in run("log", "out")
+    answer("snapshot", "out", "--soc", "NVIDIA_H200")
+    assert "triton_3_5_0" not in answer("log", "out")
 
 
 def test_rows_of_two_devices_are_never_one_file(tmp_path: Path) -> None:
