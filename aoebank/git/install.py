@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ from aoebank.storage.git.config import (
 )
 from aoebank.storage.git.program import run_git, try_git
 from aoebank.storage.tree import CONFLICT_SUFFIX
-from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
+from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX, mode_of_user
 from aoebank.storage.writing.staged import FileWrite, write_files
 
 DEFAULT_COMMAND = "aoebank"
@@ -223,9 +222,9 @@ def apply_plan(plan: InstallPlan) -> None:
             set_setting(setting.key, setting.after, cwd=plan.cwd, scope=plan.scope)
     for name in plan.forgotten:
         run_git(["update-ref", "-d", name], cwd=plan.cwd)
-    modes = [(file, _mode_of_user()) for file in plan.files]
+    modes = [(file, mode_of_user()) for file in plan.files]
     if plan.hook is not None:
-        modes.append((plan.hook, _mode_of_user() | 0o111))
+        modes.append((plan.hook, mode_of_user() | 0o111))
     write_files(
         FileWrite(path=file.path, data=file.after, old_sha256=sha256_of(file.before), mode=mode)
         for file, mode in modes
@@ -255,13 +254,6 @@ def _read(path: Path) -> bytes | None:
     except OSError as error:
         problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
         raise BankPathError(problem, path=path) from error
-
-
-def _mode_of_user() -> int:
-    """Return the permissions of a new file of this user; files of a bank have fewer."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 def _find_caches(cwd: Path) -> tuple[str, ...]:

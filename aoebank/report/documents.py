@@ -307,6 +307,7 @@ def write_document_file(file: Path, text: str, *, schema: str) -> None:
     """
     from aoebank.storage.writing.atomic import (
         make_directories,
+        mode_of_user,
         synced_temporary,
         system_errors_explained,
     )
@@ -316,7 +317,7 @@ def write_document_file(file: Path, text: str, *, schema: str) -> None:
         make_directories(file.absolute().parent)
         # names of files may be no text
         data = text.encode("utf-8", "backslashreplace")
-        with synced_temporary(file, data, mode=_mode()) as temporary:
+        with synced_temporary(file, data, mode=mode_of_user()) as temporary:
             temporary.replace(file)
 
 
@@ -349,13 +350,6 @@ def demand_folder(file: Path) -> None:
     folder = next(one for one in file.absolute().parents if one.exists())
     if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
         raise BankPermissionError("cannot write here: permission denied", path=file)
-
-
-def _mode() -> int:
-    """Return the mode of a new file: a page is read by whom the user lets read, unlike a bank."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 def _is_ours(file: Path, schema: str) -> bool:

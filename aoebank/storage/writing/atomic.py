@@ -41,6 +41,13 @@ NOWHERE_HINT = "bring what it leads to (git annex get, dvc pull), or remove the 
 _POLL_S = 0.01
 
 
+def mode_of_user() -> int:
+    """Return the permissions of a new file that is no bank file: what the user's umask leaves."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
 def make_directories(path: Path) -> None:
     """Create a directory and its missing parents with mode 750, whatever the umask is."""
     missing = []
