@@ -205,7 +205,7 @@ class ConflictWalk:
         while at < len(waiting):
             number = waiting[at]
             self._show(conflict_view(parsed, found[number][0]), f"{at + 1} of {len(waiting)}")
-            answer = self._decide(parsed, found, number, check)
+            answer = self._decide(found, number, check)
             if answer == _END:
                 break
             if answer == "u":
@@ -222,7 +222,7 @@ class ConflictWalk:
             self.text.line(f"  {view.computes}")
         self.text.table(["", *view.sides], [*view.rows()])
 
-    def _decide(self, parsed: ParsedFile, found: list[Chosen], number: int, check: Check) -> str:
+    def _decide(self, found: list[Chosen], number: int, check: Check) -> str:
         """Ask until there is an answer that can be carried out; return its letter."""
         members = found[number][0]
         while True:

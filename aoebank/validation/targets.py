@@ -107,7 +107,7 @@ class TargetCheck:
             yield from _copies(files)
         yield from _spellings(self._paths)
         for (*_, target, _), paths in self._workloads.items():
-            yield from _twice(target, sorted(paths))
+            yield from _twice(sorted(paths))
         for folder, versions in self._versions.items():
             yield from _fall_backs(folder, versions)
 
@@ -193,7 +193,7 @@ def _spellings(paths: Mapping[tuple[str, str], list[Path]]) -> Iterator[Finding]
             )
 
 
-def _twice(target: str, paths: list[Path]) -> Iterator[Finding]:
+def _twice(paths: list[Path]) -> Iterator[Finding]:
     for path in paths[1:]:
         yield make_finding(
             "AB521",

@@ -190,7 +190,7 @@ def check_cube_file(parsed: ParsedFile) -> Iterator[Finding]:
         for problem in (
             *STRUCTURE.problems(value),
             *_value_problems(value),
-            *_identity_problems(parsed, number, value),
+            *_identity_problems(parsed, number),
         ):
             yield text.finding(problem)
         yield from text.duplicates(value)
@@ -201,9 +201,7 @@ def _value_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
     yield from unknown_members(value, MEMBERS)
 
 
-def _identity_problems(
-    parsed: ParsedFile, number: int, value: Mapping[str, JsonValue]
-) -> Iterator[Problem]:
+def _identity_problems(parsed: ParsedFile, number: int) -> Iterator[Problem]:
     yield from duplicate_identity(
         parsed,
         number,

@@ -16,7 +16,6 @@ TRITON = "E=8,N=1024,device_name=NVIDIA_H200.json"
 ROW = '"1": {"BLOCK_SIZE_M": 16}'
 TABLE = "a8w8_tuned_gemm.csv"
 PRODUCT = "cu_num,M,N,K,kernelId,splitK,us,{}\n80,16,1536,7168,8,0,19.3,0.0\n"
-SUBGRAPHS = "ascend910_l2cache.json"
 
 
 def changed(folder: Path, name: str, a: str, b: str) -> DiffResult:

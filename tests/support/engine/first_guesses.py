@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from support.engine.models import make_model
 from support.engine.offline import write_parts
 
 OLDEST_OPSET = 7
-Compared = Callable[[onnx.ModelProto], int]
 
 
 class FirstGuesses:

@@ -41,7 +41,6 @@ from support.fuzz.reader import (
 
 _POLICIES = (*Policy,)
 _UNTIMED = (Policy.FAIL, Policy.OURS, Policy.THEIRS, Policy.UNION)
-_WRAPPED = {"unified": b"{%s}", "vector": b"{%s}", "gradient": b"[%s]"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,7 +90,6 @@ OWN = {
     "shuffled": [[1, 2, 3], [0]],
     "mixed": [[4], [5, 3], [2], [1, 0]],
 }
-FILLED_AGAIN = {"plain", "static, unused layer", "mixed"}
 
 
 @pytest.mark.parametrize("module", OWN)
