@@ -106,7 +106,7 @@ class TargetCheck:
         for files in self._seen.values():
             yield from _copies(files)
         yield from _spellings(self._paths)
-        for (*_, target, _), paths in self._workloads.items():
+        for paths in self._workloads.values():
             yield from _twice(sorted(paths))
         for folder, versions in self._versions.items():
             yield from _fall_backs(folder, versions)
