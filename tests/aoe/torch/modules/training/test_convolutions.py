@@ -8,6 +8,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ pytest.importorskip("onnxscript")
 
 from support.trainings_compiled import (  # noqa: E402
     Always,
-    FirstGuesses,
+    LoopCalls,
     compiled,
     region_settings,
 )
@@ -28,6 +29,7 @@ import aoe  # noqa: E402
 from aoe import FallbackWarning  # noqa: E402
 from aoe.device.registry import resolve_target  # noqa: E402
 from aoe.device.toolchain import find_toolchain  # noqa: E402
+from aoe.torch.modules.backend import aoe_backend  # noqa: E402
 from aoe.torch.modules.training import choice  # noqa: E402
 from aoe.torch.modules.training.convolution_ways import (  # noqa: E402
     WAYS,
@@ -37,7 +39,10 @@ from aoe.torch.modules.training.convolution_ways import (  # noqa: E402
     Part,
     load_library,
 )
+from aoe.torch.modules.training.graphs import TrainingGraph  # noqa: E402
 from aoe.torch.modules.training.loops import LoopCompiler  # noqa: E402
+from aoe.workload import TRAINING_CONVOLUTION  # noqa: E402
+from aoebank import quarantine_add  # noqa: E402
 
 ONES, NONE = (1, 1), (0, 0)
 
@@ -208,6 +213,7 @@ class By(Always):
     def __init__(self, name: str) -> None:
         self.name = name
         self.used = 0
+        self.reasons: list[str] = []
 
     def order(self, calls: Mapping[str, Any], arguments: Sequence[Any]) -> Sequence[str]:
         return [name for name in calls if name == self.name]
@@ -215,6 +221,10 @@ class By(Always):
     def region(self, module: Any, call: Any, arguments: Sequence[Any]) -> bool:
         self.used += 1
         return True
+
+    def told(self, outcome: Any) -> None:
+        if outcome.workloads and outcome.workloads[0].op_type == TRAINING_CONVOLUTION:
+            self.reasons.append(outcome.reason)
 
 
 def _gradients(module: Any, image: Any) -> list[Any]:
@@ -237,7 +247,7 @@ def test_training_has_the_gradients_of_eager(name: str, layout: Any, tmp_path: P
     image = torch.randn(2, 3, 17, 13).contiguous(memory_format=layout)
     exact = _gradients(copy.deepcopy(module).double(), image.double())
     eager = _gradients(copy.deepcopy(module), image)
-    trained = compiled(module, FirstGuesses(), by, options={"bank": tmp_path})
+    trained = compiled(module, LoopCalls(), by, options={"bank": tmp_path})
     for _ in range(3):
         found = _gradients(trained, image)
         for reference, one, other in zip(exact, eager, found, strict=True):
@@ -250,7 +260,7 @@ def test_training_has_the_gradients_of_eager(name: str, layout: Any, tmp_path: P
 @pytest.mark.slow
 def test_other_shapes_and_empty_images_go_on(tmp_path: Path) -> None:
     module, image, by = Images(), torch.randn(2, 3, 17, 13), By("products")
-    trained = compiled(module, FirstGuesses(), by, options={"bank": tmp_path})
+    trained = compiled(module, LoopCalls(), by, options={"bank": tmp_path})
     for _ in range(2):
         _gradients(trained, image)
     assert by.used
@@ -263,7 +273,7 @@ def test_other_shapes_and_empty_images_go_on(tmp_path: Path) -> None:
 def test_chosen_ways_are_records_that_the_next_run_looks_up(tmp_path: Path) -> None:
     module, image = Images(), torch.randn(2, 3, 17, 13)
     options = {"bank": tmp_path, "tuning_time_limit": 20}
-    _gradients(compiled(module, FirstGuesses(), By("products"), options=options), image)
+    _gradients(compiled(module, LoopCalls(), By("products"), options=options), image)
     (file,) = tmp_path.rglob("*training_convolution.json")
     steps = [record["knowledge"]["steps"] for (record,) in json.loads(file.read_text()).values()]
     assert steps
@@ -278,7 +288,7 @@ def test_chosen_ways_are_records_that_the_next_run_looks_up(tmp_path: Path) -> N
     found, nothing = By("products"), By("winograd_4x4")
     for by in (found, nothing):  # a record is of one way: no other is tried
         how = {**options, "lookup_only": True}
-        _gradients(compiled(copy.deepcopy(module), FirstGuesses(), by, options=how), image)
+        _gradients(compiled(copy.deepcopy(module), LoopCalls(), by, options=how), image)
         torch.compiler.reset()
     assert found.used >= len(steps)
     assert not nothing.used
@@ -286,7 +296,7 @@ def test_chosen_ways_are_records_that_the_next_run_looks_up(tmp_path: Path) -> N
 
 def test_parts_without_a_faster_way_are_noted_and_not_tried_again(tmp_path: Path) -> None:
     module, image = Images(), torch.randn(2, 3, 17, 13)
-    _gradients(compiled(module, FirstGuesses(), By(""), options={"bank": tmp_path}), image)
+    _gradients(compiled(module, LoopCalls(), By(""), options={"bank": tmp_path}), image)
     assert not list(tmp_path.rglob("*training_convolution.json"))
     lines = [
         json.loads(line)
@@ -296,14 +306,40 @@ def test_parts_without_a_faster_way_are_noted_and_not_tried_again(tmp_path: Path
     assert lines and {line["event"] for line in lines} == {"unsatisfied"}
     torch.compiler.reset()
     by = By("products")
-    again = compiled(copy.deepcopy(module), FirstGuesses(), by, options={"bank": tmp_path})
+    again = compiled(copy.deepcopy(module), LoopCalls(), by, options={"bank": tmp_path})
     _gradients(again, image)
     assert not by.used
 
 
+@pytest.mark.parametrize("is_left", [True, False], ids=["left in the bank", "taken out"])
+def test_way_in_quarantine_is_not_used_although_the_cache_has_it(
+    tmp_path: Path, is_left: bool
+) -> None:
+    module, image = Images(), torch.randn(2, 3, 17, 13)
+    options = {"bank": tmp_path, "cache_dir": str(tmp_path / "kernels")}
+
+    def reasons(**more: Any) -> list[str]:
+        torch.compiler.reset()
+        by = By("products")
+        train = partial(TrainingGraph, choice=by)
+        backend = partial(aoe_backend, train=train, options={**options, **more})
+        _gradients(torch.compile(copy.deepcopy(module), backend=backend), image)
+        return by.reasons
+
+    first = reasons()
+    assert first.count("") > 1
+    assert reasons(lookup_only=True) == first
+    (file,) = tmp_path.rglob("*training_convolution.json")
+    for key in json.loads(file.read_text()):
+        quarantine_add(key, tmp_path, reason="wrong", keep=is_left)
+    found = reasons(lookup_only=True)
+    assert found == [one or "in quarantine: wrong" for one in first]
+    assert "" not in reasons()
+
+
 def test_records_are_measured_again_without_their_training(tmp_path: Path) -> None:
     module, image = Images(), torch.randn(2, 3, 17, 13)
-    _gradients(compiled(module, FirstGuesses(), By("products"), options={"bank": tmp_path}), image)
+    _gradients(compiled(module, LoopCalls(), By("products"), options={"bank": tmp_path}), image)
     found = aoe.verify(tmp_path, core_num=1, dry_run=True)
     measured = [one for one in found.records if one.one.op_type == "training_convolution"]
     assert measured and all(one.found.measurement is not None for one in measured)
@@ -316,7 +352,7 @@ def test_without_a_compiler_products_are_left(
     monkeypatch.setenv("CC", "no-such-compiler")
     module, image, by = Images(), torch.randn(2, 3, 17, 13), By("products")
     eager = _gradients(copy.deepcopy(module), image)
-    trained = compiled(module, lambda programs, settings: {}, by, options={"bank": tmp_path})
+    trained = compiled(module, LoopCalls(), by, options={"bank": tmp_path})
     for _ in range(2):
         found = _gradients(trained, image)
     for one, other in zip(eager, found, strict=True):
