@@ -505,7 +505,8 @@ def test_providers_cannot_be_changed(found: Any) -> None:
 
 
 def test_misspelt_option_is_named_with_the_closest_one() -> None:
-    with pytest.raises(OptionError, match=r"unknown option \(got trails\)") as refused:
+    told = r"unknown option \(got trails, expected one of bank, "
+    with pytest.raises(OptionError, match=told) as refused:
         aoe.InferenceSession(adding(PLAIN), trails=3)
     assert refused.value.hint == "did you mean trials?"
 
