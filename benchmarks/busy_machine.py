@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,7 @@ from comparison.steps import Steps, run_aoe, where_measured
 from comparison.tables import table_row
 from networks.registry import NETWORKS
 
+_ALL_UNTRIED = re.compile(r"left (\d+) of \1 operators untried")
 _PERIOD_S = 0.1
 _NEIGHBOUR = """
 import os, sys, time
@@ -71,15 +73,29 @@ def tune_beside(model: Path, *, idle: float, loops: int, limit_s: float) -> dict
         done = run_aoe(Path(folder), words)
         summary = json.loads((output / "summary.json").read_text())
     machine = summary["machine"] or {}
+    said = done.text.strip().splitlines()[-2].split("process finished. ")[-1]
     return {
         "seconds": round(done.seconds, 1),
-        "decided": "not decided" not in done.text.strip().splitlines()[-2],
-        "said": done.text.strip().splitlines()[-2].split("process finished. ")[-1],
+        "decided": is_decided(said),
+        "said": said,
         "kernels": sum(row["in_model"] for row in summary["operators"]),
         **{name: summary[name] for name in ("speedup", "speedup_low", "speedup_high")},
         **{name: summary[name] for name in ("total_ops", "tuned_ops", "undecided_ops")},
         **{name: machine.get(name) for name in ("clock", "given_share", "paused_s")},
     }
+
+
+def is_decided(said: str) -> bool:
+    """Return whether the last line of a run is a verdict.
+
+    A run that has tried none of its operators tells nothing about the network.
+
+    >>> is_decided("Performance not improved: the time limit left 2 of 21 operators untried")
+    True
+    >>> is_decided("Performance not improved: the time limit left 21 of 21 operators untried")
+    False
+    """
+    return "not decided" not in said and not _ALL_UNTRIED.search(said)
 
 
 def table(document: Mapping[str, Any]) -> str:

@@ -94,6 +94,11 @@ class ModelComparison:
         return replace(self, measurement=own, elsewhere=elsewhere)
 
     @property
+    def is_timed(self) -> bool:
+        """True if a clock decides at every point."""
+        return all(one.is_timed for one in self.points)
+
+    @property
     def counts(self) -> bool:
         """True if the figures count at every point."""
         return all(one.counts for one in self.points)

@@ -41,15 +41,15 @@ def measured(
         tuned_cpu_us=samples.tuned_cpu_us,
         looks=samples.looks,
         clock=deciding_clock(samples, load),
-        disagreement=clocks_disagree(samples, load),
+        disagreement=clocks_disagree(samples, load) or _paid_by_waiting(samples, load),
     )
 
 
 def joined(measurements: Sequence[Measurement], outcome: Outcome, detail: str) -> Measurement:
     """Make one measurement of several, by CPU time where that has decided any of them.
 
-    One that does not count keeps all of them from counting. CPU time of the pairs is kept where
-    all of them know it.
+    A measurement that does not count keeps all of them from counting. CPU time of the pairs is kept
+    where all of them know it.
 
     Args:
         measurements: At least one.
@@ -58,6 +58,7 @@ def joined(measurements: Sequence[Measurement], outcome: Outcome, detail: str) -
     """
     knows = all(one.tuned_cpu_us for one in measurements)
     by_cpu_time = any(one.clock is Clock.CPU for one in measurements)
+    is_timed = all(one.is_timed for one in measurements)
     return Measurement(
         outcome=outcome,
         baseline_us=tuple(us for one in measurements for us in one.baseline_us),
@@ -67,7 +68,7 @@ def joined(measurements: Sequence[Measurement], outcome: Outcome, detail: str) -
         baseline_cpu_us=tuple(us for one in measurements for us in one.baseline_cpu_us if knows),
         tuned_cpu_us=tuple(us for one in measurements for us in one.tuned_cpu_us if knows),
         looks=_joined_looks(measurements),
-        clock=Clock.CPU if by_cpu_time and all(one.counts for one in measurements) else Clock.WALL,
+        clock=Clock.CPU if by_cpu_time and is_timed else Clock.WALL,
         disagreement=next((one.disagreement for one in measurements if one.disagreement), ""),
         rounding=next((one.rounding for one in measurements if one.rounding is not None), None),
     )
@@ -122,23 +123,52 @@ def deciding_clock(samples: PairedSamples, load: MachineLoad) -> Clock:
 def clocks_disagree(samples: PairedSamples, load: MachineLoad) -> str:
     """Return both speed-ups of a busy machine and which side waits longer; empty if they agree.
 
-    Both clocks disagree where their intervals do not meet. Threads that wait for each other take no
-    CPU time, and one side may wait more: of several threads, a gain needs the median of wall time
-    on its side, too. What differs between the clocks is waiting, for a core or for another thread;
-    memory bandwidth that a neighbour takes lengthens both.
+    Both clocks disagree where their intervals do not meet. What differs between them is waiting,
+    for a core or for another thread; memory bandwidth that a neighbour takes lengthens both.
     """
     by_cpu_time = samples.by_cpu_time
     if load.is_quiet or by_cpu_time is None:
         return ""
     wall, cpu = estimate_speedup(samples.by_wall_time), estimate_speedup(by_cpu_time)
-    meet = cpu.low <= wall.high and wall.low <= cpu.high
-    # a gain in CPU time alone may be paid for by waiting, which users see
-    waits_more = load.threads > 1 and cpu.low > 1 >= wall.median
-    if meet and not waits_more:
+    if cpu.low <= wall.high and wall.low <= cpu.high:
         return ""
-    side = "tuned" if wall.median < cpu.median else "untuned"
+    return _both_clocks(cpu.median, wall.median, load)
+
+
+def paid_by_waiting(low: float, by_cpu_time: float, by_wall_time: float, load: MachineLoad) -> str:
+    """Return why a gain in CPU time may be paid for by waiting, which users see; empty if not.
+
+    Threads that wait for each other take no CPU time, and one side may wait more: of several
+    threads, a gain needs wall time on its side, too.
+
+    This is asked of the figure that decides, never of the samples it is made of: beside load the
+    wall time of a model against itself lies below 1 in every other process. Where a process that
+    gains by CPU time only is taken again, and one that loses by CPU time only is not, the samples
+    that are left lie too low.
+
+    Args:
+        low: Lower end of the interval of the speed-up by CPU time.
+        by_cpu_time: That speed-up.
+        by_wall_time: The speed-up by wall time.
+        load: Of the machine.
+    """
+    if load.threads < 2 or not low > 1 >= by_wall_time:
+        return ""
+    return _both_clocks(by_cpu_time, by_wall_time, load)
+
+
+def _paid_by_waiting(samples: PairedSamples, load: MachineLoad) -> str:
+    by_cpu_time = samples.by_cpu_time
+    if load.is_quiet or by_cpu_time is None:
+        return ""
+    wall, cpu = estimate_speedup(samples.by_wall_time), estimate_speedup(by_cpu_time)
+    return paid_by_waiting(cpu.low, cpu.median, wall.median, load)
+
+
+def _both_clocks(by_cpu_time: float, by_wall_time: float, load: MachineLoad) -> str:
+    side = "tuned" if by_wall_time < by_cpu_time else "untuned"
     what = "a core or for its own threads" if load.threads > 1 else "a core"
     return (
-        f"{cpu.median:.2f}x by CPU time, {wall.median:.2f}x by wall time: "
+        f"{by_cpu_time:.2f}x by CPU time, {by_wall_time:.2f}x by wall time: "
         f"the {side} side waits longer for {what}"
     )

@@ -170,7 +170,8 @@ class Measurement:
     looks: tuple[Look, ...] = ()  # See `PairedSamples`
     # Which time decides: CPU time where a busy machine has spoiled wall time.
     clock: Clock = Clock.WALL
-    # Why neither decides on a busy machine, see `clocks_disagree`; else empty.
+    # Why the figures of a busy machine do not count, see `clocks_disagree` and `paid_by_waiting`;
+    # else empty.
     disagreement: str = ""
     # True for a failure that no candidate can help: of the harness, the worker or the clock.
     is_of_machine: bool = False
@@ -203,9 +204,14 @@ class Measurement:
         return self.outcome is Outcome.CORRECT
 
     @property
-    def counts(self) -> bool:
-        """True if the figures count: by CPU time, or on a machine not known to have been busy."""
+    def is_timed(self) -> bool:
+        """True if a clock decides: CPU time, or wall time of a machine not known to be busy."""
         return self.clock is Clock.CPU or self.load is None or self.load.is_quiet
+
+    @property
+    def counts(self) -> bool:
+        """True if a clock decides, and the other one does not speak against a gain."""
+        return self.is_timed and not self.disagreement
 
     @property
     def busy_words(self) -> str:
@@ -250,6 +256,11 @@ class Measurement:
         if not self.tuned_us:
             raise ValueError("speedup: a failed measurement without samples has none")
         return median_ratio(self.ratios)
+
+    @property
+    def by_wall_time(self) -> Measurement:
+        """The same measurement with wall time as the clock, whichever decides."""
+        return replace(self, clock=Clock.WALL)
 
 
 def joined_loads(measurements: Sequence[Measurement]) -> MachineLoad | None:

@@ -188,8 +188,9 @@ class BenchmarkReport(Report):
         )
         if deviation.note:
             text.line(deviation.note)
-        load, is_busy = measurement.load, measurement.clock is Clock.WALL
-        if is_busy and load is not None and load.use.given_share < QUIET_SHARE:
+        load, by_wall_time = measurement.load, measurement.clock is Clock.WALL
+        is_doubted = by_wall_time or bool(measurement.disagreement)
+        if is_doubted and load is not None and load.use.given_share < QUIET_SHARE:
             text.line(
                 f"do not believe these figures, the machine was busy: {measurement.busy_words}"
             )

@@ -488,6 +488,8 @@ class ModelComparer(Generic[P]):
         `surely` ones are started beside each other, before anything is measured. What was taken
         while the machine was busy does not count and is taken again, at most once for each of
         `terms`; unless there is nothing else, or it shows a wrong result, which no load explains.
+        Which side of 1 a process lies on is no reason to take it again: a gain by CPU time that
+        wall time does not show is asked for of all processes together, see `PointMean.gain`.
 
         The least processes that prove anything go on beyond the limit, as far as they may: what
         was found would be found in vain otherwise.
@@ -507,7 +509,7 @@ class ModelComparer(Generic[P]):
                 break
             if math.isfinite(began_s):
                 needed_s = began_s - left_s()
-            if one.counts or not one.deviation.acceptable:
+            if one.is_timed or not one.deviation.acceptable:
                 found.append(one)
                 if is_enough(found) or not fits(one.memory):
                     break

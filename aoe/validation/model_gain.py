@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Protocol
 
 from aoe.execute.tasks import ModelComparison, joined_comparison
 from aoe.measurement import (
+    Clock,
     Measurement,
     Scatter,
     SpeedupEstimate,
     estimate_speedup,
     mean_estimate,
+    paid_by_waiting,
 )
 from aoe.measurement.memory import median_memory
 from aoe.validation.intervals import (
@@ -94,7 +97,7 @@ class PointMean:
         """True if processes prove a gain before all have run, on a machine that was quiet."""
         if len(found) not in looks(known):
             return False
-        if not all(one.deviation.acceptable and one.counts for one in found):
+        if not all(one.deviation.acceptable and one.is_timed for one in found):
             return False
         if not self._together(found, in_turns=False, known=known).is_sure:
             return False
@@ -109,7 +112,7 @@ class PointMean:
         self, found: Sequence[ModelComparison], looked_at: Collection[int]
     ) -> bool:
         """True if processes of one order each prove a gain, or show none, at one of their looks."""
-        if not all(one.deviation.acceptable and one.counts for one in found):
+        if not all(one.deviation.acceptable and one.is_timed for one in found):
             return False
         if len(found) not in looked_at:
             return False
@@ -129,7 +132,8 @@ class PointMean:
         """Return the gain of comparisons, one per process; see `ProcessGain`."""
         gain = self._together(found, in_turns=in_turns, known=known)
         level = level_at_the_end(len(found), in_turns=in_turns, is_early=is_early, is_only=is_only)
-        joined = joined_comparison(found, median_memory)
+        surely = math.exp(gain.middle - gain.half_width(level))
+        joined = self._joined(found, surely, math.exp(gain.middle))
         estimates = {}
         for number in self._timed:
             ratios = tuple(ProcessRatio.of(one.points[number]) for one in found)
@@ -140,12 +144,29 @@ class PointMean:
         return ModelGain(
             comparison=joined,
             estimate=_estimate(gain, sum(one.pairs for one, *_ in estimates.values())),
-            surely=math.exp(gain.middle - gain.half_width(level)),
+            surely=surely,
             processes=tuple(math.exp(process.log) for process in gain.processes),
             scatter=gain.scatter,
             standard_error=gain.standard_error,
             points=self._points(joined, estimates),
         )
+
+    def _joined(
+        self, found: Sequence[ModelComparison], surely: float, speedup: float
+    ) -> ModelComparison:
+        """Return all pairs; a gain counts unless the wall time of all processes is against it."""
+        joined = joined_comparison(found, median_memory)
+        load = joined.measurement.load
+        if not joined.is_timed or load is None:
+            return joined
+        against = ""
+        if joined.measurement.clock is Clock.CPU:
+            by_wall_time = fmean(
+                ProcessRatio.mean([point.by_wall_time for point in one.points], self._shares).log
+                for one in found
+            )
+            against = paid_by_waiting(surely, speedup, math.exp(by_wall_time), load)
+        return joined.with_points([replace(one, disagreement=against) for one in joined.points])
 
     def _together(
         self, found: Sequence[ModelComparison], *, in_turns: bool, known: Scatter | None

@@ -50,11 +50,16 @@ def test_table_counts_each_model_and_all_of_them() -> None:
     busy = replace(claimed, model="resnet50", busy=2, given_share=0.5)
     runs = [_RUN] * 3 + [claimed, replace(busy, counts=False), replace(busy, clock="cpu")]
     assert table(runs).splitlines()[2:] == [
-        "| tiny | 0 | 1.0000 | 4 | 1 | 4 | 0 | 1 | 1 | 75.1% |",
-        "| all | 0 | 1.0000 | 4 | 1 | 4 | 0 | 1 | 1 | 75.1% |",
-        "| resnet50 | 2 | 1.0500 | 2 | 2 | 0 | 1 | 2 | 1 | 97.5% |",
-        "| all | 2 | 1.0500 | 2 | 2 | 0 | 1 | 2 | 1 | 97.5% |",
+        "| tiny | 0 | 1.0000 | 1.0000 | 4 | 1 | 4 | 0 | 1 | 1 | 75.1% |",
+        "| all | 0 | 1.0000 | 1.0000 | 4 | 1 | 4 | 0 | 1 | 1 | 75.1% |",
+        "| resnet50 | 2 | 1.0500 | 1.0500 | 2 | 2 | 0 | 1 | 2 | 1 | 97.5% |",
+        "| all | 2 | 1.0500 | 1.0500 | 2 | 2 | 0 | 1 | 2 | 1 | 97.5% |",
     ]
+
+
+def test_first_five_processes_tell_a_bias_without_the_look_behind_them() -> None:
+    run = replace(_RUN, speedup=0.99, processes=(1.02, 1 / 1.02, 1.0, 1.04, 1 / 1.04, 0.9))
+    assert run.first_five == pytest.approx(1.0)
 
 
 def test_run_is_the_final_comparison_of_a_tuning() -> None:

@@ -68,14 +68,26 @@ def test_clocks_that_agree_say_nothing(load: MachineLoad) -> None:
     assert (found.disagreement, found.busy_words) == ("", str(load))
 
 
-@pytest.mark.parametrize(("threads", "clock"), [(1, Clock.CPU), (2, Clock.WALL)])
-def test_less_cpu_time_of_threads_that_wait_more_is_no_gain(threads: int, clock: Clock) -> None:
+@pytest.mark.parametrize(("threads", "is_gain"), [(1, True), (2, False)])
+def test_less_cpu_time_of_threads_that_wait_more_is_no_gain(threads: int, is_gain: bool) -> None:
     wall = PairedSamples((80.0,) * 6 + (300.0,) * 4, (100.0,) * 10)
     samples = PairedSamples(*wall[:2], (120.0,) * 10, (100.0,) * 10)
     load = MachineLoad(use=_BUSY.use, threads=threads)
     found = measured(samples, load)
-    assert found.clock is clock
-    assert ("for a core or for its own threads" in found.disagreement) is (clock is Clock.WALL)
+    assert (found.clock, found.is_timed, found.counts) == (Clock.CPU, True, is_gain)
+    assert ("for a core or for its own threads" in found.disagreement) is not is_gain
+
+
+def test_pairs_that_gain_by_one_clock_only_are_as_timed_as_those_that_lose() -> None:
+    """Else a loss would be a sample, and the same figure turned round would be taken again."""
+    wall = PairedSamples((80.0,) * 6 + (300.0,) * 4, (100.0,) * 10)
+    samples = PairedSamples(*wall[:2], (120.0,) * 10, (100.0,) * 10)
+    load = MachineLoad(use=_BUSY.use, threads=2)
+    gain, loss = measured(samples, load), measured(samples.swapped(), load)
+    assert (gain.is_timed, gain.clock) == (loss.is_timed, loss.clock)
+    assert gain.speedup == pytest.approx(1 / loss.speedup)
+    assert gain.by_wall_time.speedup == pytest.approx(0.8)
+    assert loss.counts
 
 
 def test_nothing_is_decided_by_wall_time_of_a_busy_machine_alone() -> None:

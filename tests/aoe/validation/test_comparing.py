@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,8 +15,17 @@ from support.engine.tuning import make_kernel
 from support.engine.validating import SCREEN, FakeAssembly
 
 from aoe.execute.messages import ModelPart
-from aoe.execute.tasks import WHOLE_MODELS, ComparisonTerms
-from aoe.measurement import MeasurePolicy, Outcome, Scatter
+from aoe.execute.tasks import WHOLE_MODELS, ComparisonTerms, ModelComparison
+from aoe.measurement import (
+    Clock,
+    CpuUse,
+    MachineLoad,
+    MeasurePolicy,
+    Outcome,
+    PairedSamples,
+    Scatter,
+    measured,
+)
 from aoe.ort.inputs import MADE_UP
 from aoe.validation.comparing import ModelComparer, TimeIsUpError
 from aoe.validation.model_validator import ModelValidator
@@ -192,6 +202,58 @@ def test_what_was_taken_on_a_busy_machine_counts_where_there_is_nothing_else() -
     found = _comparer(runner).for_the_record([make_kernel(1)])
     assert not found.comparison.measurement.counts
     assert len(runner.orders()) <= 2 * (PROCESSES + 1)
+
+
+@dataclass(slots=True, kw_only=True)
+class _TwoClockRunner(_OrderedRunner):
+    """A busy machine with two threads, whose processes read what is listed by either clock."""
+
+    # Speed-up by CPU time and by wall time, process by process; the last one stays.
+    read: Sequence[tuple[float, float]]
+    taken: list[float] = field(default_factory=list)  # By CPU time, in order
+
+    def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        found = _OrderedRunner.call(self, task, timeout_s=timeout_s, **arguments)
+        if not isinstance(found, ModelComparison):
+            return found
+        cpu, wall = self.read[min(len(self.taken), len(self.read) - 1)]
+        self.taken.append(cpu)
+        # neighbours make wall time of a pair scatter, so that both intervals meet
+        samples = PairedSamples(
+            baseline_us=tuple(200.0 * wall * one for one in (0.4, 0.4, 1.0, 2.5, 2.5) * 4),
+            tuned_us=(200.0,) * 20,
+            baseline_cpu_us=tuple(100.0 * cpu * one for one in (1.0, 1.002) * 10),
+            tuned_cpu_us=(100.0,) * 20,
+        )
+        load = MachineLoad(use=CpuUse(wall_s=2.0, cpu_s=1.0, waited_s=1.0), threads=2)
+        return replace(found, measurement=measured(samples, load))
+
+
+def _read(*read: tuple[float, float]) -> _TwoClockRunner:
+    return _TwoClockRunner(rng=random.Random(0), drift=0.0, read=read)
+
+
+def test_no_process_is_taken_again_for_a_gain_that_wall_time_does_not_show() -> None:
+    """Else what a model against itself reads lies below 1: its losses stay, half its gains go."""
+    runner = _read((1.02, 0.9), (0.97, 1.1), (1.03, 0.8), (0.98, 0.9), (0.96, 1.2))
+    found = _comparer(runner).for_the_record([make_kernel(1)])
+    assert len(runner.taken) == len(found.processes) == PROCESSES
+    assert found.processes == pytest.approx([1.021, 0.971, 1.031, 0.981, 0.961], abs=1e-3)
+    assert found.comparison.counts and found.comparison.measurement.clock is Clock.CPU
+
+
+@pytest.mark.parametrize(("walls", "is_gain"), [((1.3, 0.9, 1.3), True), ((0.7, 1.1, 0.7), False)])
+@pytest.mark.parametrize("left_s", [math.inf, 80.0])
+def test_gain_of_threads_needs_the_wall_time_of_all_processes_together(
+    walls: tuple[float, ...], is_gain: bool, left_s: float
+) -> None:
+    runner = _read(*((1.4, wall) for _ in range(5) for wall in walls))
+    runner.left_s = left_s
+    found = _comparer(runner).for_the_record([make_kernel(1)])
+    assert found.surely > 1
+    measurement = found.comparison.measurement
+    assert (found.comparison.is_timed, found.comparison.counts) == (True, is_gain)
+    assert ("by wall time: the tuned side waits longer" in measurement.disagreement) is not is_gain
 
 
 def test_wrong_result_on_a_busy_machine_is_wrong() -> None:
