@@ -12,7 +12,7 @@ from aoe.measurement.estimates import (
 )
 from aoe.measurement.load import QUIET_SHARE, CpuUse, MachineLoad
 from aoe.measurement.looks import Look, median_interval, planned_look, variance_ratio
-from aoe.measurement.pairs import MeasurePolicy, WantedSample, run_pairs, wanted_samples
+from aoe.measurement.pairs import MeasurePolicy, run_pairs
 from aoe.measurement.race import Race, RacePolicy, run_race
 from aoe.measurement.samples import (
     OF_THE_MACHINE,
@@ -43,7 +43,6 @@ __all__ = [
     "RoundingSteps",
     "Scatter",
     "SpeedupEstimate",
-    "WantedSample",
     "accepts",
     "deciding_clock",
     "estimate_speedup",
@@ -58,5 +57,4 @@ __all__ = [
     "run_pairs",
     "run_race",
     "variance_ratio",
-    "wanted_samples",
 ]

@@ -22,8 +22,8 @@ from aoe.measurement import (
     estimate_speedup,
     median_interval,
     run_pairs,
-    wanted_samples,
 )
+from aoe.measurement.pairs import wanted_samples
 
 
 def make_runner(seed: int = 0, *, speedup: float = 1.0, **noise: float) -> FakeRunner:
