@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from aoe.measurement.estimates import estimate_speedup
 from aoe.measurement.load import QUIET_SHARE
@@ -61,6 +62,13 @@ class MeasurePolicy:
             raise ValueError("tries must be >= 1, least_quiet must lie in 0..1")
 
 
+class WantedSample(NamedTuple):
+    """A sample that a measurement asks for."""
+
+    is_tuned: bool  # True for one of the candidate, False for one of the baseline
+    samples: PairedSamples  # Taken so far: of a measurement that is ended here
+
+
 def run_pairs(
     baseline: Callable[[], float],
     tuned: Callable[[], float],
@@ -71,38 +79,71 @@ def run_pairs(
 ) -> PairedSamples:
     """Take samples of both sides in ABBA order until enough is known about their ratio.
 
-    The width of the interval ends a measurement, never the side of 1 it lies on. After each look at
+    Args:
+        baseline: Runs one sample of the baseline and returns the time of a call in us.
+        tuned: The same for the candidate.
+        policy: Numbers of pairs, racing and the wanted width.
+        best_ratio: See `wanted_samples`.
+        clock: Seconds.
+        rest: See `wanted_samples`.
+
+    Returns:
+        All samples but the warm-up, and the looks at them; fewer than `policy.pairs_min` pairs if
+        the candidate lost the race.
+    """
+    asking = wanted_samples(policy, best_ratio, clock, rest)
+    wanted = next(asking)
+    while True:
+        sample = tuned() if wanted.is_tuned else baseline()
+        try:
+            wanted = asking.send(sample)
+        except StopIteration as end:
+            found: PairedSamples = end.value
+            return found
+
+
+def wanted_samples(
+    policy: MeasurePolicy,
+    best_ratio: float | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+    rest: Callable[[], float] = lambda: 0.0,
+) -> Generator[WantedSample, float, PairedSamples]:
+    """Ask for samples of both sides in ABBA order until enough is known about their ratio.
+
+    For sides that nobody can call, such as the steps of a script; else see `run_pairs`. The width
+    of the interval ends a measurement, never the side of 1 it lies on. After each look at
     the width measuring may end, so that the looks are kept with the samples: the interval holds
     under them, see `aoe.measurement.looks`. A candidate that lost the race has a median that may
     lie too low, never too high: nothing is accepted by that.
 
     Args:
-        baseline: Runs one sample of the baseline and returns the time of a call in us.
-        tuned: The same for the candidate.
         policy: Numbers of pairs, racing and the wanted width.
         best_ratio: Speed-up of the best candidate so far; without it nothing is raced.
         clock: Seconds.
         rest: Is called after every second pair, may let others have the machine, and returns for
             how many seconds: they are no time of the measurement, and a warm-up follows.
 
+    Yields:
+        What is to be sampled next; the time of a call in us is sent.
+
     Returns:
-        All samples but the warm-up, and the looks at them; fewer than `policy.pairs_min` pairs if
-        the candidate lost the race.
+        As `run_pairs`.
     """
     began_s = clock()
-    _warm_up(baseline, tuned, policy.warmup)
     samples = PairedSamples((), ())
+    yield from _warm_up(policy.warmup, samples)
     looks: tuple[Look, ...] = ()
     for pair in range(policy.pairs_max):
         # after as many pairs of one order as of the other: each slice of a turn is balanced
         if pair and pair % 2 == 0 and (rested_s := rest()):
             began_s += rested_s
-            _warm_up(baseline, tuned, max(1, policy.warmup))
+            yield from _warm_up(max(1, policy.warmup), samples)
         # Swapping the order in every other pair cancels a linear drift and cache after-effects.
-        first, second = (baseline, tuned) if pair % 2 == 0 else (tuned, baseline)
-        first_us, second_us = positive_us(first()), positive_us(second())
-        in_order = (first_us, second_us) if pair % 2 == 0 else (second_us, first_us)
-        samples = _with_pair(samples, *in_order)
+        is_turned = pair % 2 == 1
+        first_us = positive_us((yield WantedSample(is_turned, samples)))
+        second_us = positive_us((yield WantedSample(not is_turned, samples)))
+        in_order = (second_us, first_us) if is_turned else (first_us, second_us)
+        samples = _with_pair(samples, *in_order)._replace(looks=looks)
         if _is_beaten(samples.ratios, policy, best_ratio):
             break
         spent_s, pairs = clock() - began_s, pair + 1
@@ -113,15 +154,17 @@ def run_pairs(
             break
         if pairs >= policy.pairs_min and is_due(pairs, looks):
             looks = (*looks, planned_look(pairs, policy.pairs_max))
-            if _is_known(samples._replace(looks=looks), policy):
+            samples = samples._replace(looks=looks)
+            if _is_known(samples, policy):
                 break
-    return samples._replace(looks=looks)
+    return samples
 
 
-def _warm_up(baseline: Callable[[], float], tuned: Callable[[], float], pairs: int) -> None:
+def _warm_up(pairs: int, samples: PairedSamples) -> Generator[WantedSample, float, None]:
     for _ in range(pairs):
-        tuned()
-        baseline()  # as the first pair begins: both sides follow themselves equally often
+        yield WantedSample(True, samples)
+        # as the first pair begins: both sides follow themselves equally often
+        yield WantedSample(False, samples)
 
 
 def _with_pair(samples: PairedSamples, baseline_us: float, tuned_us: float) -> PairedSamples:

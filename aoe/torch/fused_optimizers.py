@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -68,7 +68,13 @@ class FusedOptimizers:
         self._is_told = is_told
         # Verdicts on the groups of an optimizer. Groups that are added later get theirs later.
         self._reasons: WeakKeyDictionary[torch.optim.Optimizer, list[str]] = WeakKeyDictionary()
+        self._fused: bool | None = True  # Value the groups get; None is PyTorch's default
         self._handle: Any = None
+
+    @property
+    def has_fused(self) -> bool:
+        """True if a group is updated by the fused form, unknown to the script."""
+        return any(one.fused for one in self.found)
 
     def start(self) -> None:
         """Look at every optimizer that steps from here on."""
@@ -91,10 +97,27 @@ class FusedOptimizers:
         groups = optimizer.param_groups
         if reasons is None or len(reasons) < len(groups):
             reasons = self._looked_at(optimizer, reasons or [])
-        for group, reason in zip(groups, reasons, strict=False):
+        self._set(optimizer, reasons)
+
+    def use(self, *, is_fused: bool) -> None:
+        """Update by the fused form from here on, or as the script has it."""
+        self._fused = True if is_fused else None
+        for optimizer, reasons in self._reasons.items():
+            self._set(optimizer, reasons)
+
+    def give_back(self, reason: str) -> None:
+        """Leave all optimizers as the script has them, from here on."""
+        self.close()
+        self.use(is_fused=False)
+        self.found = [
+            replace(one, fused=0, reason=reason) if one.fused else one for one in self.found
+        ]
+
+    def _set(self, optimizer: torch.optim.Optimizer, reasons: Sequence[str]) -> None:
+        for group, reason in zip(optimizer.param_groups, reasons, strict=False):
             # also after `load_state_dict`, which takes over the choice of what was saved
-            if not reason and group["fused"] is None and group["foreach"] is None:
-                group["fused"] = True
+            if not reason and group["fused"] is not False and group["foreach"] is None:
+                group["fused"] = self._fused
 
     def _looked_at(self, optimizer: torch.optim.Optimizer, known: Sequence[str]) -> list[str]:
         new = optimizer.param_groups[len(known) :]

@@ -108,8 +108,13 @@ def set_option(option: Mapping[str, str | os.PathLike[str]]) -> None:
     _say_what_changes(found, is_dump=trained is None)
     _chosen.clear()
     _chosen.update(found)
-    loading.load_training(_chosen if trained is not None else None)
-    if trained is not None:
+    loading.end_loading()
+    if trained is not None and trained.is_slower:
+        say(
+            "aoe.torch.set_option: modules are trained by PyTorch: whole steps were slower as tuned"
+        )
+    elif trained is not None:
+        loading.load_training(_chosen)
         say(
             "aoe.torch.set_option: modules that are called with gradients wanted are loaded as "
             "they were tuned, forward and backward"

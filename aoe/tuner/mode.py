@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -109,6 +110,22 @@ class JobType(str):
 JobType.SGAT = JobType("sgat", 1, "subgraph")
 JobType.OPAT = JobType("opat", 2, "operator")
 JobType.GDAT = JobType("gdat", 4, "gradient")
+
+
+def training_command(program: Path | TrainingProgram, jobs: Sequence[JobType]) -> str:
+    """Return the command that tunes a training; from Python its gradients alone can be.
+
+    Args:
+        program: A script, or a program of `aoe.tune`.
+        jobs: Modes that are asked for.
+    """
+    asked = [job for job in (JobType.OPAT, JobType.GDAT) if job in jobs] or [JobType.OPAT]
+    path = str(program if isinstance(program, Path) else getattr(program, "path", program.name))
+    if not isinstance(program, Path) and not hasattr(program, "arguments"):  # a model file
+        return f"aoe --job_type={JobType.OPAT.number} --model={shlex.quote(path)}"
+    group = "torchrun --nproc-per-node=2 -m " if JobType.GDAT in asked else ""
+    script = shlex.join([path, *getattr(program, "arguments", ())])
+    return f"{group}aoe --job_type={','.join(str(job.number) for job in asked)} --script {script}"
 
 
 class TargetMetric(StrEnum):

@@ -40,7 +40,7 @@ from aoe.tuner.chosen_graph import ChosenGraph, WrittenForm, chosen_before
 from aoe.tuner.float32_form import as_host_computes_it, find_float32_form
 from aoe.tuner.kernel_cache import kept_objects
 from aoe.tuner.live_report import PhaseTimes, Stopwatch, start_stopwatch
-from aoe.tuner.mode import JobType, ModeContext, TargetMetric, TuneSettings
+from aoe.tuner.mode import JobType, ModeContext, TargetMetric, TuneSettings, training_command
 from aoe.tuner.parts import REAL_ENGINE, EngineParts
 from aoe.tuner.policies import final_policy
 from aoe.tuner.precision.constraint import DEFAULT
@@ -228,8 +228,7 @@ def model_path(context: ModeContext, job: JobType) -> Path:
             "--job_type",
             f"{job.words} needs a model file",
             got=model.name,
-            hint=f"for a training script: --job_type={JobType.GDAT.number}, and for its operators "
-            "aoe --job_type=2 --script TRAIN.py",
+            hint=training_command(model, context.settings.job_types),
         )
     return model
 

@@ -49,7 +49,7 @@ from aoe.tasks.gradients.candidates import GdatTrial, gdat_candidates
 from aoe.tasks.gradients.looking_up import look_up
 from aoe.tasks.gradients.measuring import GdatSearch, search, show_timelines
 from aoe.tuner.live_report import LiveReport, Stopwatch, start_stopwatch
-from aoe.tuner.mode import ModeContext, TargetMetric
+from aoe.tuner.mode import ModeContext, TargetMetric, training_command
 from aoe.tuner.progress import LoggedProgress, Progress
 from aoebank import Event
 
@@ -227,12 +227,15 @@ def _compressed_too(bench: TrainingBench, plain: GdatResult) -> GdatResult:
 
 
 def _program(context: ModeContext) -> TrainingProgram:
-    program = context.settings.model
+    program, jobs = context.settings.model, context.settings.job_types
     if isinstance(program, Path):
+        is_script = program.suffix == ".py"
         raise OptionError(
             "--job_type",
             "gradient tuning needs a training script and runs alone",
-            hint="aoe --job_type=4 --script TRAIN.py",
+            hint=training_command(program, jobs)
+            if is_script
+            else "aoe --job_type=4 --script TRAIN.py",
         )
     return program
 

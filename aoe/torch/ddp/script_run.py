@@ -82,6 +82,8 @@ class TrainingScript:
         """
 
         def tune_module(ddp: Any, step: Any) -> T:
+            if self.operators is not None:
+                self.operators.end_comparison()  # the script waits: nothing else runs
             with reduced_training(ddp, step, timeout_s=None) as training:
                 try:
                     return tune(training)

@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -33,6 +33,8 @@ DEFAULT_TIME_LIMIT_S = 60.0
 MOST_WEIGHT_SETS = 8
 """Tuned models kept for one graph: modules of the same class share a graph, not their weights."""
 _OPERATOR = re.compile(r"operator ([\w.]+)")
+_RECURRENT = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
+"""Modules Dynamo makes no graph of. Source: torch/_dynamo/variables/builder.py."""
 _STATIC = "_dynamo_static_input_type"
 """Mark of Dynamo on inputs that are parameters and buffers. Source: torch/_dynamo/variables."""
 
@@ -86,6 +88,40 @@ def aoe_backend(
         eager: Callable[..., Any] = graph_module.forward
         return eager
     return CompiledGraph(graph_module, shapes, settings, engine, most_weight_sets)
+
+
+@cache
+def warn_of_recurrent_modules() -> None:
+    """Warn where `torch.compile` gets this backend with modules Dynamo makes no graph of.
+
+    Dynamo leaves a module that calls them to eager and asks no backend: without this, nobody says
+    that nothing is tuned. A second call does nothing.
+    """
+    context = torch._dynamo.eval_frame.OptimizeContext
+    compile_it = context.__call__
+
+    def watched(self: Any, function: Any) -> Any:
+        backend = torch._dynamo.eval_frame.innermost_backend(self.callback)
+        if getattr(backend, "compiler_fn", backend) is aoe_backend:
+            _warn_of_recurrent(function)
+        return compile_it(self, function)
+
+    context.__call__ = watched
+
+
+def _warn_of_recurrent(function: Any) -> None:
+    is_method = getattr(function, "__name__", "") == "_call_impl"  # given by `Module.compile`
+    module = function.__self__ if is_method else function
+    if not isinstance(module, torch.nn.Module) or torch._dynamo.config.allow_rnn:
+        return
+    found = (f"nn.{type(one).__name__}" for one in module.modules() if isinstance(one, _RECURRENT))
+    if names := " and ".join(dict.fromkeys(found)):
+        warnings.warn(
+            f"aoe backend: {type(module).__name__}: what calls {names} runs in PyTorch, whose "
+            "compiler makes no graph of it; torch._dynamo.config.allow_rnn = True lets it try",
+            FallbackWarning,
+            stacklevel=4,
+        )
 
 
 class CompiledGraph:
@@ -403,3 +439,7 @@ def _name_of(number: Any) -> str:
     """Return the name of a symbol, the empty string for what is computed of symbols."""
     expression = number.node.expr
     return str(expression) if expression.is_Symbol else ""
+
+
+# PyTorch imports this file where it is first asked for the backend, before it compiles
+warn_of_recurrent_modules()

@@ -25,19 +25,25 @@ from aoe.torch.modules.training.graphs import MakeSettings, TrainingGraph
 from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.options import make_options
 from aoe.torch.scripts.outermost import OutermostCalls, wants_gradients
-from aoe.torch.scripts.regions import SETTLED_AFTER, TunedGraph, is_first_rank
+from aoe.torch.scripts.regions import TunedGraph, is_first_rank, is_in_group
+from aoe.torch.scripts.whole_steps import (
+    WATCHED_STEPS,
+    ComparedTraining,
+    KeptGains,
+    StepGain,
+    StepOutcome,
+    WholeSteps,
+)
 from aoe.tuner.reuse.earlier import EarlierResult
 from aoebank import size_text
 
 _COMPILED_AT = 2
 """Call at which a module is compiled. The first one shows whether gradients are differentiated."""
-_WATCHED_STEPS = 8
-"""Optimizer steps after which no further module is looked for: watching costs time in each call."""
-SETTLED_STEPS = _WATCHED_STEPS + SETTLED_AFTER
-"""Steps of a script after which its graphs are as they stay, unless shapes change."""
 _NO_GRAPH = "PyTorch's compiler makes no training graph of it, as of nn.LSTM and nn.GRU"
 _NOT_COMPILED = (torch.jit.ScriptModule, torch.nn.DataParallel)
+_SLOWER = "whole steps are slower with it"
 MakeGraph = Callable[[str, int], TunedGraph]
+MakeSteps = Callable[[ComparedTraining], WholeSteps]
 
 
 class ScriptTraining:
@@ -47,6 +53,7 @@ class ScriptTraining:
         graphs: What came of the training graphs, in the order in which they were made.
         left: Modules that were left as they are, by class, and why.
         optimizers: What sets `fused=True`.
+        steps: What compares whole steps, None where nothing does.
 
     Args:
         options: Of `torch.compile(..., backend="aoe")`.
@@ -54,6 +61,8 @@ class ScriptTraining:
         fuses: True if optimizers are fused, too.
         base: An earlier result, of which only what has changed is tuned.
         compiled_at: Call of a module at which it is compiled.
+        make_steps: Makes what compares whole steps; None to compare none.
+        on_compared: Called once whole steps are compared.
 
     Raises:
         OptionError: an unknown option or value. Within the script Dynamo would swallow it.
@@ -67,8 +76,10 @@ class ScriptTraining:
         fuses: bool = True,
         base: EarlierResult | None = None,
         compiled_at: int = _COMPILED_AT,
+        make_steps: MakeSteps | None = None,
+        on_compared: Callable[[], object] = lambda: None,
     ) -> None:
-        region_settings(make_options(options), "script", "forward")
+        self._settings = region_settings(make_options(options), "script", "forward")
         self.graphs: list[TunedGraph] = []
         self.left: dict[str, str] = {}
         self.optimizers = FusedOptimizers(is_told=is_first_rank())
@@ -80,6 +91,8 @@ class ScriptTraining:
         self._calls: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
         self._compiled: list[ref[CompiledModule]] = []
         self._steps = 0
+        self.steps = None if make_steps is None else make_steps(self)
+        self._on_compared = on_compared
         self._watch = OutermostCalls(self._see)
         self._undo: list[Callable[[], object]] = []
 
@@ -88,7 +101,7 @@ class ScriptTraining:
         # Dynamo's own errors leave a frame to eager: a script that runs must go on running
         torch._dynamo.config.suppress_errors = True
         self._watch.start()
-        hook = register_optimizer_step_post_hook(lambda *step: self._end_step())
+        hook = register_optimizer_step_post_hook(lambda one, *step: self._end_step(one))
         self._undo = [self._watch.close, hook.remove, self._watch_autograd()]
         if self._fuses:
             self.optimizers.start()
@@ -99,6 +112,8 @@ class ScriptTraining:
             undo()
         self._undo = []
         self.optimizers.close()
+        if self.steps is not None:
+            self.steps.close()
 
     def compile(self, module: torch.nn.Module) -> CompiledModule:
         """Compile a module in place."""
@@ -107,6 +122,7 @@ class ScriptTraining:
             module,
             partial(self._backend, name),
             on_no_graph=lambda: self.left.setdefault(name, _NO_GRAPH),
+            steps=self.steps,
         )
         self._compiled.append(ref(found))
         return found
@@ -116,8 +132,8 @@ class ScriptTraining:
     def _see(
         self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> None:
-        if not wants_gradients(module, args, kwargs):
-            return
+        if not wants_gradients(module, args, kwargs) or torch._C._current_graph_task_id() != -1:
+            return  # a checkpoint has to compute in backward as it has computed before
         reason = ""
         if isinstance(module, DistributedDataParallel):
             reason = _reason_against_buckets(module)
@@ -130,10 +146,14 @@ class ScriptTraining:
         if count == self._compiled_at:
             self.compile(module)
 
-    def _end_step(self) -> None:
+    def _end_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if torch.compiler.is_compiling():
+            return
         self._steps += 1
-        if self._steps == _WATCHED_STEPS:
+        if self._steps == WATCHED_STEPS:
             self._watch.close()
+        if self.steps is not None:
+            self.steps.end_step(optimizer)
 
     def _watch_autograd(self) -> Callable[[], None]:
         """Notice gradients of gradients, which AOTAutograd does not compute."""
@@ -157,9 +177,50 @@ class ScriptTraining:
     def _leave_all(self, reason: str) -> None:
         self._watch.close()
         self.left["all modules"] = reason
+        self._undo_modules()
+        if self.steps is not None:
+            self.steps.leave(reason)
+
+    def _undo_modules(self) -> None:
+        """Give all modules their own calls back."""
         for compiled in self._compiled:
             if (found := compiled()) is not None:
                 found.undo()
+
+    # ---- whole steps ----
+
+    def has_tuned(self) -> bool | None:
+        """True if a step is computed otherwise than by PyTorch; None while that is open."""
+        if not all(graph.is_settled for graph in self.graphs):
+            return None
+        return any(graph.is_used for graph in self.graphs) or self.optimizers.has_fused
+
+    def use(self, *, is_tuned: bool) -> None:
+        """Update as tuned in the next step, or as the script has it; modules ask by themselves."""
+        self.optimizers.use(is_fused=is_tuned)
+
+    def known(self) -> StepGain | None:
+        """Return what an earlier run has found of such steps, None for nothing."""
+        return KeptGains(self._settings).find(self._digests())
+
+    def decided(self, gain: StepGain) -> None:
+        """Keep what was found; a slower step is PyTorch's again."""
+        if not gain.is_known and gain.outcome is not StepOutcome.UNDECIDED and is_first_rank():
+            KeptGains(self._settings).keep(self._digests(), gain)
+        if gain.outcome is StepOutcome.SLOWER:
+            self._undo_modules()
+            for graph in self.graphs:
+                graph.is_used = False
+            self.optimizers.give_back(_SLOWER)
+        self._on_compared()
+
+    def _digests(self) -> tuple[str, ...]:
+        """Return what tells the steps of a training from those of others."""
+        return (
+            *(graph.digest for graph in self.graphs if graph.is_used),
+            *(f"{one.name} {one.groups} {one.fused}" for one in self.optimizers.found),
+            f"{torch.distributed.get_world_size() if is_in_group() else 1} processes",
+        )
 
     # ---- the backend ----
 
@@ -224,6 +285,7 @@ class CompiledModule:
         module: It is called through this object from now on.
         backend: Compiles its graphs.
         on_no_graph: Called if the first compiled call has made no training graph.
+        steps: Says which calls are the module's own, for comparing; None for none of them.
     """
 
     def __init__(
@@ -231,16 +293,20 @@ class CompiledModule:
         module: torch.nn.Module,
         backend: Callable[..., Any],
         on_no_graph: Callable[[], object] = lambda: None,
+        steps: WholeSteps | None = None,
     ) -> None:
         self.graphs: list[TunedGraph] = []
         self.is_called = False
         self._module = module
         self._on_no_graph = on_no_graph
+        self._steps = steps
         self._eager = eager = module._call_impl
 
         def compute(*args: Any, **kwargs: Any) -> Any:
             return eager(*args, **kwargs)  # Dynamo passes frames of PyTorch's own modules over
 
+        # code of its own: Dynamo compiles equal code eight times at most, for all modules together
+        compute.__code__ = compute.__code__.replace(co_name=f"compute_{type(module).__name__}")
         self._compiled = torch.compile(compute, backend=backend)
         self._is_settled = False
         module._compiled_call_impl = self
@@ -258,6 +324,8 @@ class CompiledModule:
             or any(map(_is_source, args))
             or any(map(_is_source, kwargs.values()))
         ):
+            return self._eager(*args, **kwargs)
+        if self._steps is not None and self._steps.forward(self._module):
             return self._eager(*args, **kwargs)
         self.is_called = True
         try:

@@ -25,6 +25,7 @@ class TunedTraining:
     """A directory of results that has a training."""
 
     bank: Path | None  # Root of its bank, None where that is not there any more
+    is_slower: bool  # True if whole steps were slower as tuned: nothing is to be loaded
 
 
 def training_of_results(directory: Path) -> TunedTraining | None:
@@ -44,21 +45,34 @@ def training_of_results(directory: Path) -> TunedTraining | None:
         raise OptionError(str(file), "unknown version of a training", expected=SCHEMA)
     bank = document.get("bank")
     is_there = isinstance(bank, str) and Path(bank).is_dir()
-    return TunedTraining(bank=Path(str(bank)) if is_there else None)
+    steps = document.get("steps")
+    return TunedTraining(
+        bank=Path(str(bank)) if is_there else None,
+        is_slower=isinstance(steps, dict) and steps.get("outcome") == "slower",
+    )
 
 
-def load_training(options: Mapping[str, Any] | None) -> None:
-    """Compute what is trained from here on as it was tuned; None ends that.
+def load_training(options: Mapping[str, Any], **how: Any) -> ScriptTraining:
+    """Compute what is trained from here on as it was tuned.
 
     Args:
         options: Of `torch.compile(..., backend="aoe")`; they only look up.
+        how: More of `ScriptTraining`.
+
+    Returns:
+        What watches this process.
     """
+    from aoe.torch.scripts.compiling import ScriptTraining
+
+    end_loading()
+    watching = ScriptTraining(options, **how)
+    watching.start()
+    _loading.append(watching)
+    return watching
+
+
+def end_loading() -> None:
+    """Load no further modules; those that are compiled stay so."""
     for watching in _loading:
         watching.close()
     _loading.clear()
-    if options is not None:
-        from aoe.torch.scripts.compiling import ScriptTraining
-
-        watching = ScriptTraining(options)
-        watching.start()
-        _loading.append(watching)

@@ -58,6 +58,7 @@ class TunedGraph(Choice):
         calls: Of the graph, so far.
         passes: Speed-up of both passes together, None where they were not compared.
         is_used: True if the graph is computed with kernels, None as long as that is open.
+        digest: Of what it computes, and how; empty where nothing can be kept.
 
     Args:
         name: Class of the module.
@@ -69,6 +70,7 @@ class TunedGraph(Choice):
         self.calls = 0
         self.passes: SpeedupEstimate | None = None
         self.is_used: bool | None = None
+        self.digest = ""
         self._number = number
         self._turns, self._waits = 0, True
         self._regions: list[TunedRegion] = []
@@ -117,9 +119,9 @@ class TunedGraph(Choice):
         self.passes = choice.step_speedup(eager, compiled)
         return choice.wins(self.passes, 1.0)
 
-    def decided(self, *, is_used: bool) -> None:
+    def decided(self, *, is_used: bool, digest: str) -> None:
         """Keep whether kernels compute the graph."""
-        self.is_used = is_used
+        self.is_used, self.digest = is_used, digest
 
     @contextmanager
     def turn(self) -> Iterator[None]:

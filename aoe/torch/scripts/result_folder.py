@@ -19,10 +19,17 @@ from aoe.bank.journal import BankJournal
 from aoe.bank.operators import OperatorBank, key_of
 from aoe.bank.remembered import remembered_to_json
 from aoe.device.registry import resolve_target
-from aoe.results.files import BANK_FOLDER, RepoOutcome, improvement_text, write_json
+from aoe.results.files import (
+    BANK_FOLDER,
+    RepoOutcome,
+    improvement_text,
+    interval_to_json,
+    write_json,
+)
 from aoe.runs.model_mode import count_members, rounded
 from aoe.target import Target
 from aoe.torch.scripts.regions import TunedGraph, TunedRegion
+from aoe.torch.scripts.whole_steps import StepGain, StepOutcome
 from aoe.tuner.mode import JobType
 from aoe.tuner.parts import library_versions
 from aoe.tuner.reuse.book import reuse_summary
@@ -141,6 +148,7 @@ def write_folder(
     name: str,
     seconds: float,
     reuse: ReuseSummary | None,
+    gain: StepGain | None = None,
 ) -> None:
     """Write `bank/`, `op_tuning/` and `summary.json` of a training.
 
@@ -151,6 +159,7 @@ def write_folder(
         name: Of the run.
         seconds: How long it took.
         reuse: What was taken from an earlier result, None without one.
+        gain: Of whole steps, None where they were not compared.
 
     Raises:
         OutputError: a file cannot be written.
@@ -168,7 +177,7 @@ def write_folder(
     for file, rows in details.items():
         write_json(folder / "op_tuning" / file, rows)
     target = (banks or TrainingBanks(folder)).target
-    summary = _summary(graphs, parts, target, name=name, seconds=seconds, reuse=reuse)
+    summary = _summary(graphs, parts, target, name=name, seconds=seconds, reuse=reuse, gain=gain)
     write_json(folder / "summary.json", summary)
 
 
@@ -205,10 +214,9 @@ def _summary(
     name: str,
     seconds: float,
     reuse: ReuseSummary | None,
+    gain: StepGain | None,
 ) -> Mapping[str, Any]:
     rows = [_row(part) for part in parts]
-    gains = [graph.passes.median if graph.passes and graph.is_used else 1.0 for graph in graphs]
-    whole = math.prod(gains) ** (1 / max(1, len(gains)))
     return {
         "schema": "aoe.summary/1",
         "tuning_name": name,
@@ -223,13 +231,36 @@ def _summary(
         "seconds": round(seconds, 1),
         "baseline": "PyTorch, same threads",
         **count_members(rows, seconds),
-        "performance_improvement": improvement_text(whole),
+        "performance_improvement": improvement_text(gain_of_all(graphs, gain)),
+        "steps": gain_to_json(gain),
         "repo": {
             outcome.value: sum(row["outcome"] == outcome.value for row in rows)
             for outcome in RepoOutcome
         },
         "operators": rows,
         "reuse": reuse_to_json(reuse),
+    }
+
+
+def gain_of_all(graphs: Sequence[TunedGraph], gain: StepGain | None) -> float:
+    """Return the speed-up of a training: of whole steps, else of the passes of its graphs."""
+    if gain is not None:
+        return 1.0 if gain.outcome is StepOutcome.SLOWER else gain.estimate.median
+    gains = [graph.passes.median if graph.passes and graph.is_used else 1.0 for graph in graphs]
+    return math.prod(gains) ** (1 / max(1, len(gains)))
+
+
+def gain_to_json(gain: StepGain | None) -> dict[str, Any] | None:
+    """Return the gain of whole steps, as files have it."""
+    if gain is None:
+        return None
+    return {
+        "outcome": gain.outcome.value,
+        "speedup": interval_to_json(gain.estimate),
+        "pairs": gain.estimate.pairs,
+        "eager_ms": rounded(gain.eager_ms),
+        "is_known": gain.is_known,
+        "busy": gain.busy,
     }
 
 

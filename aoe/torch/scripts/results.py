@@ -24,7 +24,13 @@ from aoe.settings import work_path
 from aoe.torch.fused_optimizers import FusedOptimizer
 from aoe.torch.scripts.loading import SCHEMA, TRAINING_FILE
 from aoe.torch.scripts.regions import TunedGraph, TunedRegion
-from aoe.torch.scripts.result_folder import region_names, write_folder
+from aoe.torch.scripts.result_folder import (
+    gain_of_all,
+    gain_to_json,
+    region_names,
+    write_folder,
+)
+from aoe.torch.scripts.whole_steps import StepGain
 from aoe.tuner.mode import JobType
 from aoe.tuner.reuse.kinds import ReuseSummary
 from aoebank import AoebankError, plural
@@ -75,6 +81,7 @@ def write_results(
     left: Mapping[str, str],
     seconds: float,
     reuse: ReuseSummary | None = None,
+    gain: StepGain | None = None,
 ) -> dict[str, Any]:
     """Write AOE's result file, with a report for each training graph, and the results' directory.
 
@@ -86,7 +93,7 @@ def write_results(
         AoebankError: a bank cannot be read or written.
     """
     for number, graph in enumerate(graphs, start=1):
-        report = _opat_report(graph, f"{places.name}/{graph.name}", seconds)
+        report = _opat_report(graph, f"{places.name}/{graph.name}", seconds, gain)
         key = f"report_{places.name.rpartition('_')[2]}_{number}"
         write_report(places.result_file, opat_report_to_json(report), key)
     document = {
@@ -96,19 +103,28 @@ def write_results(
         "graphs": [_graph_to_json(graph) for graph in graphs],
         "optimizers": [_optimizer_to_json(one) for one in optimizers],
         "left": dict(left),
+        "steps": gain_to_json(gain),
     }
     write_json(places.results / TRAINING_FILE, document)
     write_folder(
-        places.results, graphs, places.bank, name=places.name, seconds=seconds, reuse=reuse
+        places.results,
+        graphs,
+        places.bank,
+        name=places.name,
+        seconds=seconds,
+        reuse=reuse,
+        gain=gain,
     )
     return document
 
 
-def _opat_report(graph: TunedGraph, name: str, seconds: float) -> OpatReport:
+def _opat_report(graph: TunedGraph, name: str, seconds: float, gain: StepGain | None) -> OpatReport:
+    """Return the report on a graph; its "whole model" is a whole step, where steps are compared."""
     return OpatReport(
         tuning_name=name,
         tuning_time_s=seconds,
-        speedup=graph.passes.median if graph.passes and graph.is_used else 1.0,
+        baseline_ms=None if gain is None else gain.eager_ms,
+        speedup=gain_of_all([graph], gain),
         result=TuningResult.SUCCESSFUL,
         tasks=tuple(
             OperatorResult(
@@ -173,14 +189,25 @@ def lines_of(
     optimizers: Iterable[FusedOptimizer],
     left: Mapping[str, str],
     reuse: ReuseSummary | None = None,
+    steps: str = "",
 ) -> Iterator[str]:
-    """Yield the last lines of a run: its graphs, its optimizers, and what is not to be had."""
+    """Yield the last lines of a run: its graphs, its optimizers, and what is not to be had.
+
+    Args:
+        graphs: Of the training.
+        optimizers: Of the training.
+        left: Modules that stay as they are, and why.
+        reuse: What was taken from an earlier result, None without one.
+        steps: Line on whole steps; empty for none.
+    """
     for graph in graphs:
         yield _graph_line(graph)
     if reuse is not None:
         yield f"against {reuse.base}: {reuse}"
     for optimizer in optimizers:
         yield str(optimizer)
+    if steps:
+        yield steps
     for name, reason in left.items():
         yield f"{name}: as it is, {reason}"
     if graphs:
@@ -198,8 +225,8 @@ def _graph_line(graph: TunedGraph) -> str:
     found = f"training of {graph.name}: kernels are faster for {faster} of " + plural(
         len(regions), "region"
     )
-    if graph.passes is None:
-        return f"{found}; PyTorch computes it"
-    passes = graph.passes
-    told = f"both passes {passes.median:.2f}x ({passes.low:.2f} to {passes.high:.2f})"
-    return f"{found}, {told}" + ("" if graph.is_used else "; PyTorch computes it")
+    if (passes := graph.passes) is not None:
+        found += f", both passes {passes.median:.2f}x ({passes.low:.2f} to {passes.high:.2f})"
+    elif graph.is_used:
+        found += ", both passes were compared by an earlier run"
+    return found + ("" if graph.is_used else "; PyTorch computes it")

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import atexit
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -18,12 +19,14 @@ from aoe.errors import OutputError
 from aoe.folders.scratch import ScratchFolder
 from aoe.results.files import timestamp_of
 from aoe.settings import environment, with_bank
-from aoe.torch.scripts.compiling import SETTLED_STEPS, MakeGraph, ScriptTraining
+from aoe.torch.scripts.compiling import MakeGraph, MakeSteps, ScriptTraining
 from aoe.torch.scripts.copies import tune_copies
-from aoe.torch.scripts.regions import TunedGraph, is_first_rank
+from aoe.torch.scripts.loading import load_training
+from aoe.torch.scripts.regions import TunedGraph, is_first_rank, is_in_group
 from aoe.torch.scripts.remembering import RememberedCall
 from aoe.torch.scripts.result_folder import TrainingBanks, recorded_parts, reuse_of_training
 from aoe.torch.scripts.results import TrainingPlaces, lines_of, write_results
+from aoe.torch.scripts.whole_steps import COMPARED_STEPS, SETTLED_STEPS, WholeSteps
 from aoe.tuner.reuse.earlier import EarlierResult, open_earlier
 from aoe.tuner.reuse.kinds import ReuseSummary
 from aoebank import AoebankError, say
@@ -42,7 +45,7 @@ class TunedScript:
     """Tunes what a script trains, and leaves results; a context manager around the script.
 
     Attributes:
-        first_steps: Steps of the script after which its graphs are as they stay.
+        first_steps: Steps of the script after which all is as it stays.
         is_over: True once the script was run.
         result: What became of it, once the script is over; in the first process of a group.
 
@@ -54,6 +57,7 @@ class TunedScript:
         env: Environment variables.
         cwd: Directory relative paths are taken from.
         make_graph: Makes what tunes a graph.
+        make_steps: Makes what compares whole steps; None to compare none.
         speaks: True to say the result as soon as the script is over.
 
     Raises:
@@ -61,7 +65,7 @@ class TunedScript:
         OutputError: `ASCEND_WORK_PATH` cannot be used.
     """
 
-    first_steps: ClassVar = SETTLED_STEPS
+    first_steps: ClassVar = SETTLED_STEPS + COMPARED_STEPS
 
     def __init__(
         self,
@@ -73,6 +77,7 @@ class TunedScript:
         env: Mapping[str, str],
         cwd: Path,
         make_graph: MakeGraph = TunedGraph,
+        make_steps: MakeSteps | None = WholeSteps,
         speaks: bool = True,
     ) -> None:
         stamp = timestamp_of(datetime.now(UTC))
@@ -81,10 +86,13 @@ class TunedScript:
         if base_result is not None:
             self._scratch = ScratchFolder("base")  # goes with this object
             self._base = open_earlier(cwd / base_result, self._scratch.path)
-        self.training = ScriptTraining(options, make_graph=make_graph, base=self._base)
+        self.training = ScriptTraining(
+            options, make_graph=make_graph, base=self._base, make_steps=make_steps
+        )
         self.is_over = False
         self.result: TunedOperators | None = None
         self._speaks = speaks
+        self._said: set[str] = set()
         self._began_s = time.monotonic()
 
     def __enter__(self) -> TunedScript:
@@ -99,24 +107,50 @@ class TunedScript:
             if self._speaks:
                 say("Aoe process finished")
 
+    def end_comparison(self) -> None:
+        """Compare whole steps no further: somebody else measures steps from here on."""
+        if self.training.steps is not None:
+            self.training.steps.close()
+
     def conclude(self) -> None:
-        """Write the results, and say what came of it."""
-        training = self.training
+        """Write the results, and say what came of it; a second time, what is new."""
+        training, steps = self.training, self.training.steps
         found = (training.graphs, training.optimizers.found, training.left)
+        gain = None if steps is None else steps.gain
         reuse = self._reuse()
         seconds = time.monotonic() - self._began_s
         document: Mapping[str, Any] = {}
         try:
-            document = write_results(self.places, *found, seconds, reuse)
+            document = write_results(self.places, *found, seconds, reuse, gain)
         except (OutputError, AoebankError) as error:  # the training itself is done
             warnings.warn(f"aoe: {error}", stacklevel=2)
-        lines = tuple(lines_of(*found, reuse))
+        lines = tuple(lines_of(*found, reuse, "" if steps is None else steps.line))
         self.result = TunedOperators(places=self.places, lines=lines, document=document)
         if self._speaks:
-            for line in lines:
-                say(f"aoe: {line}")
-            if document:
-                say(f"aoe: results in {self.places.results}, bank {self.places.bank}")
+            places = f"results in {self.places.results}, bank {self.places.bank}"
+            for line in (*lines, places) if document else lines:
+                if line not in self._said:
+                    say(f"aoe: {line}")
+                self._said.add(line)
+
+    def use_from_here(self, options: Mapping[str, Any]) -> None:
+        """Train the script's own modules as their copies were tuned, and compare its steps.
+
+        Args:
+            options: Of `torch.compile(..., backend="aoe")`, as they were tuned with.
+        """
+
+        def on_compared() -> None:
+            self.training.steps, self.training.optimizers = loaded.steps, loaded.optimizers
+            if not loaded.has_tuned():  # slower: PyTorch's again
+                for graph in self.training.graphs:
+                    graph.is_used = False
+            self.conclude()
+
+        loaded = load_training(
+            {**options, "lookup_only": True}, make_steps=WholeSteps, on_compared=on_compared
+        )
+        atexit.register(loaded.close)  # a script that ends before has some of the pairs
 
     def _reuse(self) -> ReuseSummary | None:
         """Return the regions reused from the earlier result and the others; None without one."""
@@ -129,7 +163,7 @@ class TunedScript:
 def tune_training_of(
     calls: Sequence[RememberedCall], options: Mapping[str, Any], output: Path, name: str
 ) -> None:
-    """Tune the training of calls on copies of their modules, and leave results.
+    """Tune the training of calls on copies of their modules, leave results, and use them.
 
     Args:
         calls: Of a script; those without gradients are passed over.
@@ -142,6 +176,8 @@ def tune_training_of(
     env = environment()
     if (bank := options.get("bank")) is not None:
         env = with_bank(env, Path(bank))
-    tuned = TunedScript(name, options, output=output, env=env, cwd=Path.cwd())
+    tuned = TunedScript(name, options, output=output, env=env, cwd=Path.cwd(), make_steps=None)
     tune_copies(tuned.training, calls, lambda text: warnings.warn(f"aoe: {text}", stacklevel=2))
     tuned.conclude()
+    if any(graph.is_used for graph in tuned.training.graphs) and not is_in_group():
+        tuned.use_from_here(options)

@@ -23,6 +23,7 @@ from aoe.measurement import (
     median_interval,
     run_pairs,
 )
+from aoe.measurement.pairs import wanted_samples
 
 
 def make_runner(seed: int = 0, *, speedup: float = 1.0, **noise: float) -> FakeRunner:
@@ -141,6 +142,16 @@ def test_pairs_run_in_abba_order_after_the_warm_up() -> None:
     policy = MeasurePolicy(pairs_min=4, pairs_max=4, warmup=2)
     run_pairs(runner.baseline, runner.tuned, policy)
     assert "".join(runner.calls) == "BABA" + "ABBAABBA"
+
+
+def test_sides_nobody_can_call_are_asked_for_and_may_end_at_any_sample() -> None:
+    asking = wanted_samples(MeasurePolicy(pairs_min=4, pairs_max=4, warmup=1))
+    wanted, asked = next(asking), ""
+    for _ in range(7):
+        asked += "AB"[wanted.is_tuned]
+        wanted = asking.send(10.0 if wanted.is_tuned else 20.0)
+    assert asked == "BA" + "ABBAA"
+    assert wanted.samples.ratios == (2.0, 2.0)
 
 
 def test_samples_stay_with_their_side_whatever_the_order() -> None:

@@ -276,6 +276,34 @@ def test_training_runs_alone_and_operators_need_a_model() -> None:
         aoe.tune("net.onnx", job_type="2,4")
 
 
+@pytest.mark.parametrize(
+    ("job_type", "command"),
+    [
+        ("2,4", "torchrun --nproc-per-node=2 -m aoe --job_type=2,4 --script 'my train.py' -n 3"),
+        (2, "aoe --job_type=2 --script 'my train.py' -n 3"),
+    ],
+)
+def test_training_that_python_cannot_tune_is_hinted_at_with_its_command(
+    job_type: str | int, command: str
+) -> None:
+    class Program:
+        name, path, arguments = "my train.py", Path("my train.py"), ("-n", "3")
+
+        def run(self, tune: Any) -> Any:
+            raise AssertionError("it runs")
+
+    with pytest.raises(OptionError) as refused:
+        aoe.tune(Program(), job_type=job_type)
+    assert refused.value.hint == command
+
+
+def test_script_given_as_a_model_is_hinted_at_with_its_command() -> None:
+    with pytest.raises(OptionError) as refused:
+        aoe.tune(Path("code/train.py"), job_type="2,4")
+    hint = "torchrun --nproc-per-node=2 -m aoe --job_type=2,4 --script code/train.py"
+    assert refused.value.hint == hint
+
+
 def test_result_speaks_for_its_last_mode_and_the_model_it_made() -> None:
     tuned = TuneResult(
         modes=(

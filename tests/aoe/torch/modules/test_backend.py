@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import partial
+from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -333,3 +334,43 @@ def test_the_name_of_the_backend_reaches_the_engine(tmp_path: Path) -> None:
     x = torch.randn(64, 64)
     _same(compiled(x), F.softplus(x))
     assert (tmp_path / "bank").is_dir()
+
+
+# ---- what Dynamo makes no graph of ----
+
+
+class Recurrent(nn.Module):
+    """Has a part that Dynamo makes no graph of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrent, self.last = nn.LSTM(4, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.recurrent(x)[0])
+
+
+def _compile_in_place(module: Any) -> None:
+    module.compile(backend="aoe")
+
+
+@pytest.mark.parametrize(
+    "compile_it", [lambda module: torch.compile(module, backend="aoe"), _compile_in_place]
+)
+def test_recurrent_module_is_one_warning_with_the_way_out(compile_it: Any) -> None:
+    with pytest.warns(FallbackWarning) as told:
+        compile_it(Recurrent())
+    (warning,) = told
+    words = str(warning.message)
+    assert words.startswith("aoe backend: Recurrent: what calls nn.LSTM runs in PyTorch")
+    assert "torch._dynamo.config.allow_rnn = True" in words
+
+
+def test_recurrent_module_is_no_matter_of_other_backends_nor_where_it_is_traced() -> None:
+    config = import_module("torch._dynamo.config")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        torch.compile(Recurrent(), backend="eager")
+        torch.compile(nn.Linear(4, 4), backend="aoe")
+        with config.patch(allow_rnn=True):
+            torch.compile(Recurrent(), backend="aoe")

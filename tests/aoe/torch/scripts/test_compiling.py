@@ -161,6 +161,8 @@ def test_module_an_earlier_run_has_compared_stays_compiled() -> None:
         training.close()
         assert [graph.is_used for graph in training.graphs] == [True]
         assert compiled_form(trained) is not None
+    (first, *_) = lines_of(training.graphs, (), training.left)
+    assert first.endswith("both passes were compared by an earlier run")
 
 
 def test_module_without_gain_becomes_what_it_was() -> None:
@@ -223,6 +225,14 @@ def test_module_without_a_graph_is_told_in_one_line(training: ScriptTraining) ->
     assert compiled_form(net) is None
     (line,) = lines_of(training.graphs, (), training.left)
     assert line.startswith("Recurrent: as it is, ") and "nn.LSTM" in line
+
+
+def test_modules_without_number_are_compiled(training: ScriptTraining) -> None:
+    nets = [nn.Linear(24, 24) for _ in range(9)]  # Dynamo compiles equal code eight times
+    for _ in range(3):
+        for net in nets:
+            net(torch.randn(4, 24)).sum().backward()
+    assert len(training.graphs) == len(nets)
 
 
 def test_module_the_script_compiles_is_left(training: ScriptTraining) -> None:
