@@ -118,7 +118,8 @@ def _warn_of_recurrent(function: Any) -> None:
     if names := " and ".join(dict.fromkeys(found)):
         warnings.warn(
             f"aoe backend: {type(module).__name__}: what calls {names} runs in PyTorch, whose "
-            "compiler makes no graph of it; torch._dynamo.config.allow_rnn = True lets it try",
+            "compiler makes no graph of it; compile the modules beside it one by one, or tune its "
+            "inference by aoe.torch.optimize",
             FallbackWarning,
             stacklevel=4,
         )

@@ -16,6 +16,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
+from support.ddp.scripts import run_under_aoe
+
 _SCRIPT = """
 import sys
 import torch
@@ -154,31 +156,28 @@ def _check_ranks(folder: Path) -> None:
     assert losses[0] != losses[1] and parameters[0] == parameters[1]
 
 
-def _one_run(folder: Path, steps: int, *options: str) -> Any:
-    """Tune operators and gradients of a group of two; return how the run ended."""
-    (folder / "train.py").write_text(_GROUP)
-    (folder / "bank").mkdir()
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "aoe"]
-    words += ["--job_type=2,4", *options, "--output=out", "--script"]
-    done = _run(folder, *words, given=f"{steps} 25 24 160 24", OMP_NUM_THREADS="1")
-    assert done.returncode == 0, done.stderr
+def _one_run(folder: Path, steps: int, options: str = "") -> str:
+    """Tune operators and gradients of a group of two; return what the first rank says."""
+    given = (str(steps), "25", "24", "160", "24")
+    words = "--job_type=2,4 --output=out"
+    ended = run_under_aoe(folder, _GROUP, *given, words=words, options=options)
+    assert ended.code == 0, ended.said
     _check_ranks(folder)
-    # the first rank speaks
     for line in ("training of Sequential: kernels are", "Aoe process finished"):
-        assert done.stdout.count(line) == 1, done.stdout
+        assert [text.count(line) for text in ended.said] == [1, 0], ended.said
     document = json.loads((folder / "out" / "training.json").read_text())
     assert document["bank"] == str(folder / "bank") and document["graphs"][0]["regions"]
-    return done
+    return ended.said[0]
 
 
 def test_operators_and_gradients_of_a_group_are_tuned_in_one_run(tmp_path: Path) -> None:
     # a limit that leaves no time for a race: what comes before and behind it is as ever
-    done = _one_run(tmp_path, 80, "--tuning_time_limit=0.001")
-    told = done.stderr
-    assert told.find("operators of train.py in its first 38 steps") < told.find("recording 8 back")
-    said = [
-        done.stdout.find(words)
+    told = _one_run(tmp_path, 68, "--tuning_time_limit=0.001")
+    places = [
+        told.rfind(words)
         for words in (
+            "operators of train.py in its first 38 steps",
+            "recording 8 back",
             "training of Sequential: kernels are faster for",
             "optimizer AdamW: ",
             "whole steps: ",
@@ -187,16 +186,16 @@ def test_operators_and_gradients_of_a_group_are_tuned_in_one_run(tmp_path: Path)
             "Aoe process finished",
         )
     ]
-    assert -1 not in said and said == sorted(said), done.stdout
+    assert -1 not in places and places == sorted(places), told
     for mode in ("opat", "gdat"):
         assert len(list((tmp_path / "out").glob(f"aoe_result_{mode}_*_pid*.json"))) == 1
 
 
 @pytest.mark.slow
 def test_script_too_short_for_a_grouping_has_its_operators_tuned(tmp_path: Path) -> None:
-    done = _one_run(tmp_path, 40)
-    assert "gradients are not tuned: script: ended after 39 steps, before tuning" in done.stdout
-    assert done.stdout.count("whole steps: ") == 1
+    told = _one_run(tmp_path, 40)
+    assert "gradients are not tuned: script: ended after 39 steps, before tuning" in told
+    assert told.count("whole steps: ") == 1
     assert len(list((tmp_path / "out").glob("aoe_result_opat_*_pid*.json"))) == 1
 
 
