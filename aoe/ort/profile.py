@@ -26,7 +26,8 @@ _WARMUP_RUNS = 3
 RUNS = 10
 """Runs of a profile that count."""
 _LONG_RUN_US = 1e5
-"""What allocating the memory of a first run adds to such a one does not matter."""
+"""What allocating the memory of a first run adds to such a one does not matter, and no more runs
+warm it up than the one that tries the inputs."""
 LEAST_RUNS = 3
 """Where the time is short."""
 
@@ -55,6 +56,7 @@ class ModelProfile:
     # CPU time the profiled process got of what it asked for, 1 on a quiet machine.
     given_share: float = 1.0
     points_us: tuple[float, ...] = ()  # Time of a whole run at each point of a range, profiler off
+    is_recalled: bool = False  # True if an earlier run has measured it
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it, for `from_json`."""
@@ -85,9 +87,9 @@ class ModelProfile:
         return self.us_of(nodes) / (self.nodes_us or 1.0)
 
 
-def profile_runs(runs: int) -> int:
-    """Return the number of runs for so many runs that count."""
-    return _WARMUP_RUNS + runs
+def profile_runs(runs: int, run_s: float = 0.0) -> int:
+    """Return the number of runs for so many runs that count, each of so many seconds."""
+    return (1 if run_s > _LONG_RUN_US / 1e6 else _WARMUP_RUNS) + runs
 
 
 class ProfileModel(Protocol):
@@ -150,8 +152,10 @@ def profile_model(
     _try(session, feed, inputs)
     began_s, done, least = time.monotonic(), 1 - _WARMUP_RUNS, min(LEAST_RUNS, runs)
     while done < least or (done < runs and time.monotonic() - began_s < most_s):
+        run_began_s = time.monotonic()
         run_session(session, feed)
-        done += 1
+        is_long = time.monotonic() - run_began_s > _LONG_RUN_US / 1e6
+        done = max(done + 1, int(is_long))
     events = _read_events(Path(session.end_profiling()))
     proto = onnx.load(str(model), load_external_data=False) if isinstance(model, Path) else model
     points_us = tuple(_run_us(session, inputs) for inputs in points)

@@ -51,7 +51,8 @@ def write_operators(text: Text, result: OpatResult) -> None:
         if text.width is None or _width(columns, result.operators[:_MOST_ROWS]) <= text.width:
             break
         columns = [column for column in columns if column[0] != name]
-    text.line("operators, times for one place in the model:")
+    measured = ", measured by an earlier run" if result.profile.is_recalled else ""
+    text.line(f"operators, times for one place in the model{measured}:")
     text.columns(result.operators, *columns, most=_MOST_ROWS, rest="in summary.json")
     total = sum(tuned.operator.share for tuned in result.operators)
     if total > 1 and any(name == "share" for name, *_ in columns):

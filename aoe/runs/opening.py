@@ -329,7 +329,7 @@ class _KeptProfiles:
             return None
         with suppress(OSError, ValueError, TypeError, AttributeError):
             if (text := self.kept.text(f"{self.name}.profile")) is not None:
-                return ModelProfile.from_json(json.loads(text))
+                return replace(ModelProfile.from_json(json.loads(text)), is_recalled=True)
         return None
 
     def keep(self, profile: ModelProfile) -> None:

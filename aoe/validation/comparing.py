@@ -174,6 +174,24 @@ class ModelComparer(Generic[P]):
         least = replace(hurried, pairs_max=hurried.pairs_min)
         return self._comparison_s(least, terms=_ONE_ROUND)
 
+    def _process_s(
+        self, policy: MeasurePolicy, terms: ComparisonTerms, number: int, started: int
+    ) -> float:
+        """Return the seconds of a process of a comparison; in one round, if pairs hardly scatter.
+
+        Args:
+            policy: Of its pairs.
+            terms: Of its rounds.
+            number: Of processes before it.
+            started: Processes that start with the first one, beside each other.
+        """
+        if len(terms.orders) == 1:
+            policy = replace(policy, pairs_max=policy.pairs_min)
+        compared_s = self._comparison_s(policy, terms=terms) - self._costs.process_s
+        # two of them start in the time of one, as far as there are cores
+        waits = (1 + started) / 2 if number == 0 else float(number >= started)
+        return compared_s + waits * self._costs.process_s
+
     def _policies_elsewhere(
         self, policy: MeasurePolicy, elsewhere: MeasurePolicy | None
     ) -> tuple[MeasurePolicy, ...]:
@@ -211,7 +229,11 @@ class ModelComparer(Generic[P]):
     @property
     def is_pressed(self) -> bool:
         """True if there is not even time for all hurried processes."""
-        return self.left_s() < HURRIED_PROCESSES * self._slowness * self._hurried_s
+        return self.left_s() < self._hurried_processes_s(HURRIED_PROCESSES)
+
+    def _hurried_processes_s(self, count: int) -> float:
+        """Return the seconds of so many processes in a hurry at the pace of those so far."""
+        return count * self._slowness * self._hurried_s
 
     @property
     def least_s(self) -> float:
@@ -264,9 +286,10 @@ class ModelComparer(Generic[P]):
 
         Raises:
             RunError: the model cannot be run with them.
-            TimeIsUpError: what time is left, the last comparison needs, which tells the same.
+            TimeIsUpError: what time is left, the last comparison needs, whose first process tells
+                the same.
         """
-        if self.left_s() < self._slowness * self.least_s:
+        if self.left_s() < self._hurried_processes_s(HURRIED_PROCESSES + 1):
             raise TimeIsUpError
         tuned = self._assembly.write_model(kept, "variant.onnx")
         policy = single_run_policy(self._screen.threads)
@@ -366,8 +389,11 @@ class ModelComparer(Generic[P]):
         tuned = self._assembly.write_model(kept)
         held_against = baseline or self._assembly.untuned
         in_turns = is_early or self.is_hurried
+        is_extended = False
         if in_turns:
             found = self._hurried(held_against, tuned, is_early=is_early, fits=fits)
+            if not is_early and found and fits(found[-1].memory):
+                is_extended, found = self._beyond_limit(held_against, tuned, found)
         else:
             found = self._in_processes(held_against, tuned, known, expected_us, fits=fits)
         if not found:
@@ -376,13 +402,20 @@ class ModelComparer(Generic[P]):
         if baseline is None:
             found[0] = self._also_unusual(found[0], kept, tuned)
         gain = self._mean.gain(
-            found, in_turns=in_turns, known=known, is_early=is_early, is_only=self._is_only
+            found,
+            in_turns=in_turns,
+            known=known,
+            is_early=is_early,
+            is_only=self._is_only,
+            is_extended=is_extended,
         )
         if is_too_large:
             return gain
         if not in_turns and gain.surely <= 1 < gain.estimate.median:
             terms = _both_orders(PROCESSES, begin=len(found))
-            more = self._one_by_one(held_against, tuned, self._final, terms, surely=PROCESSES)
+            more = self._one_by_one(
+                held_against, tuned, lambda found: self._final, terms, surely=PROCESSES
+            )
             found = [*found, *more]
             gain = self._mean.gain(found, in_turns=False)
         if len(found) < LEAST_PROCESSES and gain.surely <= 1:
@@ -441,16 +474,51 @@ class ModelComparer(Generic[P]):
         is_early: bool,
         fits: Callable[[ModelMemory | None], bool],
     ) -> list[ModelComparison]:
-        """Return comparisons in fresh processes of one order each, until they decide."""
+        """Return comparisons in fresh processes of one order each, until they decide.
+
+        They end, too, where as many more as there is time for would prove nothing. That look
+        accepts no model, so that it passes none that is no faster.
+        """
         looked_at = EARLY_LOOKS if is_early else HURRIED_LOOKS
+        stays_open = partial(self._mean.stays_open, is_early=is_early, is_only=self._is_only)
+        surely = LEAST_PROCESSES if is_early or self.is_pressed else HURRIED_PROCESSES
         return self._one_by_one(
             baseline,
             tuned,
-            self._costs.hurried(self._final),
+            self._policy_in_turns,
             _in_turns(looked_at[-1]),
             is_enough=partial(self._mean.is_decided_in_turns, looked_at=looked_at),
+            is_hopeless=stays_open,
+            surely=surely,
             fits=fits,
         )
+
+    def _beyond_limit(
+        self, baseline: ModelPart, tuned: ModelPart, found: list[ModelComparison]
+    ) -> tuple[bool, list[ModelComparison]]:
+        """Return whether a comparison in a hurry may go on beyond the limit, and its processes.
+
+        What few processes leave open, as many as the first look asks for may decide where there is
+        nothing else to show for the time. These few are looked at then, so that both looks are held
+        to `LATER`: together they pass as many equal models as the one that there is without.
+        """
+        more = HURRIED_PROCESSES - len(found)
+        policy = self._policy_in_turns(found)
+        each_s = self._slowness * self._process_s(policy, _ONE_ROUND, len(found), 0)
+        if len(found) < LEAST_PROCESSES or more <= 0 or self._at_most_s() <= more * each_s:
+            return False, found
+        if not self._mean.may_go_on(found, more):
+            return True, found
+        terms = _in_turns(HURRIED_PROCESSES)[len(found) :]
+        following = self._one_by_one(
+            baseline, tuned, self._policy_in_turns, terms, until_s=self._at_most_s
+        )
+        counting = all(one.counts for one in following)
+        return True, [*found, *following] if counting else found
+
+    def _policy_in_turns(self, found: Sequence[ModelComparison]) -> MeasurePolicy:
+        """Return the policy of the process that follows others, by how much their pairs scatter."""
+        return self._costs.hurried(self._final, is_scattered=self._mean.is_scattered(found))
 
     def _in_processes(
         self,
@@ -465,7 +533,7 @@ class ModelComparer(Generic[P]):
         return self._one_by_one(
             baseline,
             tuned,
-            self._final,
+            lambda found: self._final,
             _both_orders(PROCESSES),
             is_enough=partial(self._mean.is_clear, known=known, expected_us=expected_us),
             surely=max(LEAST_PROCESSES, min(looks(known))),
@@ -476,39 +544,50 @@ class ModelComparer(Generic[P]):
         self,
         baseline: ModelPart,
         tuned: ModelPart,
-        policy: MeasurePolicy,
+        policy_of: Callable[[Sequence[ModelComparison]], MeasurePolicy],
         terms: Sequence[ComparisonTerms],
         is_enough: Callable[[Sequence[ModelComparison]], bool] = lambda found: False,
+        is_hopeless: Callable[[Sequence[ModelComparison], int], bool] = lambda found, more: False,
         surely: int = LEAST_PROCESSES,
         fits: Callable[[ModelMemory | None], bool] = lambda memory: True,
+        until_s: Callable[[], float] | None = None,
     ) -> list[ModelComparison]:
         """Return a comparison in a process of its own for each of `terms`, while there is time.
 
-        No more follow once `is_enough` of those there are, or the last one does not fit; the first
-        `surely` ones are started beside each other, before anything is measured. What was taken
-        while the machine was busy does not count and is taken again, at most once for each of
-        `terms`; unless there is nothing else, or it shows a wrong result, which no load explains.
-        Which side of 1 a process lies on is no reason to take it again: a gain by CPU time that
-        wall time does not show is asked for of all processes together, see `PointMean.gain`.
+        No more follow once `is_enough` of those there are, or the last one does not fit, or it
+        `is_hopeless` with as many more as there is time for; the first `surely` ones are started
+        beside each other, before anything is measured. The next one has `policy_of` those there
+        are. What was taken while the machine was busy does not count and is taken again, at most
+        once for each of `terms`; unless there is nothing else, or it shows a wrong result, which
+        no load explains. Which side of 1 a process lies on is no reason to take it again: a gain by
+        CPU time that wall time does not show is asked for of all processes together, see
+        `PointMean.gain`.
 
         The least processes that prove anything go on beyond the limit, as far as they may: what
-        was found would be found in vain otherwise.
+        was found would be found in vain otherwise. With `until_s`, all of them end by that.
         """
-        needed_s = self._hurried_s if len(terms[0].orders) == 1 else self._comparison_s(policy)
         found: list[ModelComparison] = []
         busy: list[ModelComparison] = []
+        pace = 1.0
         while len(found) < len(terms):
             is_least = len(found) < LEAST_PROCESSES
-            left_s = self._at_most_s if is_least else self.left_s
+            left_s = until_s or (self._at_most_s if is_least else self.left_s)
+            begun, policy = len(found) + len(busy), policy_of(found)
+            reckoned_s = self._process_s(policy, terms[0], begun, surely)
+            needed_s = pace * reckoned_s
             if (began_s := left_s()) <= needed_s:
                 break
-            self._runner.restart(0 if found or busy else surely - 1)
+            if not is_least and needed_s > 0 and math.isfinite(began_s):
+                more = min(len(terms) - len(found), int(began_s / needed_s))
+                if is_hopeless(found, more):
+                    break
+            self._runner.restart(0 if begun else surely - 1)
             try:
                 one = self._compare(baseline, tuned, policy, terms[len(found)], left_s=left_s)
             except TimeIsUpError:
                 break
             if math.isfinite(began_s):
-                needed_s = began_s - left_s()
+                pace = (began_s - left_s()) / reckoned_s
             if one.is_timed or not one.deviation.acceptable:
                 found.append(one)
                 if is_enough(found) or not fits(one.memory):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 from typing import Self
 
@@ -167,8 +167,22 @@ class ProcessGain:
             return known
         quantiles = _QUANTILES[level]
         quantile = quantiles[min(freedom, len(quantiles)) - 1]
-        alone = quantile, math.sqrt(squares / freedom / count)
+        # a few may agree by chance: they scatter no less than their pairs show
+        by_pairs = fmean(process.calm_variance for process in self.processes)
+        alone = quantile, math.sqrt(max(squares / freedom, by_pairs) / count)
         return min(known, alone, key=math.prod)
+
+    @property
+    def is_scattered(self) -> bool:
+        """True if the median of a process's pairs scatters half as much as its place in memory."""
+        return fmean(one.variance for one in self.processes) > (PLACING / 2) ** 2
+
+    def continued(self, count: int) -> ProcessGain:
+        """Return so many processes; those that have not run read as these of the same order."""
+        processes = [*self.processes]
+        while len(processes) < count:
+            processes.append(processes[-min(2, len(processes))])
+        return replace(self, processes=tuple(processes))
 
     @property
     def is_sure(self) -> bool:

@@ -23,6 +23,7 @@ from aoe.validation.intervals import (
     ACCEPTING,
     CLEAR,
     HURRIED_LOOKS,
+    LATER,
     PRINTED,
     ProcessGain,
     ProcessRatio,
@@ -120,6 +121,43 @@ class PointMean:
         shows_none = len(found) >= HURRIED_LOOKS[0] and gain.middle <= 0
         return shows_none or gain.middle > gain.half_width(CLEAR)
 
+    def is_scattered(self, found: Sequence[ModelComparison]) -> bool:
+        """True if what pairs scatter by counts beside what the place of a process does."""
+        return bool(found) and self._together(found, in_turns=True, known=None).is_scattered
+
+    def may_go_on(self, found: Sequence[ModelComparison], more: int) -> bool:
+        """True if a comparison of one order each may go on beyond its limit.
+
+        It does where these prove no gain by themselves, and so many more may.
+        """
+        if not all(one.deviation.acceptable and one.is_timed for one in found):
+            return False
+        now = self._together(found, in_turns=True, known=None)
+        then = now.continued(len(found) + more)
+        return now.middle <= now.half_width(LATER) and now.middle + now.half_width(
+            PRINTED
+        ) > then.half_width(LATER)
+
+    def stays_open(
+        self, found: Sequence[ModelComparison], more: int, *, is_early: bool, is_only: bool
+    ) -> bool:
+        """True if further processes of one order each that read like these prove no gain.
+
+        Not even the largest gain these leave possible, the upper end of their printed interval.
+
+        Args:
+            found: Of processes that have run.
+            more: Processes there is time for.
+            is_early: See `gain`.
+            is_only: See `gain`.
+        """
+        if not all(one.deviation.acceptable and one.is_timed for one in found):
+            return False
+        now = self._together(found, in_turns=True, known=None)
+        count = len(found) + more
+        level = level_at_the_end(count, in_turns=True, is_early=is_early, is_only=is_only)
+        return now.middle + now.half_width(PRINTED) <= now.continued(count).half_width(level)
+
     def gain(
         self,
         found: Sequence[ModelComparison],
@@ -128,10 +166,16 @@ class PointMean:
         known: Scatter | None = None,
         is_early: bool = False,
         is_only: bool = True,
+        is_extended: bool = False,
     ) -> ModelGain:
-        """Return the gain of comparisons, one per process; see `ProcessGain`."""
+        """Return the gain of comparisons, one per process; see `ProcessGain`.
+
+        One `is_extended` that was looked at before it went on beyond its limit, or ended there.
+        """
         gain = self._together(found, in_turns=in_turns, known=known)
         level = level_at_the_end(len(found), in_turns=in_turns, is_early=is_early, is_only=is_only)
+        if is_extended:
+            level = max(level, LATER)
         surely = math.exp(gain.middle - gain.half_width(level))
         joined = self._joined(found, surely, math.exp(gain.middle))
         estimates = {}

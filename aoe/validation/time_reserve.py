@@ -29,10 +29,11 @@ _LEAST_SHARE_GIVEN = 0.2
 _LINK_S = 1.0
 _RUNS_BEFORE = 3
 """Of each session, before the first pair: results, calibration of the samples."""
-_HURRIED_PAIRS, _LEAST_PAIRS = 4, 2
-"""Pairs of a process in a hurry. The second number is for a range, if four at the point that takes
-most cost more than beginning the process. Each other point has as many as cost no more than those,
-fewer than `PAIRS_OF_TWO_ROUNDS`."""
+_HURRIED_PAIRS, _LEAST_PAIRS, _LEAST_FROM = 4, 2, 0.5
+"""Pairs of a process in a hurry. The second number is for calls of which four pairs cost more than
+the third number times what beginning the process does: the place of a process in memory is most of
+what it scatters by, so that another process tells more than further pairs. Each other point of a
+range has as many as cost no more than those, fewer than `PAIRS_OF_TWO_ROUNDS`."""
 _PAIRS_SHARE = 0.25
 """What pairs may cost beyond those, as a share of what beginning a process with its models does."""
 _SCATTERED_PAIRS, _HURRIED_WIDTH = 24, 0.04
@@ -142,20 +143,26 @@ class ModelCosts:
 
     def profiling_s(self, runs: int) -> float:
         """Return the seconds of a profile of so many runs that count."""
-        return self.load_s + profile_runs(runs) * self.run_s
+        return self.load_s + profile_runs(runs, self.run_s) * self.run_s
 
-    def hurried(self, policy: MeasurePolicy) -> MeasurePolicy:
+    def hurried(self, policy: MeasurePolicy, *, is_scattered: bool = False) -> MeasurePolicy:
         """Return a policy that takes as little time as one process of several may.
 
         What a session runs for its results and to calibrate its samples has warmed it up. There
-        are four pairs, and more where they cost little beside loading, in one round all of them.
-        Of fixed shapes more follow where pairs scatter, as many as take half of what loading does:
-        more processes would cost more than they tell.
+        are two pairs of long calls and four of others, and more where they cost little beside
+        loading, in one round all of them. Of fixed shapes more follow where pairs scatter, as many
+        as take half of what loading does: more processes would cost more than they tell.
+
+        Args:
+            policy: Of one process of the final comparison.
+            is_scattered: True if pairs of earlier processes scatter by more than two of them even
+                out.
         """
         pairs, most = _HURRIED_PAIRS, PAIRS_OF_TWO_ROUNDS - 2
         if self.run_s > 0:
             begun_s = self.process_s + _sessions(_HURRIED_PAIRS) * self.load_s
-            if self.elsewhere_s and 2 * _HURRIED_PAIRS * self.run_s > begun_s:
+            is_long = 2 * _HURRIED_PAIRS * self.run_s > _LEAST_FROM * begun_s
+            if is_long and not is_scattered:
                 pairs = _LEAST_PAIRS
             pairs = max(pairs, min(most, 2 * int(_PAIRS_SHARE * begun_s / (4 * self.run_s))))
             if not self.elsewhere_s:

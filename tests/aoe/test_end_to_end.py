@@ -275,6 +275,7 @@ def test_second_run_finds_everything_and_tunes_nothing(first: Tuned, second: Opa
     assert all(tuned.search is None for tuned in second.operators)
     repo = json.loads(second.result_file.read_text())[1]["OPAT"]["repo_summary"]
     assert repo["repo_hit_num"] == repo["repo_reserved_num"] == repo["total_num"] == 2
+    assert second.profile.is_recalled and not first.result.profile.is_recalled
 
 
 def test_second_run_writes_the_same_model_byte_for_byte(first: Tuned, second: OpatResult) -> None:

@@ -19,7 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from aoe.errors import FallbackWarning, first_line
+from aoe.settings import environment
 from aoe.torch.fused_optimizers import FusedOptimizers
+from aoe.torch.kept_memory import keep_freed_memory
 from aoe.torch.modules.backend import aoe_backend, region_settings, wants_gradients_of
 from aoe.torch.modules.training.graphs import MakeSettings, TrainingGraph
 from aoe.torch.modules.training.region_settings import RegionSettings
@@ -35,7 +37,7 @@ from aoe.torch.scripts.whole_steps import (
     WholeSteps,
 )
 from aoe.tuner.reuse.earlier import EarlierResult
-from aoebank import size_text
+from aoebank import say, size_text
 
 _COMPILED_AT = 2
 """Call at which a module is compiled. The first one shows whether gradients are differentiated."""
@@ -58,7 +60,7 @@ class ScriptTraining:
     Args:
         options: Of `torch.compile(..., backend="aoe")`.
         make_graph: Makes what tunes a graph, of the class of its module and its number.
-        fuses: True if optimizers are fused, too.
+        fuses: True if optimizers are fused, too, and freed memory is kept.
         base: An earlier result, of which only what has changed is tuned.
         compiled_at: Call of a module at which it is compiled.
         make_steps: Makes what compares whole steps; None to compare none.
@@ -105,6 +107,8 @@ class ScriptTraining:
         self._undo = [self._watch.close, hook.remove, self._watch_autograd()]
         if self._fuses:
             self.optimizers.start()
+            if keep_freed_memory(environment()) and is_first_rank():
+                say("aoe: memory: what a step frees is kept for the next one")
 
     def close(self) -> None:
         """Look for no further modules and optimizers; those that are compiled stay so."""

@@ -29,7 +29,12 @@ from aoe.measurement import (
 from aoe.ort.inputs import MADE_UP
 from aoe.validation.comparing import ModelComparer, TimeIsUpError
 from aoe.validation.model_validator import ModelValidator
-from aoe.validation.time_reserve import HURRIED_PROCESSES, PROCESSES, ModelCosts
+from aoe.validation.time_reserve import (
+    HURRIED_PROCESSES,
+    LEAST_PROCESSES,
+    PROCESSES,
+    ModelCosts,
+)
 
 _COSTS = ModelCosts(load_s=2.0, run_s=0.1)
 _FINAL = MeasurePolicy(pairs_min=60, pairs_max=60, warmup=0)
@@ -346,13 +351,63 @@ def test_gain_that_few_processes_show_and_do_not_prove_gets_two_more_where_there
 def test_few_processes_that_show_no_gain_at_all_decide() -> None:
     runner = _runner(left_s=44.0, speedup=0.7)
     assert _comparer(runner).for_the_record([make_kernel(1)]).estimate.high < 1
-    assert len(runner.orders()) == HURRIED_PROCESSES
+    assert len(runner.orders()) == LEAST_PROCESSES  # no others would prove a gain
+    runner = _runner(left_s=44.0, speedup=0.97)
+    assert _comparer(runner).for_the_record([make_kernel(1)]).surely < 1
+    assert len(runner.orders()) <= HURRIED_PROCESSES
 
 
 def test_hurried_judgement_loads_nothing_but_for_the_proof() -> None:
     runner = _runner(left_s=45.0)
     validation = ModelValidator(_comparer(runner), lambda text: None).validate([make_kernel(1)])
     assert validation.kept and len(runner.asked("compare_models")) == HURRIED_PROCESSES
+
+
+_LONG_CALLS = ModelCosts(load_s=0.35, run_s=0.137)
+"""BERT of six layers, 128 tokens, on one thread of 2 cores."""
+
+
+def _long_calls(speedup: float, left_s: float, **facts: Any) -> tuple[_OrderedRunner, Any]:
+    runner = _runner(speedup=speedup, left_s=left_s, each_s=2.2, **facts)
+    comparer = ModelComparer(
+        FakeAssembly(),
+        runner,  # type: ignore[arg-type]
+        screen=SCREEN,
+        final=_FINAL,
+        inputs=MADE_UP,
+        left_s=lambda: runner.left_s,
+        costs=_LONG_CALLS,
+    )
+    return runner, comparer
+
+
+def test_long_calls_are_decided_by_more_processes_of_fewer_pairs() -> None:
+    """Eleven seconds of a limit of twenty, a gain of 11 %: two processes of four would not do."""
+    for seed in range(10):
+        runner, comparer = _long_calls(1.11, 10.5)
+        runner.rng, runner.noise = random.Random(seed), 0.01
+        found = comparer.for_the_record([make_kernel(1)])
+        assert found.surely > 1, found.processes
+        pairs = [call.arguments["policy"].pairs_max for call in runner.asked("compare_models")]
+        assert pairs == [2] * HURRIED_PROCESSES
+
+
+def test_pairs_that_scatter_are_more_in_the_next_process() -> None:
+    runner, comparer = _long_calls(1.3, 30.0, jitter=0.2)
+    comparer.for_the_record([make_kernel(1)])
+    pairs = [call.arguments["policy"].pairs_min for call in runner.asked("compare_models")]
+    assert pairs[0] == 2 and 4 in pairs
+
+
+def test_time_that_decides_nothing_is_handed_back() -> None:
+    """A model that is as fast as before, and no time for the look that says so."""
+    runner, comparer = _long_calls(0.95, 8.2)
+    found = comparer.for_the_record([make_kernel(1)])
+    assert found.surely < 1 and found.is_open == (found.estimate.high > 1)
+    assert len(runner.orders()) == 2 and runner.left_s > 3.5
+    runner, comparer = _long_calls(1.05, 8.2)  # which three may prove, if these two read too low
+    comparer.for_the_record([make_kernel(1)])
+    assert len(runner.orders()) == 3
 
 
 def test_wrong_result_that_only_the_proof_has_shown_is_looked_at_by_the_next_run() -> None:

@@ -29,6 +29,8 @@ from aoe.validation.time_reserve import HURRIED_PROCESSES, PROCESSES
 
 _RUNS = 2000
 _RARE = _RUNS // 100
+_LEAST_PAIRS = 2
+"""Of a process in a hurry with long calls; four where these scatter."""
 
 
 def _process(logs: Sequence[float]) -> ProcessRatio:
@@ -219,7 +221,9 @@ def test_looks_before_the_last_pass_no_more_equal_models_than_it_does() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("last", [HURRIED_PROCESSES, 8, HURRIED_LOOKS[-1]])
-@pytest.mark.parametrize("noise", _NOISES, ids=str)
+@pytest.mark.parametrize(
+    "noise", [*_NOISES, *({**noise, "pairs": _LEAST_PAIRS} for noise in _NOISES)], ids=str
+)
 def test_early_and_last_looks_pass_less_than_one_equal_model_in_a_hundred(
     last: int, noise: dict[str, float]
 ) -> None:
@@ -240,14 +244,36 @@ def _is_accepted_in_turns(
     placing, order = noise["placing"], noise.get("order", 0.0)
     for number in range(last):
         middle = rng.gauss(0.0, placing) + (-order, order)[number % 2]
-        pairs = range(int(noise.get("pairs", 4)))
-        processes.append(_process([rng.gauss(middle, noise["jitter"]) for _ in pairs]))
+        pairs = int(noise.get("pairs", 4))
+        if pairs == _LEAST_PAIRS and processes:
+            pairs = 4 if ProcessGain(processes=tuple(processes), in_turns=True).is_scattered else 2
+        logs = [rng.gauss(middle, noise["jitter"]) for _ in range(pairs)]
+        processes.append(_process(logs))
         gain = ProcessGain(processes=tuple(processes), in_turns=True)
         if number + 1 in looked_at and gain.middle > gain.half_width(CLEAR):
             return True
     is_early = looked_at is EARLY_LOOKS
     level = level_at_the_end(last, in_turns=True, is_early=is_early, is_only=False)
     return gain.middle > gain.half_width(level)
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+def test_processes_that_run_on_keep_the_order_and_narrow_the_interval(is_early: bool) -> None:
+    """A comparison that ends since no more of it would decide is none that is accepted."""
+    rng = random.Random(3)
+    for _ in range(300):
+        placing = rng.choice((0.005, 0.02, 0.07))
+        logs = [rng.gauss(0.03, placing) for _ in range(rng.randint(2, 8))]
+        gain = ProcessGain(processes=tuple(_process([log] * 2) for log in logs), in_turns=True)
+        longer = gain.continued(len(logs) + rng.randint(1, 4))
+        assert longer.processes[: len(logs)] == gain.processes
+        assert longer.processes[-1] in longer.processes[-3::2]
+        now, then = (
+            level_at_the_end(len(one.processes), in_turns=True, is_early=is_early, is_only=False)
+            for one in (gain, longer)
+        )
+        if gain.middle + gain.half_width(PRINTED) <= longer.half_width(then):
+            assert gain.middle <= gain.half_width(now)
 
 
 def test_printed_interval_lies_inside_the_deciding_one() -> None:

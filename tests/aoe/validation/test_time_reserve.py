@@ -87,7 +87,7 @@ def _kept_s(costs: ModelCosts, left_s: float) -> float:
 def test_hurried_policy_takes_fewer_pairs_and_one_try() -> None:
     costs = ModelCosts(run_s=1.0)
     policy = costs.hurried(_FINAL)
-    assert (policy.pairs_min, policy.pairs_max, policy.tries) == (4, 4, 1)
+    assert (policy.pairs_min, policy.pairs_max, policy.tries) == (2, 2, 1)
     assert costs.comparison_s(policy) < costs.comparison_s(_FINAL)
     assert costs.hurried(MeasurePolicy(warmup=0)).warmup == 0
 
@@ -98,3 +98,14 @@ def test_pairs_that_cost_little_beside_loading_are_taken(run_s: float, pairs: in
     policy = costs.hurried(_FINAL)
     assert policy.pairs_min == pairs
     assert costs.hurried_s(_FINAL) < 1.3 * costs.comparison_s(NO_COSTS.hurried(_FINAL))
+
+
+@pytest.mark.parametrize(
+    ("load_s", "run_s", "pairs"), [(0.35, 0.137, 2), (0.1, 0.3, 2), (2.0, 0.3, 4), (0.1, 0.01, 10)]
+)
+def test_processes_in_a_hurry_have_two_pairs_where_four_cost_half_of_beginning_one(
+    load_s: float, run_s: float, pairs: int
+) -> None:
+    costs = ModelCosts(load_s=load_s, run_s=run_s)
+    assert costs.hurried(_FINAL).pairs_min == pairs
+    assert costs.hurried(_FINAL, is_scattered=True).pairs_min == max(4, pairs)
