@@ -42,10 +42,9 @@ def open_bank(
         custom_only: True to read the custom bank alone, and write nothing.
     """
     from aoe.bank.built_in import built_in_bank
-    from aoe.bank.journal import BankJournal
+    from aoe.bank.journal import BankJournal, fingerprint
     from aoe.bank.operators import OperatorBank, bank_root
     from aoe.tuner.parts import library_versions
-    from aoe.tuner.tune_context import fingerprint
 
     writes = not settings.tune.lookup_only and not custom_only
     versions = library_versions()
