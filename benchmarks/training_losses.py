@@ -37,6 +37,8 @@ from comparison.experiment import Experiment, Option, run_experiment
 from comparison.steps import CommandError, Steps
 from networks.published import PUBLISHED
 
+from aoe.torch.modules.training.graphs import Choice, TrainingGraph
+
 LOSS_RATIO, GRADIENT_RATIO = 8.0, 4.0
 _ROUNDINGS = 16 * 2.0**-23
 _SEEDS = (1, 2)  # Of the batch and of the masks of the first gradients
@@ -147,15 +149,14 @@ def _in_float64(training: Any) -> Any:
 
 def _backend(used: Any, folder: Path) -> Callable[..., Any]:
     from aoe.torch.modules.backend import aoe_backend
-    from aoe.torch.modules.training.graphs import TrainingGraph
 
     (folder / "bank").mkdir(parents=True, exist_ok=True)
     options = {"bank": str(folder / "bank"), "cache_dir": str(folder / "kernels")}
     return partial(aoe_backend, train=partial(TrainingGraph, choice=used), options=options)
 
 
-class Every:
-    """Uses every kernel and every way of a convolution whose results are right; see `Choice`.
+class Every(Choice):
+    """Uses every kernel and every way of a convolution whose results are right.
 
     Attributes:
         outcomes: What computes each region, and why PyTorch does.

@@ -22,6 +22,7 @@ from aoebank import (
     last_measured,
     load_quarantine,
     old_soc_versions,
+    present_facts,
 )
 
 ENGINE = "aoe"
@@ -283,3 +284,15 @@ def machine_fingerprint(target: Target, **facts: str | int) -> dict[str, str | i
         "cpu_model": target.cpu_model,
         **facts,
     }
+
+
+def fingerprint(target: Target, versions: Mapping[str, str]) -> dict[str, str | int]:
+    """Return the environment of a measurement, for the side-car of the bank."""
+    governor = present_facts(()).get("governor")
+    return machine_fingerprint(
+        target,
+        features="-".join(target.features),
+        onnxruntime=versions["onnxruntime"],
+        halide=versions["halide"],
+        **({"governor": governor} if governor else {}),
+    )

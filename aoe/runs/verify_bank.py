@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from aoe.bank.damage import without_damaged
-from aoe.bank.journal import BankJournal
+from aoe.bank.journal import BankJournal, fingerprint
 from aoe.bank.operators import bank_root
 from aoe.device.toolchain import Toolchain, find_toolchain, for_compiler
 from aoe.entry.input_shapes import parse_input_shape
@@ -56,7 +56,7 @@ from aoe.tuner.parts import REAL_ENGINE, EngineParts
 from aoe.tuner.policies import final_policy
 from aoe.tuner.progress import Progress, TellProgress, progress_of
 from aoe.tuner.registry import KINDS
-from aoe.tuner.tune_context import fingerprint, object_cache
+from aoe.tuner.tune_context import object_cache
 from aoebank import Drift, plural
 
 

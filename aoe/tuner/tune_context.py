@@ -16,7 +16,7 @@ import onnx
 from aoe.bank.built_in import built_in_bank
 from aoe.bank.choices import Choice, ChoiceBank, ChoiceKind, SaveChoice, StoredChoice
 from aoe.bank.damage import DamagedFile, without_damaged
-from aoe.bank.journal import BankJournal, machine_fingerprint
+from aoe.bank.journal import BankJournal, fingerprint
 from aoe.bank.operators import custom_banks
 from aoe.device.object_cache import ObjectCache
 from aoe.device.protocol import Device
@@ -48,7 +48,7 @@ from aoe.tuner.progress import Progress
 from aoe.tuner.reuse.earlier import EarlierResult, open_earlier
 from aoe.tuner.study import StudyWriter
 from aoe.workload import Precision
-from aoebank import Bank, BankWithSpare, SpareBank, plural, present_facts
+from aoebank import Bank, BankWithSpare, SpareBank, plural
 
 C = TypeVar("C")
 """A choice between forms of the whole model, as those who make it have it."""
@@ -473,18 +473,6 @@ def object_cache(
         return None
     root, limit_bytes = kept.files.root, cache_limit(env)
     return ObjectCache(root, target, limit_bytes=limit_bytes, renew=kept.renew)
-
-
-def fingerprint(target: Target, versions: Mapping[str, str]) -> dict[str, str | int]:
-    """Return the environment of a measurement, for the side-car of the bank."""
-    governor = present_facts(()).get("governor")
-    return machine_fingerprint(
-        target,
-        features="-".join(target.features),
-        onnxruntime=versions["onnxruntime"],
-        halide=versions["halide"],
-        **({"governor": governor} if governor else {}),
-    )
 
 
 def _manner(settings: TuneSettings, streams: int) -> Mapping[str, str]:

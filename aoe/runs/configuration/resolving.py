@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MEMBERS = {member.name for member in fields(TuneSettings)}
+_CASES = (
+    *("input_shape", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims", "shapes_from"),
+)
+"""Options that say shapes."""
 
 
 class SettingSource(StrEnum):
@@ -153,8 +157,6 @@ def settings_of(
     Raises:
         OptionError: a value cannot be meant.
     """
-    from aoe.runs.given_cases import given_cases
-
     found.check()
 
     own: dict[str, Any] = {}
@@ -167,13 +169,16 @@ def settings_of(
         elif given is not None:
             own[row.member] = row.parse(row.member, given)
     own = {name: own[name] for name in own.keys() & _MEMBERS}
-    own |= given_cases(
-        options.get("input_shape") or (),
-        batch_size=options.get("dynamic_batch_size"),
-        image_size=options.get("dynamic_image_size"),
-        dims=options.get("dynamic_dims"),
-        log=_path(options.get("shapes_from")),
-    )
+    if any(options.get(name) not in (None, (), []) for name in _CASES):
+        from aoe.runs.given_cases import given_cases  # which loads ONNX
+
+        own |= given_cases(
+            options.get("input_shape") or (),
+            batch_size=options.get("dynamic_batch_size"),
+            image_size=options.get("dynamic_image_size"),
+            dims=options.get("dynamic_dims"),
+            log=_path(options.get("shapes_from")),
+        )
     own["precision"] = precision_of(options, calibration)
     stages, work_path = found.get("stage", tuple), found.settings["work_path"]
     if work_path.source is SettingSource.FILE:  # the variable is read where results are placed

@@ -16,7 +16,7 @@ from support.engine.tuning import guess_of, guesses_of, make_bank, make_verdict
 
 import aoe
 from aoe import VerifiedBank
-from aoe.bank.journal import KERNEL_SOURCE
+from aoe.bank.journal import KERNEL_SOURCE, fingerprint
 from aoe.bank.operators import OperatorBank, key_of
 from aoe.bank.verdicts import BankNote, busy_members
 from aoe.device.registry import default_device
@@ -28,7 +28,6 @@ from aoe.runs.verify_bank import verify
 from aoe.runs.verify_records import Holding
 from aoe.schedule import Schedule
 from aoe.tuner.parts import EngineParts, library_versions
-from aoe.tuner.tune_context import fingerprint
 from aoebank import Bank, Event, Provenance, emit, validate
 
 _WORKLOADS = tuple(chain_workload((name,)) for name in ("Exp", "Tanh", "Abs"))

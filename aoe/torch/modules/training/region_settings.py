@@ -39,10 +39,9 @@ def open_bank(settings: RegionSettings, target: Target) -> OperatorBank:
         target: The records are of.
     """
     from aoe.bank.built_in import built_in_bank
-    from aoe.bank.journal import BankJournal
+    from aoe.bank.journal import BankJournal, fingerprint
     from aoe.bank.operators import OperatorBank, bank_root
     from aoe.tuner.parts import library_versions
-    from aoe.tuner.tune_context import fingerprint
 
     versions = library_versions()
     cwd = Path.cwd()
