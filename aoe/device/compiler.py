@@ -643,7 +643,7 @@ def _image_entry(source: ImageKernel, pipelines: Mapping[str, Pipeline]) -> str:
     return (
         f'{{ "{source.name}", NULL, {count}, {count}, {symbol}_arguments, {output}, 0, NULL, '
         f"{{ 0, 0, {len(source.blocks)}, {blocks}, 0, 0 }}, "
-        f"NULL, {{ {extents_entry(symbol)}, 0, NULL, 0, 0 }} }}"
+        f"NULL, {{ {extents_entry(symbol)}, 0, NULL, 0, 0, 0 }} }}"
     )
 
 

@@ -42,7 +42,7 @@ def open_declarations(
     names = [f"{variant_symbol(symbol, number)}_argv" for number in range(len(variants))]
     rows = (
         f"{{ {name}, {{ {', '.join(map(str, variant.least))} }}, "
-        f"{variant.tile}, {variant.cost:.1f}f }}"
+        f"{variant.tile}, {variant.cost:.1f}f, {variant.rest:.2f}f }}"
         for name, variant in zip(names, variants, strict=True)
     )
     return [
@@ -63,10 +63,10 @@ def open_entry(symbol: str, workload: Workload, pipeline: Pipeline) -> str:
         return "{0}"
     extents = extents_entry(symbol) if workload.is_open else "0, NULL"
     variants, tiled = f"{symbol}_variants", pipeline.tiled
-    cut = "0, 0"
+    cut = "0, 0, 0"
     if tiled is not None:
         buffer = len(pipeline.arguments) if tiled.argument is None else tiled.argument
-        cut = f"{buffer}, {tiled.dimension}"
+        cut = f"{buffer}, {tiled.dimension}, {tiled.rows_dimension or 0}"
     return f"{{ {extents}, sizeof {variants} / sizeof *{variants}, {variants}, {cut} }}"
 
 

@@ -169,6 +169,8 @@ class SizedTile:
     schedule: Schedule  # The schedule
     size: int  # Of a tile, along the extent tiles cut
     cost: float  # Of a tile, in any unit
+    rows: int = 1  # Rows of a tile, where these are cut into tiles, too
+    rest: float = 0.0  # What rows of a tile cost besides, for each element of the extent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +179,10 @@ class TiledExtent:
 
     argument: int | None  # Number of the buffer that has it; None for the result
     dimension: int  # Of the buffer, counted from the innermost
-    # The schedules in such tiles, given one; the last one fits every call.
+    # The schedules in such tiles, given one.
     tiles: Callable[[Schedule, KernelTarget], Iterable[SizedTile]]
+    # Dimension of the result that is cut into `SizedTile.rows`, counted likewise; None for none.
+    rows_dimension: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

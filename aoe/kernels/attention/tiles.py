@@ -20,10 +20,11 @@ Where weights that are no numbers become zeros, both make zeros.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from operator import add
+from types import MappingProxyType
 from typing import Any
 
 import halide as hl
@@ -34,6 +35,7 @@ from aoe.kernels.family import UPDATE, KernelTarget, Pipeline
 from aoe.kernels.halide.chain import RESULT, build_chain
 from aoe.kernels.halide.reductions import AxisReduction, OuterLoops, fold_steps, gathered
 from aoe.kernels.halide.tiling import TASK, vector_steps
+from aoe.kernels.math.elements import loaded
 from aoe.kernels.math.functions import LOWEST, constant, strict, to_bfloat16, weight_of_negative
 from aoe.kernels.matmul.panels import (
     DEPTH,
@@ -95,9 +97,10 @@ def attention_pipeline(attention: Attention) -> Pipeline:
     of_scores, of_values = arguments_of(attention.scores), arguments_of(attention.values)
     made: dict[str, hl.Func] = {}
     score_sums = _score_sums(attention, of_scores, made)
+    filled = _filled_operands(attention, of_scores)
     scores = hl.Func(SCORES)
     scores[of_scores.operands.variables] = score_of(
-        attention, of_scores, in_panels(score_sums, of_scores)
+        attention, of_scores, in_panels(score_sums, of_scores), filled
     )
     scores.compute_root()  # steps place it closer
     grown, total, folds = softmax_of(attention, scores, of_scores)
@@ -119,10 +122,15 @@ def attention_pipeline(attention: Attention) -> Pipeline:
     }
     stages |= {RESULT: output, **made}
     loops |= {name: _stage_loops(stage) for name, stage in made.items()}
-    if fills_panels(attention.scores):
-        filled = f"{KEYS_PACKED}{UPDATE}"
-        stages[filled] = made[KEYS_PACKED].update()
-        loops[filled] = ((f"{FILLED}$x", PANEL), *loops[KEYS_PACKED][1:])
+    in_keys = {KEYS_PACKED: made[KEYS_PACKED]} if fills_panels(attention.scores) else {}
+    for name, stage in (in_keys | {filled_stage(at): one for at, one in filled.items()}).items():
+        lane, *around = _stage_loops(stage)
+        filling = stage.update(stage.num_update_definitions() - 1)
+        stages |= {name: stage, f"{name}{UPDATE}": filling}
+        loops |= {
+            name: ((lane[0], PANEL), *around),
+            f"{name}{UPDATE}": ((f"{FILLED}$x", PANEL), *around),
+        }
     loops[SCORES] = loops[GROWN] = ((attention.keys.name, attention.keys.extent), *loops[GROWN][1:])
     loops[RESULT] = result_loops(attention)
     _add_sums(stages, loops, SCORE_SUMS, score_sums, _depths(attention, attention.scores))
@@ -197,11 +205,60 @@ def open_keys(attention: Attention, arguments: ProductArguments) -> hl.Expr | No
     return right_sizes(attention.scores, arguments.packing.argument)[1]
 
 
-def score_of(attention: Attention, arguments: ProductArguments, made: hl.Expr) -> hl.Expr:
+def read_by_keys(attention: Attention) -> tuple[int, ...]:
+    """Return the numbers of the inputs that the chain behind the scores reads for each key."""
+    operands = attention.scores.iteration.operands[: len(attention.scores.workload.inputs)]
+    keys = len(attention.scores.iteration.axes) - 1
+    return tuple(number for number, axes in enumerate(operands) if keys in axes)
+
+
+def filled_stage(number: int) -> str:
+    """Return the name of the stage of an input that is read for each key."""
+    return f"x{number}_in_panels"
+
+
+def _filled_operands(attention: Attention, arguments: ProductArguments) -> dict[int, hl.Func]:
+    """Return what the chain reads for each of an open number of keys, in panels.
+
+    Masked vectors fill them once for all queries of a task. Read where it is added, by an index
+    that is held inside, each element of the last panel would be read by itself, for each query.
+    """
+    keys = open_keys(attention, arguments)
+    found = dict[int, hl.Func]()
+    if keys is None:
+        return found
+    outermost_first = tuple(reversed(arguments.operands.variables))
+    for number in read_by_keys(attention):
+        lane, panel = hl.Var(LANE), hl.Var(BLOCK)
+        axes = attention.scores.iteration.operands[number][:-1]
+        around = [outermost_first[at] for at in reversed(axes)]
+        in_panel = hl.RDom([(0, PANEL)], FILLED)
+        key = panel * PANEL + in_panel.x
+        in_panel.where(hl.likely(key < keys))
+        argument = arguments.operands.arguments[number]
+        filled = hl.Func(filled_stage(number))
+        filled[(lane, panel, *around)] = hl.cast(argument.type(), 0)
+        filled[(in_panel.x, panel, *around)] = argument[(key, *around)]
+        found[number] = filled.bound_extent(lane, PANEL).compute_root()  # steps place it closer
+    return found
+
+
+def score_of(
+    attention: Attention,
+    arguments: ProductArguments,
+    made: hl.Expr,
+    filled: Mapping[int, hl.Func] = MappingProxyType({}),
+) -> hl.Expr:
     """Return a product with the chain behind it.
 
     Scores of an open number of keys end with a whole panel: minus infinity weighs nothing, and no
     softmax has a tail. What the chain reads besides is read within its bounds.
+
+    Args:
+        attention: What is computed.
+        arguments: Of the product.
+        made: The product.
+        filled: Inputs that are read from panels, by their numbers.
     """
     keys = open_keys(attention, arguments)
     if keys is None:
@@ -213,6 +270,9 @@ def score_of(attention: Attention, arguments: ProductArguments, made: hl.Expr) -
         function = hl.Func(f"{ref}_read")
         function[place] = value
         values[ref] = hl.Expr(function[(nearest(place[0], keys), *place[1:])])
+    for number, stage in filled.items():
+        element = hl.Expr(stage[(place[0] % PANEL, place[0] // PANEL, *stage.args()[2:])])
+        values[f"x{number}"] = loaded(element, attention.scores.workload.inputs[number].dtype)
     inside = replace(arguments, operands=replace(operands, values=values))
     score = behind(attention.scores, inside, made)
     return strict(hl.select(hl.likely(place[0] < keys), score, constant(-math.inf)))
@@ -332,9 +392,9 @@ def _cost(values: Values, attention: Attention, target: KernelTarget) -> float:
     batches = prod(axis.extent for axis in attention.batch)
     tasks = batches * -(-queries // (rows * tiles))
     scores, weighted = attention.scores, attention.values
-    value_blocks = _value_blocks(attention, rows, target)
-    score_sums = -(-panels_of(scores) // blocks) * _tile_cycles(blocks, rows, target)
-    value_sums = -(-panels_of(weighted) // value_blocks) * _tile_cycles(value_blocks, rows, target)
+    taken = value_blocks(attention, rows, target)
+    score_sums = -(-panels_of(scores) // blocks) * tile_cycles(blocks, rows, target)
+    value_sums = -(-panels_of(weighted) // taken) * tile_cycles(taken, rows, target)
     products = tiles * (score_sums * scores.depth + value_sums * keys)
     both = scores.depth + weighted.columns.extent
     # keys and values of a batch, and the scores of the queries of a task
@@ -346,7 +406,7 @@ def _cost(values: Values, attention: Attention, target: KernelTarget) -> float:
     return (products + read * per_byte) * tasks * idle
 
 
-def _tile_cycles(blocks: int, rows: int, target: KernelTarget) -> float:
+def tile_cycles(blocks: int, rows: int, target: KernelTarget) -> float:
     """Return the cycles in which a register tile adds one product to each of its sums."""
     wide = blocks * max(1, PANEL // target.vector_lanes)
     loads = 0.5 * (wide + BROADCAST * rows)
@@ -354,11 +414,12 @@ def _tile_cycles(blocks: int, rows: int, target: KernelTarget) -> float:
     return max(4.0, 0.5 * wide * rows) + 0.5 * loads
 
 
-def _value_blocks(attention: Attention, rows: int, target: KernelTarget) -> int:
+def value_blocks(attention: Attention, rows: int, target: KernelTarget) -> int:
     """Return the number of panels of values a register tile takes."""
     panels = panels_of(attention.values)
     fitting = (n for n in range(panels, 1, -1) if stays_in_registers(n, rows, target))
-    return next(fitting, 1)
+    # shared out evenly: of 4 panels two tiles of 3 would compute 6
+    return -(-panels // -(-panels // next(fitting, 1)))
 
 
 def attention_steps(values: Values, attention: Attention, target: KernelTarget) -> Iterator[Step]:
@@ -384,7 +445,7 @@ def _result_steps(
     attention: Attention, rows: int, tiles: int, target: KernelTarget
 ) -> Iterator[Step]:
     # as many panels of values as registers hold: the weights of a query are read once for each
-    blocks = _value_blocks(attention, rows, target)
+    blocks = value_blocks(attention, rows, target)
     (row, batch), column = _loops(attention), attention.values.columns.name
     yield from _columns_in_panels(RESULT, column, blocks)
     # the last task overlaps the one before: whole register tiles everywhere

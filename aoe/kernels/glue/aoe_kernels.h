@@ -83,6 +83,7 @@ typedef struct {
   int32_t tile;                  /* what a register tile has of the extent that tiles cut; 0 where
                                     the first variant that fits runs */
   float cost;                    /* of such a tile, in any unit */
+  float rest;                    /* what a tile of rows costs besides, for each element of the extent */
 } aoe_variant;
 
 /* Of a kernel that takes any extents along some axes; else zeros. */
@@ -90,8 +91,10 @@ typedef struct {
   int32_t extent_count;
   const aoe_extent *extents;
   int32_t variant_count;
-  const aoe_variant *variants;   /* that with the largest tiles first; the last one needs nothing */
+  const aoe_variant *variants;   /* that with the largest tiles first; the last one needs nothing, or
+                                    one that fits has tiles */
   int32_t tiled, tiled_dimension; /* the buffer and its dimension, innermost first, that tiles cut */
+  int32_t rows_dimension;        /* of the result, whose tiles have `least` rows; 0 for none */
 } aoe_open;
 
 typedef struct {

@@ -261,6 +261,10 @@ typedef struct {
 
 typedef int (*kernel_function)(void **);
 
+static float tiles_of(const halide_buffer_t *buffer, int dimension, int32_t tile) {
+  return (float)((buffer->dim[dimension].extent + tile - 1) / tile);
+}
+
 /* Returns the function of a kernel for buffers of these extents, the result last: the first one that
    fits, or of those in register tiles of several sizes the one whose tiles cost least together. */
 static kernel_function function_for(const aoe_kernel *kernel, const halide_buffer_t *buffers,
@@ -273,10 +277,13 @@ static kernel_function function_for(const aoe_kernel *kernel, const halide_buffe
     int fits = 1;
     for (int d = 0; d < buffers[result].dimensions; d++)
       fits &= buffers[result].dim[d].extent >= variant->least[d];
-    if (!fits && v < open->variant_count - 1) continue;
+    if (!fits && (variant->tile || v < open->variant_count - 1)) continue;
     if (!variant->tile) return variant->run;
-    int64_t extent = buffers[open->tiled].dim[open->tiled_dimension].extent;
-    float cost = (float)((extent + variant->tile - 1) / variant->tile) * variant->cost;
+    const halide_buffer_t *cut = &buffers[open->tiled];
+    int rows = open->rows_dimension;
+    float cost = tiles_of(cut, open->tiled_dimension, variant->tile) * variant->cost;
+    cost += (float)cut->dim[open->tiled_dimension].extent * variant->rest;
+    if (rows) cost *= tiles_of(&buffers[result], rows, variant->least[rows]);
     if (cost >= least_cost) continue;
     found = variant->run;
     least_cost = cost;

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aoe.errors import ScheduleError
-from aoe.kernels.family import MOST_LANES, UPDATE, KernelTarget, OpenAxes, Pipeline
+from aoe.kernels.family import MOST_LANES, UPDATE, KernelTarget, OpenAxes, Pipeline, SizedTile
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.shapes import shapes_of
 from aoe.operators import OperatorKind, Shape, facts_of, is_reorder, op_key
@@ -255,6 +255,7 @@ class Variant:
     # variant that fits computes.
     tile: int = 0
     cost: float = 0.0  # Of such a tile, in any unit
+    rest: float = 0.0  # See `SizedTile`
 
 
 def variants_of(
@@ -275,9 +276,10 @@ def variants_of(
     in_tiles = tuple(
         Variant(
             schedule=one.schedule,
-            least=_least_extents(pipeline, one.schedule),
+            least=_least_in_tiles(pipeline, one),
             tile=one.size,
             cost=one.cost,
+            rest=one.rest,
         )
         for one in tiled
     )
@@ -294,6 +296,13 @@ def variants_of(
     if any(one > most for one, most in zip(found[-1].least, smallest, strict=True)):
         raise ScheduleError("open extents", "no tile fits the smallest results")
     return tuple(found)
+
+
+def _least_in_tiles(pipeline: Pipeline, tile: SizedTile) -> tuple[int, ...]:
+    least = list(_least_extents(pipeline, tile.schedule))
+    if pipeline.tiled is not None and pipeline.tiled.rows_dimension is not None:
+        least[pipeline.tiled.rows_dimension] = tile.rows
+    return tuple(least)
 
 
 def _least_extents(pipeline: Pipeline, schedule: Schedule) -> tuple[int, ...]:

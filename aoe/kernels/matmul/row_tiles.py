@@ -63,7 +63,7 @@ class RowTiles:
         # the search has found its own tile to be the best for the rows of the schedule
         costs[rows] = rows * min(cost / high for high, cost in costs.items())
         for high in (rows, *sorted(set(shapes) - {rows}, reverse=True)):
-            made = self._with_rows(with_panels(schedule, self.tile, shapes[high]), high)
+            made = with_rows(with_panels(schedule, self.tile, shapes[high]), self.rows, high)
             yield SizedTile(schedule=made, size=high, cost=costs[high])
 
     def _shapes(self, rows: int, panels: int, target: KernelTarget) -> dict[int, int]:
@@ -81,20 +81,6 @@ class RowTiles:
         cuts_rows = step.var == self.rows and step.tail is Tail.SHIFT_INWARDS
         return step.stage == RESULT and (cuts_rows or step.var == self.tile.columns)
 
-    def _with_rows(self, schedule: Schedule, rows: int) -> Schedule:
-        """Return a schedule with register tiles of so many rows."""
-        in_tile = ""  # loop over the rows of a tile, of the result
-        steps = list[Step]()
-        for step in schedule.steps:
-            if isinstance(step, Split) and step.var == self.rows and self._cuts(step):
-                in_tile = step.inner
-                step = replace(step, factor=rows)
-            in_rows = in_tile if step.stage == RESULT else self.rows
-            if isinstance(step, Unroll) and step.var == in_rows:
-                step = replace(step, factor=rows)
-            steps.append(step)
-        return replace(schedule, steps=tuple(steps))
-
     @property
     def extent(self) -> TiledExtent:
         """Rows of the result, its second dimension, as an extent that tiles cut."""
@@ -104,6 +90,26 @@ class RowTiles:
 def tile_cost(rows: int, panels: int) -> float:
     """Return the cost of a register tile: products, and what is loaded for them."""
     return rows * panels + _ROW_LOADS * rows + _PANEL_LOADS * panels
+
+
+def with_rows(schedule: Schedule, loop: str, count: int) -> Schedule:
+    """Return a schedule with register tiles of so many rows.
+
+    Args:
+        schedule: Whose last tile of rows is shifted inwards.
+        loop: Over rows; a stage that is not cut has those of one tile alone.
+        count: Rows of a tile.
+    """
+    inside = dict[str, str]()  # loops over the rows of a tile, by the stage that is cut
+    steps = list[Step]()
+    for step in schedule.steps:
+        if isinstance(step, Split) and step.var == loop and step.tail is Tail.SHIFT_INWARDS:
+            inside[step.stage] = step.inner
+            step = replace(step, factor=count)
+        elif isinstance(step, Unroll) and step.var == inside.get(step.stage, loop):
+            step = replace(step, factor=count)
+        steps.append(step)
+    return replace(schedule, steps=tuple(steps))
 
 
 def with_panels(schedule: Schedule, tile: PanelTile, count: int) -> Schedule:

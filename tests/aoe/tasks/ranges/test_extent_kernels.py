@@ -26,17 +26,20 @@ from aoe.device.compiler import KernelSource, RowBlock, extent_kernel
 from aoe.device.toolchain import Toolchain
 from aoe.graph.open_extents import OpenRegion, find_open_region
 from aoe.graph.rewrite import Replacement, rewrite
-from aoe.kernels.family import KernelTarget
+from aoe.kernels.family import KernelTarget, SizedTile
 from aoe.kernels.halide.apply import legal_steps
+from aoe.kernels.matmul.shape import PANEL
 from aoe.kernels.registry import OPEN_EXTENTS, get_family
 from aoe.ort.sessions import session_options
 from aoe.schedule import Configuration
 from aoe.target import Target
 
 Array = NDArray[Any]
-_LARGEST = {"N": 3, "Q": 40, "K": 50}
+_LARGEST = {"N": 3, "Q": 130, "K": 50}
+_SERVES_FROM = {100: 48, 16: 5}
+"""Queries from which on the blocks serve that could serve fewer than they are searched for."""
 _GUARD = "n = IsNaN(p) w = Where(n, zero, p)"
-_SPLIT = """qs = Reshape(qj, eights) ks = Reshape(kj, eights) vs = Reshape(vj, twenties)
+_SPLIT = """qs = Reshape(qj, depths) ks = Reshape(kj, depths) vs = Reshape(vj, columns)
 q = Transpose <perm = [0, 2, 1, 3]> (qs) k = Transpose <perm = [{perm}]> (ks)
 v = Transpose <perm = [0, 2, 1, 3]> (vs)"""
 _JOIN = "m2 = Transpose <perm = [0, 2, 1, 3]> (r) y = Reshape(m2, all)"
@@ -53,15 +56,22 @@ class _Form:
     where: str = ""  # A Where that reads a mask of booleans of that shape, instead of adding one
     guarded: bool = False  # True if weights that are no numbers become zeros
     joined: bool = False  # True for heads side by side, split and joined by Reshapes and Transposes
+    depth: int = 8  # Elements of a key
+    columns: int = 20  # Elements of a value
 
     @cached_property
     def model(self) -> onnx.ModelProto:
-        stored = f"{self.keys},8" if self.turned else f"8,{self.keys}"
+        depth, columns, keys = self.depth, self.columns, self.keys
+        stored = f"{keys},{depth}" if self.turned else f"{depth},{keys}"
         inputs = [
-            f"float[N,3,{self.queries},8] q, float[N,3,{stored}] k, float[N,3,{self.keys},20] v"
+            f"float[N,3,{self.queries},{depth}] q, float[N,3,{stored}] k",
+            f"float[N,3,{keys},{columns}] v",
         ]
         if self.joined:
-            inputs = [f"float[N,Q,24] qj, float[N,{self.keys},24] kj, float[N,{self.keys},60] vj"]
+            inputs = [
+                f"float[N,Q,{3 * depth}] qj, float[N,{keys},{3 * depth}] kj",
+                f"float[N,{keys},{3 * columns}] vj",
+            ]
         inputs += [f"{'bool' if self.where else 'float'}[{self.mask}] m"] if self.mask else []
         turned = ", transB = 1" if self.turned else ""
         body = [_SPLIT.format(perm="0, 2, 1, 3" if self.turned else "0, 2, 3, 1")]
@@ -73,7 +83,8 @@ class _Form:
         product = f"MatMul({'w' if self.guarded else 'p'}, v)"
         body += [f"r = {product}", _JOIN] if self.joined else [f"y = {product}"]
         model = parsed(", ".join(inputs), " ".join(body))
-        shapes = {"eights": [0, 0, 3, 8], "twenties": [0, 0, 3, 20], "all": [0, 0, 60]}
+        shapes = {"depths": [0, 0, 3, depth], "columns": [0, 0, 3, columns]}
+        shapes |= {"all": [0, 0, 3 * columns]}
         constants = {name: np.array(shape) for name, shape in shapes.items()}
         scalars: dict[str, Any] = {
             "zero": 0.0,
@@ -139,6 +150,7 @@ _FORMS = {
         queries="1", keys="K", turned=True, mask="N,1,1,K", where="Where(m, s, low)"
     ),
     "cached, heads joined": _Form(keys="K", turned=True, joined=True),
+    "odd heads": _Form(mask="N,1,1,Q", joined=True, depth=9, columns=37),
 }
 
 
@@ -195,14 +207,16 @@ class _Net:
 
 
 def _blocks(found: OpenRegion, target: Target) -> list[RowBlock]:
-    """Return the blocks by first guesses, each for as many queries as it is searched for."""
-    return [_block(found, rows, target) for rows in found.block_rows(_LARGEST["Q"])]
+    """Return the blocks by first guesses, those in tiles for a few queries already."""
+    blocks = [_block(found, rows, target) for rows in found.block_rows(_LARGEST["Q"])]
+    assert all(_least(one) <= _SERVES_FROM.get(one.rows, one.rows) for one in blocks)
+    return [replace(one, rows=_SERVES_FROM.get(one.rows, one.rows)) for one in blocks]
 
 
 def _tiled_blocks(found: OpenRegion, target: Target, tiles: Configuration) -> list[RowBlock]:
     """Return that of 16 queries in a configuration, for as few as it computes, and that of one."""
     tiled, single = _block(found, 16, target, tiles), _block(found, 1, target)
-    assert _least(tiled) == tiles["rows"]  # a tile, not a task of several
+    assert _least(tiled) == min(4, tiles["rows"])  # the lowest tile, not a task of several
     return [replace(tiled, rows=_least(tiled)), single]
 
 
@@ -255,12 +269,17 @@ def test_tasks_end_with_a_shifted_tile(
         assert net.agrees(1, queries, 21), queries
 
 
+def test_every_length_of_a_text_is_right(net: _Net) -> None:
+    for length in range(1, 131):
+        assert net.agrees(1, length, length), length
+
+
 @given(st.integers(1, 5), st.integers(1, 140), st.integers(1, 300), st.integers(0, 99))
 def test_any_extents_are_right(net: _Net, batch: int, queries: int, keys: int, seed: int) -> None:
     assert net.agrees(batch, queries, keys, seed)
 
 
-@pytest.mark.parametrize("queries", [1, 5, 23, 40])
+@pytest.mark.parametrize("queries", [1, 5, 6, 13, 23, 40, 65])
 def test_special_values_are_those_of_onnx_runtime(net: _Net, queries: int) -> None:
     inputs = net.form.inputs(2, queries, 19, seed=1)
     asked = inputs.get("q", inputs.get("qj"))
@@ -272,6 +291,22 @@ def test_special_values_are_those_of_onnx_runtime(net: _Net, queries: int) -> No
         masked: float | bool = "Where(m, s" not in net.form.where if net.form.where else -np.inf
         mask[..., 0] = masked
         (mask[0] if mask.ndim > 2 else mask)[..., -1, :] = masked  # queries with all keys masked
+    found, expected = net.results(inputs)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("queries", [3, 6, 17, 33, 64])
+def test_masked_keys_may_hold_anything(net: _Net, queries: int) -> None:
+    if "m" not in net.form.inputs(1, queries, 19):
+        pytest.skip("no mask")
+    inputs = net.form.inputs(1, queries, 19, seed=2)
+    name = "k" if "k" in inputs else "kj"
+    key = (..., -1, slice(None)) if net.form.turned or net.form.joined else (..., -1)
+    inputs[name][key] = np.inf
+    inputs[name][(*key[:-1], 0) if key[-1] == slice(None) else (..., 0, -1)] = np.nan
+    mask = inputs["m"]
+    masked: float | bool = "Where(m, s" not in net.form.where if net.form.where else -np.inf
+    mask[..., -1] = masked
     found, expected = net.results(inputs)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -290,29 +325,57 @@ def test_inputs_that_contradict_each_other_are_refused(net: _Net) -> None:
         net.results(inputs)
 
 
-def _widths(target: KernelTarget) -> dict[int, float]:
-    """Return the keys of the tiles of scores there are beside each other, with their cost."""
-    graph, shapes, parts = opened(_FORMS["bare"].model, _LARGEST)
+def _tiles(rows: int, target: KernelTarget) -> list[SizedTile]:
+    """Return the register tiles of the block for so many queries, that of its schedule first."""
+    graph, shapes, parts = opened(_Form(depth=64, columns=64).model, _LARGEST)
     found = find_open_region(graph, attention_of(graph, parts), shapes)
     assert isinstance(found, OpenRegion)
-    workload = found.of(100)
+    workload = found.of(rows)
     assert workload is not None
     family, open_family = get_family(workload.op_type), OPEN_EXTENTS[workload.op_type]
-    guess = Configuration({"blocks": 4, "rows": 5, "tiles": 4})
+    guess = Configuration(family.space(workload, target).first_guesses[0])
     schedule = open_family.schedule(workload, family.schedule(workload, guess, target))
     pipeline = family.pipeline(workload, schedule.algorithm)
     assert pipeline.tiled is not None
     tiles = list(pipeline.tiled.tiles(schedule, target))
     assert tiles[0].schedule == schedule
+    assert min(tile.rows for tile in tiles) == open_family.least_rows(workload, schedule)
     for one in tiles:
         legal_steps(pipeline, one.schedule)
-    return {one.size: one.cost for one in tiles}
+    return tiles
+
+
+def _served(tiles: list[SizedTile], length: int) -> SizedTile:
+    """Return the tile that costs least for so many queries and keys, as the glue chooses."""
+
+    def cost(tile: SizedTile) -> float:
+        across = -(-length // tile.size) * tile.cost + length * tile.rest
+        return -(-length // tile.rows) * across
+
+    return min((tile for tile in tiles if tile.rows <= length), key=cost)
+
+
+@pytest.mark.parametrize("lanes", [16, 8, 4])
+@pytest.mark.parametrize("rows", [16, 100])
+def test_tiles_are_several_and_have_names(rows: int, lanes: int) -> None:
+    tiles = _tiles(rows, KernelTarget(vector_lanes=lanes, threads=1))
+    assert len({(one.rows, one.size) for one in tiles}) == len(tiles)
+    assert 1 < len(tiles) <= 10  # files of variants have one digit
+
+
+def test_few_tokens_are_computed_in_tiles_of_so_many() -> None:
+    tiles = _tiles(16, KernelTarget(vector_lanes=16, threads=1))
+    served = {length: _served(tiles, length) for length in range(4, 49)}
+    computed = {at: -(-at // tile.rows) * tile.rows for at, tile in served.items()}
+    assert all(computed[at] == at for at in (*range(4, 13), 14, 16, 20, 24))
+    assert all(computed[at] <= at + 5 for at in computed)
+    assert all(one.size == PANEL for at, one in served.items() if at <= PANEL)
 
 
 def test_tiles_of_scores_are_as_wide_as_a_call_needs() -> None:
-    costs = _widths(KernelTarget(vector_lanes=16, threads=1))
-    widest = {
-        keys: min(costs, key=lambda size: -(-keys // size) * costs[size])
-        for keys in (17, 48, 64, 75, 96, 97, 140)
+    tiles = _tiles(100, KernelTarget(vector_lanes=16, threads=1))
+    computed = {
+        keys: -(-keys // (size := _served(tiles, keys).size)) * size for keys in range(40, 200)
     }
-    assert widest == {17: 32, 48: 48, 64: 64, 75: 80, 96: 48, 97: 64, 140: 48}
+    assert all(computed[keys] < keys + 3 * PANEL for keys in computed)
+    assert all(computed[keys] == keys for keys in (48, 64, 80, 96, 128))
