@@ -1,12 +1,6 @@
 """Paired timing: how a candidate is measured against its baseline and what that proves."""
 
-from aoe.measurement.clocks import (
-    deciding_clock,
-    joined,
-    measured,
-    paid_by_waiting,
-    pairs_that_count,
-)
+from aoe.measurement.clocks import deciding_clock, joined, measured, pairs_that_count
 from aoe.measurement.estimates import (
     ACCEPT_COVERAGE,
     Scatter,
@@ -58,7 +52,6 @@ __all__ = [
     "mean_estimate",
     "measured",
     "median_interval",
-    "paid_by_waiting",
     "pairs_that_count",
     "planned_look",
     "run_pairs",

@@ -16,8 +16,8 @@ from aoe.measurement import (
     SpeedupEstimate,
     estimate_speedup,
     mean_estimate,
-    paid_by_waiting,
 )
+from aoe.measurement.clocks import paid_by_waiting
 from aoe.measurement.memory import median_memory
 from aoe.validation.intervals import (
     ACCEPTING,
