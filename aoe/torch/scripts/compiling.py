@@ -36,6 +36,7 @@ from aoe.torch.scripts.whole_steps import (
     StepOutcome,
     WholeSteps,
 )
+from aoe.tuner.parts import library_versions
 from aoe.tuner.reuse.earlier import EarlierResult
 from aoebank import say, size_text
 
@@ -205,12 +206,12 @@ class ScriptTraining:
 
     def known(self) -> StepGain | None:
         """Return what an earlier run has found of such steps, None for nothing."""
-        return KeptGains(self._settings).find(self._digests())
+        return KeptGains(self._settings).find(self._facts())
 
     def decided(self, gain: StepGain) -> None:
         """Keep what was found; a slower step is PyTorch's again."""
         if not gain.is_known and gain.outcome is not StepOutcome.UNDECIDED and is_first_rank():
-            KeptGains(self._settings).keep(self._digests(), gain)
+            KeptGains(self._settings).keep(self._facts(), gain)
         if gain.outcome is StepOutcome.SLOWER:
             self._undo_modules()
             for graph in self.graphs:
@@ -218,10 +219,11 @@ class ScriptTraining:
             self.optimizers.give_back(_SLOWER)
         self._on_compared()
 
-    def _digests(self) -> tuple[str, ...]:
+    def _facts(self) -> tuple[str, ...]:
         """Return what tells the steps of a training from those of others."""
         return (
-            *(graph.digest for graph in self.graphs if graph.is_used),
+            library_versions()["aoe"],
+            *(graph.facts for graph in self.graphs),
             *(f"{one.name} {one.groups} {one.fused}" for one in self.optimizers.found),
             f"{torch.distributed.get_world_size() if is_in_group() else 1} processes",
         )

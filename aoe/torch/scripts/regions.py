@@ -58,7 +58,6 @@ class TunedGraph(Choice):
         calls: Of the graph, so far.
         passes: Speed-up of both passes together, None where they were not compared.
         is_used: True if the graph is computed with kernels, None as long as that is open.
-        digest: Of what it computes, and how; empty where nothing can be kept.
 
     Args:
         name: Class of the module.
@@ -70,7 +69,6 @@ class TunedGraph(Choice):
         self.calls = 0
         self.passes: SpeedupEstimate | None = None
         self.is_used: bool | None = None
-        self.digest = ""
         self._number = number
         self._turns, self._waits = 0, True
         self._regions: list[TunedRegion] = []
@@ -81,6 +79,12 @@ class TunedGraph(Choice):
     def regions(self) -> tuple[TunedRegion, ...]:
         """The regions so far, in the order in which they were decided."""
         return tuple(self._regions)
+
+    @property
+    def facts(self) -> str:
+        """What tells it from other graphs in later runs, however they choose their kernels."""
+        found = {f"{one.direction} {one.operators} {one.shapes}" for one in self._regions}
+        return "; ".join((self.name, str(self.is_used), *sorted(found)))
 
     @property
     def is_settled(self) -> bool:
@@ -119,9 +123,9 @@ class TunedGraph(Choice):
         self.passes = choice.step_speedup(eager, compiled)
         return choice.wins(self.passes, 1.0)
 
-    def decided(self, *, is_used: bool, digest: str) -> None:
+    def decided(self, *, is_used: bool) -> None:
         """Keep whether kernels compute the graph."""
-        self.is_used, self.digest = is_used, digest
+        self.is_used = is_used
 
     @contextmanager
     def turn(self) -> Iterator[None]:

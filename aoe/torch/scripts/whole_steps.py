@@ -85,9 +85,10 @@ class StepGain:
 
     def __str__(self) -> str:
         found = self.estimate
+        digits = 0 if self.eager_ms >= 100 else 2
         text = (
             f"whole steps: {found.median:.2f}x ({found.low:.2f} to {found.high:.2f}, "
-            f"{found.pairs} pairs, {self.eager_ms:.4g} ms in PyTorch)"
+            f"{found.pairs} pairs, {self.eager_ms:.{digits}f} ms in PyTorch)"
         )
         if self.is_known:
             text += " in an earlier run"

@@ -83,13 +83,8 @@ class Choice:
     def told(self, outcome: RegionOutcome) -> None:
         """Take what became of a region; a report keeps it, nothing is decided by it."""
 
-    def decided(self, *, is_used: bool, digest: str) -> None:
-        """Take whether kernels compute the graph, also where an earlier process has compared it.
-
-        Args:
-            is_used: True if they do.
-            digest: Of what is computed, and how; empty where nothing can be kept.
-        """
+    def decided(self, *, is_used: bool) -> None:
+        """Take whether kernels compute the graph, also where an earlier process has compared it."""
 
 
 class TrainingGraph:
@@ -121,7 +116,6 @@ class TrainingGraph:
         self._passes: list[GraphPass] = []
         self._uses_eager = False
         self._is_decided = False
-        self._digest = ""
         self._lock = threading.Lock()
         # where Dynamo cuts a graph at DDP's buckets, it tells by this that each part has a backward
         counters["aot_autograd"]["total"] += 1
@@ -169,7 +163,7 @@ class TrainingGraph:
             with self._choice.turn():
                 reason = _apart(self._reason_for_eager, (inputs, autocast))
         self._uses_eager = bool(reason) and not _has_inner_graphs(self._eager)
-        self._choice.decided(is_used=not reason, digest=self._digest)
+        self._choice.decided(is_used=not reason)
         if reason:
             _warn(f"a training graph runs in PyTorch: {reason}")
 
@@ -180,12 +174,11 @@ class TrainingGraph:
             loops = self._loops(self._make_settings("forward"))
         except AoeError:  # without a compiler nothing is kept
             return self._compared(*call)
-        texts = (text for one in self._passes for text in one.chosen)
-        self._digest = loops.digest("graph", *texts)
-        kept = loops.verdict(self._digest)
+        digest = loops.digest("graph", *(text for one in self._passes for text in one.chosen))
+        kept = loops.verdict(digest)
         if kept is None:
             kept = self._compared(*call)
-            loops.keep(self._digest, kept)
+            loops.keep(digest, kept)
         return kept
 
     def _compared(self, inputs: Sequence[Any], autocast: AbstractContextManager[Any]) -> str:
