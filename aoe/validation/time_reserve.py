@@ -27,6 +27,7 @@ _PROCESS_S = 1.0
 _LEAST_SHARE_GIVEN = 0.2
 """Beside more neighbours than that no limit of time holds; it is not all kept for them."""
 _LINK_S = 1.0
+"""The kernels of a model are linked, and what they save in it is profiled, on a quiet machine."""
 _RUNS_BEFORE = 3
 """Of each session, before the first pair: results, calibration of the samples."""
 _HURRIED_PAIRS, _LEAST_PAIRS, _LEAST_FROM = 4, 2, 0.5
@@ -62,16 +63,19 @@ class ModelCosts:
     elsewhere_s: tuple[float, ...] = ()  # The same at each other point of a range
     write_s: float = 0.0  # Writing its weights once
     process_s: float = _PROCESS_S  # Ending a worker and starting another one, which takes CPU time
+    link_s: float = _LINK_S  # Linking its kernels, which takes CPU time, too
 
     @classmethod
     def of(cls, profile: ModelProfile, *, write_s: float) -> ModelCosts:
         """Return the costs of the later phases, from the first profile."""
         run_s = profile.model_us / 1e6
+        given_share = max(_LEAST_SHARE_GIVEN, profile.given_share)
         return cls(
             load_s=max(0.0, profile.load_s - run_s),
             run_s=run_s,
             write_s=write_s,
-            process_s=_PROCESS_S / max(_LEAST_SHARE_GIVEN, profile.given_share),
+            process_s=_PROCESS_S / given_share,
+            link_s=_LINK_S / given_share,
         )
 
     @classmethod
@@ -180,7 +184,7 @@ class ModelCosts:
     def early_proof_s(self, threads: int, processes: int = HURRIED_PROCESSES) -> float:
         """Return the seconds of an early proof by so many processes, and of writing its model."""
         each_s = self.hurried_s(final_policy(threads))
-        return self.finishing_s + _LINK_S + processes * each_s
+        return self.finishing_s + self.link_s + processes * each_s
 
     def validation_s(
         self, left_s: float, screen: MeasurePolicy, final: MeasurePolicy, finals: int = 1
@@ -199,10 +203,10 @@ class ModelCosts:
         one_s = finals * self.hurried_s(final)
         memory_s = finals * self.comparison_s(single_run_policy(final.threads))
         kept_s = max(
-            min(_SHARE * free_s, _LINK_S + wanted_s),
-            min(_HURRIED_SHARE * free_s, _LINK_S + memory_s + HURRIED_PROCESSES * one_s),
+            min(_SHARE * free_s, self.link_s + wanted_s),
+            min(_HURRIED_SHARE * free_s, self.link_s + memory_s + HURRIED_PROCESSES * one_s),
             # one more: now and then one takes twice as long
-            min(_LEAST_SHARE * free_s, _LINK_S + (LEAST_PROCESSES + 1) * one_s),
+            min(_LEAST_SHARE * free_s, self.link_s + (LEAST_PROCESSES + 1) * one_s),
         )
         return min(left_s, self.finishing_s + kept_s)
 

@@ -33,9 +33,9 @@ def test_processes_start_slower_beside_others_and_more_time_is_kept(
     quiet = ModelProfile(node_us={}, model_us=70_000.0, load_s=0.1)
     busy = ModelProfile(node_us={}, model_us=70_000.0, load_s=0.1, given_share=given_share)
     costs = ModelCosts.of(busy, write_s=0.4)
-    assert costs.process_s == process_s
+    assert costs.process_s == costs.link_s == process_s
     one_s = costs.hurried_s(_FINAL)
-    assert _kept_s(costs, 60.0) >= HURRIED_PROCESSES * one_s
+    assert _kept_s(costs, 60.0) >= costs.link_s + HURRIED_PROCESSES * one_s
     if given_share < 1:
         assert _kept_s(costs, 40.0) > _kept_s(ModelCosts.of(quiet, write_s=0.4), 40.0)
 
