@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MEMBERS = {member.name for member in fields(TuneSettings)}
-_CASES = (
-    *("input_shape", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims", "shapes_from"),
-)
+_CASES = ("input_shape", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims", "shapes_from")
 """Options that say shapes."""
 
 
