@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 
@@ -29,24 +29,13 @@ from aoe.torch.modules.training.convolution_ways import (
     load_library,
 )
 from aoe.torch.modules.training.loops import LoopCompiler, Loops
-from aoe.torch.modules.training.records import (
-    NOT_TUNED,
-    is_known_loss,
-    note_loss,
-    record_way,
-    training_bank,
-    writes_records,
-)
+from aoe.torch.modules.training.records import NOT_TUNED, SLOWER, KnownWay, WayRecords
 from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.modules.training.regions import RegionOutcome, name_of, tensor_text
 from aoe.workload import TRAINING_CONVOLUTION, Operation, TensorSpec, Workload
 
-if TYPE_CHECKING:
-    from aoe.bank.operators import OperatorBank
-
 _LEAST_PRODUCTS = 1 << 16
 """Products below which a convolution costs less than the call around it."""
-_NONE_FASTER = "no other way is faster than PyTorch"
 _KEPT = (Part.RESULT, Part.IMAGE, Part.WEIGHTS)
 Key = tuple[Any, ...]
 
@@ -298,7 +287,7 @@ class _Race:
     decide: Decide
     library: Library | None
     kept: Loops | None  # Keeps what was decided for the next process
-    bank: Callable[[], OperatorBank]  # Opened where it is asked
+    records: WayRecords
     end_s: float
 
     @classmethod
@@ -320,7 +309,7 @@ class _Race:
             decide=decide,
             library=library,
             kept=kept,
-            bank=cache(partial(training_bank, settings)),
+            records=WayRecords(settings),
             end_s=time.monotonic() + settings.limit_s,
         )
 
@@ -334,13 +323,10 @@ class _Race:
     ) -> tuple[str, Compute | None]:
         """Return the way that is faster than PyTorch and as exact, None if none is."""
         workload = workload_of(convolution, part)
-        found = _Found("", None, reason=_NONE_FASTER)
+        found = _Found(reason=SLOWER)
         is_large = convolution.products >= _LEAST_PRODUCTS
         if is_large:
-            before = self._decided_before(workload, convolution, part, arguments)
-            found = before or self._found(workload, convolution, part, arguments)
-            if before is None:
-                self._keep(convolution, part, arguments, found)
+            found = self._found(workload, convolution, part, arguments)
         kind = "convolution" if part is Part.RESULT else "convolution_backward"
         self.decide.told(
             RegionOutcome(
@@ -357,65 +343,6 @@ class _Race:
         )
         return found.name, found.way
 
-    def _decided_before(
-        self,
-        workload: Workload,
-        convolution: Convolution,
-        part: Part,
-        arguments: Sequence[torch.Tensor],
-    ) -> _Found | None:
-        """Return what an earlier process has decided, None if nobody knows.
-
-        A gain counts where the bank has its record, so that no bank lacks what is used.
-        """
-        name = None
-        if self.kept is not None:
-            name = self.kept.verdict(self._digest(convolution, part, arguments))
-        if name is None:
-            return None
-        if writes_records(self.settings) and not self._adopts(workload):
-            if name:
-                return None
-            note_loss(self.bank(), workload, trials=len(self._offered(convolution, part)))
-        if not name:
-            return _Found("", None, reason=_NONE_FASTER, is_known=True)
-        way = WAYS[name](convolution, part, self.library) if name in WAYS else None
-        return None if way is None else _Found(name, way, is_known=True)
-
-    def _adopts(self, workload: Workload) -> bool:
-        """Take what is known of a workload into the bank in use; return whether anything is."""
-        bank = self.bank()
-        is_known = bank.find(workload) is not None or is_known_loss(bank, workload, trials=1)
-        if is_known:
-            bank.adopt(workload)
-        return is_known
-
-    def _keep(
-        self,
-        convolution: Convolution,
-        part: Part,
-        arguments: Sequence[torch.Tensor],
-        found: _Found,
-    ) -> None:
-        is_decided = not self.settings.tune.lookup_only and time.monotonic() <= self.end_s
-        if self.kept is not None and (found.name or is_decided):
-            self.kept.keep(self._digest(convolution, part, arguments), found.name)
-
-    def _digest(
-        self, convolution: Convolution, part: Part, arguments: Sequence[torch.Tensor]
-    ) -> str:
-        assert self.kept is not None
-        facts = (str(convolution), part.value, str(len(arguments)))
-        return self.kept.digest("convolution", kernel_sources(), *facts)
-
-    def _offered(self, convolution: Convolution, part: Part) -> dict[str, Compute]:
-        """Return the ways there are to compute a part."""
-        return {
-            name: way
-            for name in WAYS
-            if (way := WAYS[name](convolution, part, self.library)) is not None
-        }
-
     def _found(
         self,
         workload: Workload,
@@ -423,44 +350,70 @@ class _Race:
         part: Part,
         arguments: Sequence[torch.Tensor],
     ) -> _Found:
-        """Return the way on record, else the fastest one."""
-        tune, bank = self.settings.tune, self.bank()
-        offered = self._offered(convolution, part)
-        stored = None if tune.repeat_tune else bank.find(workload)
-        is_lost = stored is None and not tune.repeat_tune
-        is_lost = is_lost and is_known_loss(bank, workload, trials=len(offered))
-        if (stored is not None or is_lost) and writes_records(self.settings):
-            bank.adopt(workload)
-        if is_lost:
-            return _Found("", None, reason=_NONE_FASTER, is_known=True)
-        made = offered
-        if stored is not None:
-            name = stored.schedule.algorithm
-            made = {name: offered[name]} if name in offered else {}
-        elif tune.lookup_only or time.monotonic() > self.end_s:
-            reason = NOT_TUNED if tune.lookup_only else "no time is left"
-            return _Found("", None, reason=reason)
-        eager, is_known = convolution.eager(part), stored is not None
-        for name in self.decide.order({"": eager, **made}, arguments):
+        """Return the way that is known, else the fastest one."""
+        made = {name: make(convolution, part, self.library) for name, make in WAYS.items()}
+        offered = {name: way for name, way in made.items() if way is not None}
+        digest = self._digest(convolution, part, arguments)
+        known = self.records.known(workload, self._kept(digest), tuple(offered))
+        if known is not None and (known.reason or known.way not in offered):
+            is_known = known.reason != NOT_TUNED
+            return _Found(reason=known.reason or SLOWER, is_known=is_known)
+        if known is not None and known.is_checked:
+            return _Found(known.way, offered[known.way], is_known=True)
+        if known is None and time.monotonic() > self.end_s:
+            return _Found(reason="no time is left")
+        eager = convolution.eager(part)
+        tried = offered if known is None else {known.way: offered[known.way]}
+        name = self._fastest(workload, eager, tried, arguments)
+        if known is None and name:
+            measure = partial(choice.region_measurement, eager, offered[name], arguments)
+            self.records.keep(workload, name, measure, trials=len(offered))
+        elif known is None and offered:
+            self.records.note(workload, trials=len(offered))
+        if self.kept is not None and (name or not self.settings.tune.lookup_only):
+            self.kept.keep(digest, name)
+        reason, is_known = "" if name else SLOWER, known is not None
+        return _Found(name, offered.get(name), reason=reason, is_known=is_known)
+
+    def _kept(self, digest: str) -> KnownWay | None:
+        """Return the verdict of the kernel cache, which has the name of a way or none."""
+        name = self.kept.verdict(digest) if self.kept is not None else None
+        if name is None:
+            return None
+        return KnownWay(way=name) if name else KnownWay(reason=SLOWER)
+
+    def _digest(
+        self, convolution: Convolution, part: Part, arguments: Sequence[torch.Tensor]
+    ) -> str:
+        facts = (str(convolution), part.value, str(len(arguments)))
+        if self.kept is None:
+            return ""
+        return self.kept.digest("convolution", kernel_sources(), *facts)
+
+    def _fastest(
+        self,
+        workload: Workload,
+        eager: Compute,
+        ways: Mapping[str, Compute],
+        arguments: Sequence[torch.Tensor],
+    ) -> str:
+        """Return the fastest way that gains and is in no quarantine, empty where there is none."""
+        for name in self.decide.order({"": eager, **ways}, arguments):
             if not name:
                 break
-            way = made[name]
-            if _agrees(eager, way, arguments) and self.decide.region(eager, way, arguments):
-                if stored is None and writes_records(self.settings):
-                    measurement = choice.region_measurement(eager, way, arguments)
-                    record_way(bank, workload, name, measurement, trials=len(made))
-                return _Found(name, way, is_known=is_known)
-        if stored is None and writes_records(self.settings) and made:
-            note_loss(bank, workload, trials=len(made))
-        return _Found("", None, reason=_NONE_FASTER, is_known=is_known)
+            if self.records.is_refused(workload, name) or not _agrees(eager, ways[name], arguments):
+                continue
+            if self.decide.region(eager, ways[name], arguments):
+                return name
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     """A way to compute a part."""
 
-    name: str  # Of the way, empty for PyTorch's own
-    way: Compute | None
+    name: str = ""  # Of the way, empty for PyTorch's own
+    way: Compute | None = None
     reason: str = ""  # Why PyTorch computes it; empty if it does not
     is_known: bool = False  # True if it was on record
 

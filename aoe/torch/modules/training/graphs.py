@@ -32,10 +32,11 @@ from aoe.torch.modules.training.convolutions import choose_ways, cut_convolution
 from aoe.torch.modules.training.loops import LoopCompiler, Loops
 from aoe.torch.modules.training.pass_code import call_directly, put_function, put_inline
 from aoe.torch.modules.training.records import (
+    LOOP,
     NOT_TUNED,
     SLOWER,
-    KnownLoop,
-    LoopRecords,
+    KnownWay,
+    WayRecords,
     workload_of_region,
 )
 from aoe.torch.modules.training.region_settings import RegionSettings
@@ -397,36 +398,50 @@ class GraphPass:
         """Compute regions by loops where these are faster; return which."""
         digests = {form: loops.digest("loop", source.text) for form, source in sources.items()}
         workloads = {form: workload_of_region(called[form][0].eager, form) for form in sources}
-        records = LoopRecords(settings)
-        kept = {
-            form: records.known(workloads[form], loops.verdict(digest))
+        records = WayRecords(settings)
+        known = {
+            form: records.known(workloads[form], _kept_loop(loops.verdict(digest)), [LOOP])
             for form, digest in digests.items()
         }
-        if settings.tune.lookup_only:
-            kept = {
-                form: KnownLoop(NOT_TUNED) if one.reason is None else one
-                for form, one in kept.items()
-            }
-        wanted = {form: source for form, source in sources.items() if not kept[form].reason}
+        wanted = {
+            form: source
+            for form, source in sources.items()
+            if (one := known[form]) is None or not one.reason
+        }
         calls = loops.compile(wanted)
         used = []
         for form in sources:
-            known, region = kept[form], called[form][0]
-            reason = known.reason
-            if reason is None:
+            one, region = known[form], called[form][0]
+            reason = "" if one is None else one.reason
+            if one is None:
                 reason = self._reason_against(region, calls[form])
                 loops.keep(digests[form], reason)
-                records.keep(workloads[form], reason, region.eager, calls[form], region.example)
-            elif not known.is_checked:
+                self._record(records, workloads[form], reason, region, calls[form])
+            elif not one.is_checked:
                 reason = choice.disagreement(region.eager, calls[form], region.example)
                 loops.keep(digests[form], reason)
-            is_known = known.reason not in (None, NOT_TUNED)
+            is_known = one is not None and reason != NOT_TUNED
             told = [workloads[form]]
-            self._tell(called[form], form, settings, "loop", reason, told, is_known=is_known)
+            self._tell(called[form], form, settings, LOOP, reason, told, is_known=is_known)
             _settle(called[form], form, calls.get(form), reason, reasons)
             if not reason:
                 used.append(form)
         return used
+
+    def _record(
+        self,
+        records: WayRecords,
+        workload: Workload | None,
+        reason: str,
+        region: RegionModule,
+        call: Callable[..., Any],
+    ) -> None:
+        """Write what came of a comparison; a loop that is wrong is no matter of the bank."""
+        if not reason:
+            measure = partial(choice.region_measurement, region.eager, call, region.example)
+            records.keep(workload, LOOP, measure)
+        elif reason == SLOWER:
+            records.note(workload)
 
     def _use_families(
         self,
@@ -486,6 +501,13 @@ class GraphPass:
         except Exception as error:  # of any operator: the other regions are decided all the same
             return f"it cannot be compared: {first_line(error)}"
         return reason
+
+
+def _kept_loop(verdict: str | None) -> KnownWay | None:
+    """Return a verdict of the kernel cache: why PyTorch computes a region, "" if its loop does."""
+    if verdict is None:
+        return None
+    return KnownWay(reason=verdict) if verdict else KnownWay(way=LOOP)
 
 
 def _settle(

@@ -274,66 +274,22 @@ def training_bank(settings: RegionSettings) -> OperatorBank:
     return open_bank(settings, replace(target, core_num=torch.get_num_threads()))
 
 
-def record_way(
-    bank: OperatorBank, workload: Workload, way: str, measurement: Measurement, *, trials: int
-) -> None:
-    """Write the record of what beats PyTorch, unless it is in quarantine.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownWay:
+    """How a part is computed, as earlier runs have decided it."""
 
-    Args:
-        bank: Whose lines name the training.
-        workload: What is computed.
-        way: The name of what computes it.
-        measurement: Pairs over PyTorch.
-        trials: How many ways were tried.
-    """
-    from aoe.bank.verdicts import BankNote
-    from aoebank import Event
-
-    schedule, configuration = Schedule(algorithm=way), Configuration({})
-    if bank.refusal(workload, schedule, configuration) is not None:
-        return
-    has_record = bank.remembered(workload).strategy is not None
-    note = BankNote(
-        event=Event.UPDATE if has_record else Event.ADD,
-        estimate=estimate_speedup(measurement),
-        measurement=measurement,
-        search={"method": "pairs", "trials": trials},
-    )
-    bank.save(workload, schedule, configuration, note)
+    way: str = ""  # Empty where PyTorch computes the part
+    reason: str = ""  # Why PyTorch computes it; empty where a way does
+    is_checked: bool = True  # False if results of the way are to be compared here first
 
 
-def note_loss(bank: OperatorBank, workload: Workload, *, trials: int) -> None:
-    """Note that nothing beats PyTorch, so that a later run does not try as many ways again."""
-    from aoe.bank.verdicts import BankNote
-    from aoebank import Event
+class WayRecords:
+    """The bank of the parts of one pass: regions, results and gradients of convolutions.
 
-    search = {"method": "pairs", "trials": trials, "measured": trials, "limit": trials}
-    bank.note([(workload, BankNote(event=Event.UNSATISFIED, search=search))])
-
-
-def is_known_loss(bank: OperatorBank, workload: Workload, *, trials: int) -> bool:
-    """True if an earlier run on such a machine has tried as many ways, and none was faster."""
-    return bank.failed_search(workload, trials, threshold=choice.REGION_GAIN) is not None
-
-
-def writes_records(settings: RegionSettings) -> bool:
-    """True where the bank may be written: by the first process of a group, and no mere look-up."""
-    return not settings.tune.lookup_only and settings.env.get("RANK", "0") == "0"
-
-
-@dataclass(frozen=True, slots=True)
-class KnownLoop:
-    """What earlier runs know of a loop."""
-
-    reason: str | None  # Why PyTorch computes the region, "" if the loop does, None if unknown
-    is_checked: bool = True  # False if the results of the loop are to be compared here first
-
-
-class LoopRecords:
-    """The bank of the loops of one pass: looked up before any is measured, written where one wins.
-
-    Verdicts of the kernel cache are for this compiler and this PyTorch. A loss among them counts;
-    a gain counts where the bank has its record, so that no bank lacks what is used.
+    It is looked up before a part is measured, and written where a way wins. Verdicts of the kernel
+    cache are for this compiler and this PyTorch. A loss among them counts; a gain counts where the
+    bank has its record, so that no bank lacks what is used, and where nothing is searched. A way
+    in quarantine is never used.
 
     Args:
         settings: How regions are tuned.
@@ -352,68 +308,120 @@ class LoopRecords:
         """The bank, opened where it is asked: reading one takes as long as loading many loops."""
         return None if self._is_without else self._opened
 
-    def known(self, workload: Workload | None, verdict: str | None) -> KnownLoop:
-        """Return what is known of a loop.
+    @property
+    def _writes(self) -> bool:
+        """True in the first process of a group, unless records are only looked up."""
+        env = self._settings.env
+        return not self._settings.tune.lookup_only and env.get("RANK", "0") == "0"
+
+    def known(
+        self, workload: Workload | None, kept: KnownWay | None, ways: Sequence[str]
+    ) -> KnownWay | None:
+        """Return how a part is computed, None if that is to be measured.
 
         Args:
-            workload: Of its region, None where no record can say it.
-            verdict: Of the kernel cache.
+            workload: Of the part, None where no record can say it.
+            kept: Verdict of the kernel cache, None if it has none.
+            ways: Names of all ways there are to compute the part.
         """
-        found = KnownLoop(verdict)
-        if workload is None or self._settings.tune.repeat_tune:
-            return found
-        with self._doing_without():
-            if not verdict:
-                found = self._in_bank(workload, verdict)
-            elif verdict == SLOWER:
-                self._note(workload)
+        found = kept
+        if workload is not None:
+            with self._doing_without():
+                if (bank := self._bank) is not None:
+                    found = self._in_bank(bank, workload, kept, ways)
+        if found is None and self._settings.tune.lookup_only:
+            return KnownWay(reason=NOT_TUNED)
         return found
+
+    def _in_bank(
+        self, bank: OperatorBank, workload: Workload, kept: KnownWay | None, ways: Sequence[str]
+    ) -> KnownWay | None:
+        if kept is not None and kept.reason:
+            if kept.reason == SLOWER:
+                self._note(bank, workload, len(ways))
+            return kept
+        if not self._settings.tune.repeat_tune:
+            stored = bank.find(workload)  # never one in quarantine
+            if stored is not None:
+                if self._writes:
+                    bank.adopt(workload)
+                way = stored.schedule.algorithm
+                return KnownWay(way=way, is_checked=kept is not None and kept.way == way)
+            if _is_known_loss(bank, workload, len(ways)):
+                self._note(bank, workload, len(ways))
+                return KnownWay(reason=SLOWER)
+        if kept is not None and self._settings.tune.lookup_only:
+            reason = bank.quarantine_reason(workload) or _refusal(bank, workload, kept.way)
+            return KnownWay(reason=reason) if reason else kept
+        reasons = [reason for way in ways if (reason := _refusal(bank, workload, way))]
+        return KnownWay(reason=reasons[0]) if reasons and len(reasons) == len(ways) else None
+
+    def is_refused(self, workload: Workload, way: str) -> bool:
+        """True if a way to compute a part is in quarantine."""
+        with self._doing_without():
+            if (bank := self._bank) is not None:
+                return _refusal(bank, workload, way) is not None
+        return False
 
     def keep(
         self,
         workload: Workload | None,
-        reason: str,
-        module: Callable[..., Any],
-        call: Callable[..., Any],
-        arguments: Sequence[Any],
+        way: str,
+        measure: Callable[[], Measurement],
+        *,
+        trials: int = 1,
     ) -> None:
-        """Write what came of a comparison into the bank; a loop that is wrong is no matter of it.
+        """Write the record of what beats PyTorch.
 
         Args:
-            workload: Of the region, None where no record can say it.
-            reason: Why PyTorch computes it, "" if the loop does.
-            module: PyTorch's operators.
-            call: The loop.
-            arguments: Of both.
+            workload: Of the part, None where no record can say it.
+            way: What computes it.
+            measure: Returns pairs over PyTorch.
+            trials: Number of ways that were tried.
         """
-        if workload is None or not writes_records(self._settings):
+        from aoe.bank.verdicts import BankNote
+        from aoebank import Event
+
+        if workload is None or not self._writes:
             return
         with self._doing_without():
-            if reason == SLOWER:
-                self._note(workload)
-            elif not reason and (bank := self._bank) is not None:
-                found = choice.region_measurement(module, call, arguments)
-                record_way(bank, workload, LOOP, found, trials=1)
+            if (bank := self._bank) is None:
+                return
+            measurement = measure()
+            has_record = bank.remembered(workload).strategy is not None
+            note = BankNote(
+                event=Event.UPDATE if has_record else Event.ADD,
+                estimate=estimate_speedup(measurement),
+                measurement=measurement,
+                search={"method": "pairs", "trials": trials},
+            )
+            bank.save(workload, Schedule(algorithm=way), Configuration({}), note)
 
-    def _note(self, workload: Workload) -> None:
-        """Note a loss the bank does not know: results are for machines without this cache."""
-        if not writes_records(self._settings) or (bank := self._bank) is None:
+    def note(self, workload: Workload | None, *, trials: int = 1) -> None:
+        """Note that nothing beats PyTorch, so that a later run does not try as many ways again.
+
+        Args:
+            workload: Of the part, None where no record can say it.
+            trials: Number of ways that were tried.
+        """
+        if workload is None:
             return
-        if not is_known_loss(bank, workload, trials=1):
-            note_loss(bank, workload, trials=1)
+        with self._doing_without():
+            if (bank := self._bank) is not None:
+                self._note(bank, workload, trials)
 
-    def _in_bank(self, workload: Workload, verdict: str | None) -> KnownLoop:
-        bank = self._bank
-        if bank is None:
-            return KnownLoop(verdict)
-        if (reason := bank.quarantine_reason(workload)) is not None:
-            return KnownLoop(reason)
-        has_record = bank.find(workload) is not None
-        if not has_record and not is_known_loss(bank, workload, trials=1):
-            return KnownLoop(verdict if self._settings.tune.lookup_only else None)
-        if writes_records(self._settings):
+    def _note(self, bank: OperatorBank, workload: Workload, trials: int) -> None:
+        """Note a loss the bank does not know: results are for machines without this cache."""
+        from aoe.bank.verdicts import BankNote
+        from aoebank import Event
+
+        if not self._writes:
+            return
+        if _is_known_loss(bank, workload, trials):
             bank.adopt(workload)
-        return KnownLoop("", is_checked=verdict is not None) if has_record else KnownLoop(SLOWER)
+            return
+        search = {"method": "pairs", "trials": trials, "measured": trials, "limit": trials}
+        bank.note([(workload, BankNote(event=Event.UNSATISFIED, search=search))])
 
     @contextmanager
     def _doing_without(self) -> Iterator[None]:
@@ -427,3 +435,13 @@ class LoopRecords:
                 FallbackWarning,
                 stacklevel=4,
             )
+
+
+def _refusal(bank: OperatorBank, workload: Workload, way: str) -> str | None:
+    """Return the reason of the quarantine a way is in, whether or not the bank has its record."""
+    return bank.refusal(workload, Schedule(algorithm=way), Configuration({}))
+
+
+def _is_known_loss(bank: OperatorBank, workload: Workload, trials: int) -> bool:
+    """True if an earlier run on such a machine has tried as many ways, and none was faster."""
+    return bank.failed_search(workload, trials, threshold=choice.REGION_GAIN) is not None

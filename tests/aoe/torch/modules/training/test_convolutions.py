@@ -8,6 +8,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ import aoe  # noqa: E402
 from aoe import FallbackWarning  # noqa: E402
 from aoe.device.registry import resolve_target  # noqa: E402
 from aoe.device.toolchain import find_toolchain  # noqa: E402
+from aoe.torch.modules.backend import aoe_backend  # noqa: E402
 from aoe.torch.modules.training import choice  # noqa: E402
 from aoe.torch.modules.training.convolution_ways import (  # noqa: E402
     WAYS,
@@ -37,7 +39,10 @@ from aoe.torch.modules.training.convolution_ways import (  # noqa: E402
     Part,
     load_library,
 )
+from aoe.torch.modules.training.graphs import TrainingGraph  # noqa: E402
 from aoe.torch.modules.training.loops import LoopCompiler  # noqa: E402
+from aoe.workload import TRAINING_CONVOLUTION  # noqa: E402
+from aoebank import quarantine_add  # noqa: E402
 
 ONES, NONE = (1, 1), (0, 0)
 
@@ -208,6 +213,7 @@ class By(Always):
     def __init__(self, name: str) -> None:
         self.name = name
         self.used = 0
+        self.reasons: list[str] = []
 
     def order(self, calls: Mapping[str, Any], arguments: Sequence[Any]) -> Sequence[str]:
         return [name for name in calls if name == self.name]
@@ -215,6 +221,10 @@ class By(Always):
     def region(self, module: Any, call: Any, arguments: Sequence[Any]) -> bool:
         self.used += 1
         return True
+
+    def told(self, outcome: Any) -> None:
+        if outcome.workloads and outcome.workloads[0].op_type == TRAINING_CONVOLUTION:
+            self.reasons.append(outcome.reason)
 
 
 def _gradients(module: Any, image: Any) -> list[Any]:
@@ -299,6 +309,32 @@ def test_parts_without_a_faster_way_are_noted_and_not_tried_again(tmp_path: Path
     again = compiled(copy.deepcopy(module), FirstGuesses(), by, options={"bank": tmp_path})
     _gradients(again, image)
     assert not by.used
+
+
+@pytest.mark.parametrize("is_left", [True, False], ids=["left in the bank", "taken out"])
+def test_way_in_quarantine_is_not_used_although_the_cache_has_it(
+    tmp_path: Path, is_left: bool
+) -> None:
+    module, image = Images(), torch.randn(2, 3, 17, 13)
+    options = {"bank": tmp_path, "cache_dir": str(tmp_path / "kernels")}
+
+    def reasons(**more: Any) -> list[str]:
+        torch.compiler.reset()
+        by = By("products")
+        train = partial(TrainingGraph, choice=by)
+        backend = partial(aoe_backend, train=train, options={**options, **more})
+        _gradients(torch.compile(copy.deepcopy(module), backend=backend), image)
+        return by.reasons
+
+    first = reasons()
+    assert first.count("") > 1
+    assert reasons(lookup_only=True) == first
+    (file,) = tmp_path.rglob("*training_convolution.json")
+    for key in json.loads(file.read_text()):
+        quarantine_add(key, tmp_path, reason="wrong", keep=is_left)
+    found = reasons(lookup_only=True)
+    assert found == [one or "in quarantine: wrong" for one in first]
+    assert "" not in reasons()
 
 
 def test_records_are_measured_again_without_their_training(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from aoe.torch.modules.training.records import (  # noqa: E402
 from aoe.torch.modules.training.regions import RegionForm, results_of  # noqa: E402
 from aoe.torch.modules.training.row_loops import LoopSource, loop_source  # noqa: E402
 from aoe.workload import workload_from_json, workload_to_json  # noqa: E402
-from aoebank import Bank  # noqa: E402
+from aoebank import Bank, quarantine_add  # noqa: E402
 
 A = torch.ops.aten
 
@@ -51,6 +51,7 @@ class Asked(Choice):
         self.is_faster = is_faster
         self.regions = 0
         self.ways: list[str] = []
+        self.reasons: list[str] = []
 
     def region(self, module: Any, call: Any, arguments: Sequence[Any]) -> bool:
         self.regions += 1
@@ -61,6 +62,7 @@ class Asked(Choice):
 
     def told(self, outcome: Any) -> None:
         self.ways.append("" if outcome.reason else outcome.way)
+        self.reasons.append(outcome.reason)
 
 
 @pytest.fixture(autouse=True)
@@ -188,6 +190,20 @@ def test_bank_that_lost_its_record_gets_it_back(module: Any, tmp_path: Path) -> 
     again = Asked()
     _train(module, tmp_path, "kernels", again)  # its cache of kernels knows the verdicts
     assert again.regions == 2 and list(tmp_path.rglob("*training_loop.json"))
+
+
+@pytest.mark.parametrize("is_left", [True, False], ids=["left in the bank", "taken out"])
+def test_loop_in_quarantine_is_not_used_although_the_cache_has_it(
+    module: Any, tmp_path: Path, is_left: bool
+) -> None:
+    _train(module, tmp_path, "kernels", Asked())
+    (file,) = tmp_path.rglob("*training_loop.json")
+    for key in json.loads(file.read_text()):
+        quarantine_add(key, tmp_path / "bank", reason="wrong", keep=is_left)
+    for options in ({"lookup_only": True}, {}):
+        again = Asked()
+        _train(module, tmp_path, "kernels", again, **options)
+        assert again.reasons == ["in quarantine: wrong"] * 2 and not again.regions
 
 
 def test_bank_that_cannot_be_read_costs_records_alone(module: Any, tmp_path: Path) -> None:
