@@ -33,7 +33,6 @@ from aoe.errors import FallbackWarning
 from aoe.torch.fused_optimizers import FusedOptimizer
 from aoe.torch.scripts.compiling import ScriptTraining
 from aoe.torch.scripts.regions import TunedGraph
-from support.trainings_compiled import FirstGuesses
 
 _ROWS, _WIDTH = 24, 48
 
@@ -218,7 +217,6 @@ class Trained:
     tuned: list[float]  # Losses as a script has them with kernels and fused optimizers
     graphs: int  # Training graphs
     optimizers: tuple[FusedOptimizer, ...]
-    calls: int  # Regions that kernels computed
 
 
 def train_beside_eager(name: str, steps: int) -> Trained:
@@ -227,8 +225,7 @@ def train_beside_eager(name: str, steps: int) -> Trained:
     torch.set_num_threads(1)
     torch.compiler.reset()
     eager = _losses(name, steps)
-    tune = FirstGuesses()
-    watching = ScriptTraining({}, make_graph=partial(_Always, tune=tune))
+    watching = ScriptTraining({}, make_graph=_Always)
     dynamo = import_module("torch._dynamo.config")
     with warnings.catch_warnings(), dynamo.patch(suppress_errors=False):
         warnings.simplefilter("ignore", FallbackWarning)
@@ -243,7 +240,6 @@ def train_beside_eager(name: str, steps: int) -> Trained:
         tuned=tuned,
         graphs=len(watching.graphs),
         optimizers=tuple(watching.optimizers.found),
-        calls=tune.calls,
     )
 
 

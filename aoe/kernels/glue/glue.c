@@ -76,16 +76,10 @@ int halide_do_par_for(void *user_context, halide_task_t task, int min, int size,
 
 /* ---- custom operator callbacks ---- */
 
-/* Where there is no ONNX Runtime, an error has no text: what it points to is never read. */
-static OrtStatus *error_status(const OrtApi *api, int code, const char *message) {
-  static char without_text;
-  return api ? ORT_CALL(api, 0, ort_create_status)(code, message) : (OrtStatus *)&without_text;
-}
-
 static OrtStatus *fail(const OrtApi *api, int code, const char *format, const char *name) {
   char message[256];
   snprintf(message, sizeof message, format, name);
-  return error_status(api, code, message);
+  return ORT_CALL(api, 0, ort_create_status)(code, message);
 }
 
 static const uint8_t element_code[] = {halide_type_float, halide_type_bfloat, halide_type_int,
@@ -247,7 +241,7 @@ static OrtStatus *check_indices(run_context *run, const aoe_kernel *kernel,
   snprintf(message, sizeof message,
            "%s: an index is out of bounds (got %lld, expected %lld to %lld)", kernel->name,
            (long long)index, (long long)-tensor->indexed, (long long)tensor->indexed - 1);
-  return error_status(run->api, ORT_INVALID_ARGUMENT, message);
+  return ORT_CALL(run->api, 0, ort_create_status)(ORT_INVALID_ARGUMENT, message);
 }
 
 static size_t row_bytes(const aoe_tensor *tensor, int32_t rows) {
@@ -594,33 +588,6 @@ static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
   const part_state *part = part_for(state, shapes, elements);
   part_call call = {part, raw, data, part->kernel->open.extent_count ? shapes : NULL, 0, 1, 0};
   return pack_and_run(&run, &call);
-}
-
-/* ---- calls without ONNX Runtime: regions of training graphs, on PyTorch's memory ---- */
-
-typedef struct {
-  int32_t kernel;                    /* number in the table; its shapes are fixed */
-  int32_t result;                    /* number of the tensor it makes */
-  int32_t inputs[AOE_MAX_ARGUMENTS]; /* numbers of those it reads */
-} aoe_step;
-
-/* Computes kernels in order on the calling thread, each on tensors of exactly its shapes and types;
-   0 if all went well. */
-EXPORT int aoe_compute(const aoe_step *steps, int count, void **tensors) {
-  OrtStatus *status = NULL;
-  for (int s = 0; !status && s < count; s++) {
-    const aoe_kernel *kernel = &aoe_kernel_table[steps[s].kernel];
-    const part_state part = {.kernel = kernel};
-    run_context run = {{NULL}, NULL, NULL, 1};
-    void *raw[AOE_MAX_ARGUMENTS];
-    for (int i = 0; !status && i < kernel->input_count; i++) {
-      raw[i] = tensors[steps[s].inputs[i]];
-      status = check_indices(&run, kernel, &kernel->arguments[i], raw[i]);
-    }
-    part_call call = {&part, raw, tensors[steps[s].result], NULL, 0, 1, 0};
-    if (!status) status = pack_and_run(&run, &call);
-  }
-  return status != NULL;
 }
 
 /* Finds the data of an input that is a constant of the expected shape; NULL if it is none. */

@@ -197,9 +197,7 @@ class ScriptTraining:
         def settings(direction: str) -> RegionSettings:
             return replace(make_settings(direction), name=name, base=self._base)
 
-        computed = TrainingGraph(
-            graph_module, example_inputs, settings, tune=tuned.tune, choice=tuned
-        )
+        computed = TrainingGraph(graph_module, example_inputs, settings, choice=tuned)
         self.graphs.append(tuned)
         for compiled in self._compiled:
             if (found := compiled()) is not None and found.is_called:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.distributed as dist
 
-from aoe.device.registry import resolve_target
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
 from aoe.settings import environment
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.graphs import Choice
-from aoe.torch.modules.training.region_settings import RegionSettings, open_bank
-from aoe.torch.modules.training.regions import RegionForm, RegionOutcome
+from aoe.torch.modules.training.regions import RegionOutcome
 from aoe.workload import Workload
-from aoebank import AoebankError
-
-if TYPE_CHECKING:
-    from aoe.torch.modules.training.kernels import Calls
-    from aoe.torch.modules.training.programs import Program
 
 _TIMED = 3
 SETTLED_AFTER = 4
@@ -40,7 +33,7 @@ class TunedRegion:
 
     direction: str  # forward or backward
     operators: tuple[str, ...]  # Of PyTorch, each once
-    op_types: tuple[str, ...]  # What was tried: kernel families, `loop`, or a way of convolutions
+    op_types: tuple[str, ...]  # What was tried: `loop`, or a way of convolutions
     shapes: tuple[str, ...]  # Of its arguments that are tensors
     outcome: RepoOutcome  # Change of what is known of it
     reason: str  # Why PyTorch computes it; empty if it does not
@@ -69,19 +62,16 @@ class TunedGraph(Choice):
     Args:
         name: Class of the module.
         number: Of the graph in its process; the same in all processes of a group.
-        tune: Tunes regions without a loop; None for `tune_regions`.
     """
 
-    def __init__(self, name: str, number: int, tune: Callable[..., Calls] | None = None) -> None:
+    def __init__(self, name: str, number: int) -> None:
         self.name = name
         self.calls = 0
         self.passes: SpeedupEstimate | None = None
         self.is_used: bool | None = None
         self._number = number
         self._turns, self._waits = 0, True
-        self._tune = tune
         self._regions: list[TunedRegion] = []
-        self._families: dict[RegionForm, tuple[tuple[str, ...], RepoOutcome]] = {}
         self._compared: SpeedupEstimate | None = None  # The last region
         self._eager_us = 0.0
 
@@ -95,27 +85,6 @@ class TunedGraph(Choice):
         """True if it is known whether kernels compute it."""
         return self.is_used is not None or self.calls >= SETTLED_AFTER
 
-    def tune(self, programs: Mapping[RegionForm, Program], settings: RegionSettings) -> Calls:
-        """Tune the regions of one direction; see `tune_regions`."""
-        from aoe.bank.operators import key_of
-        from aoe.torch.modules.training.kernels import tune_regions  # which loads the engine
-
-        before = _keys_in_bank(programs, settings)
-        if is_in_group() and dist.get_rank() > 0:  # the first process has put them into the bank
-            settings = replace(settings, tune=replace(settings.tune, lookup_only=True))
-        calls = (self._tune or tune_regions)(programs, settings)
-        after = _keys_in_bank(programs, settings)
-        for form, program in programs.items():
-            keys = {key_of(step.workload) for step in program.steps}
-            outcome = RepoOutcome.UNSATISFIED
-            if keys <= before:
-                outcome = RepoOutcome.RESERVED
-            elif keys & (after - before):
-                outcome = RepoOutcome.ADD
-            op_types = dict.fromkeys(step.workload.op_type for step in program.steps)
-            self._families[form] = tuple(op_types), outcome
-        return calls
-
     def region(self, module: Any, call: Any, arguments: Sequence[Any]) -> bool:
         """True if a region is to be computed by its kernels."""
         self._compared = choice.region_speedup(module, call, arguments)
@@ -124,17 +93,13 @@ class TunedGraph(Choice):
 
     def told(self, outcome: RegionOutcome) -> None:
         """Keep what became of a region."""
-        usual = RepoOutcome.RESERVED if outcome.is_known else RepoOutcome.ADD
-        usual = RepoOutcome.UNSATISFIED if outcome.reason else usual
-        op_types: tuple[str, ...] = (outcome.way,) if outcome.way else ()
-        change = usual
-        if outcome.form is not None and outcome.form in self._families:
-            op_types, change = self._families[outcome.form]
+        change = RepoOutcome.RESERVED if outcome.is_known else RepoOutcome.ADD
+        change = RepoOutcome.UNSATISFIED if outcome.reason else change
         self._regions.append(
             TunedRegion(
                 direction=outcome.direction,
                 operators=outcome.operators,
-                op_types=op_types,
+                op_types=(outcome.way,) if outcome.way else (),
                 shapes=outcome.shapes,
                 outcome=change,
                 reason=outcome.reason,
@@ -190,21 +155,6 @@ def is_in_group() -> bool:
 def is_first_rank() -> bool:
     """True in the process that writes and speaks, before its group is made and after it is gone."""
     return dist.get_rank() == 0 if is_in_group() else environment().get("RANK", "0") == "0"
-
-
-def _keys_in_bank(
-    programs: Mapping[RegionForm, Program], settings: RegionSettings
-) -> frozenset[str]:
-    """Return the keys of the workloads of regions the custom bank has records of."""
-    from aoe.bank.operators import key_of
-
-    _, target = resolve_target(settings.tune.soc_version, 1)
-    try:
-        bank = open_bank(settings, target, custom_only=True)
-        steps = (step.workload for program in programs.values() for step in program.steps)
-        return frozenset(key_of(one) for one in steps if bank.find(one) is not None)
-    except AoebankError:  # whoever tunes says so
-        return frozenset()
 
 
 def time_us(call: Callable[[], object]) -> float:

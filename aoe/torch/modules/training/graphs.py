@@ -9,15 +9,13 @@ passes together are no faster than eager, eager computes the graph.
 from __future__ import annotations
 
 import threading
-import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch._dynamo.utils import counters
@@ -26,7 +24,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.graph import _BoxedCodeGen
 
-from aoe.errors import AoeError, FallbackWarning, RunError, first_line
+from aoe.errors import AoeError, FallbackWarning, first_line
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.convolutions import choose_ways, cut_convolutions
 from aoe.torch.modules.training.loops import LoopCompiler, Loops
@@ -56,23 +54,10 @@ from aoe.torch.modules.turns import one_at_a_time
 from aoe.workload import Workload
 from aoebank import plural
 
-if TYPE_CHECKING:
-    from aoe.torch.modules.training.kernels import Calls
-    from aoe.torch.modules.training.programs import Program
-
 T = TypeVar("T")
 MakeSettings = Callable[[str], RegionSettings]
 MOST_FORMS = 4
 """Forms of a region that are tuned, for a graph whose extents change; PyTorch computes others."""
-_LONG_S = 0.02
-"""Time of a region in PyTorch from which on the families are asked: an export takes seconds."""
-
-
-class TuneRegions(Protocol):
-    """Returns calls for regions, given their programs; see `tune_regions`."""
-
-    def __call__(self, programs: Mapping[RegionForm, Program], settings: RegionSettings) -> Calls:
-        """Tune."""
 
 
 class Choice:
@@ -112,7 +97,6 @@ class TrainingGraph:
         graph_module: What Dynamo traced.
         example_inputs: What it was traced with.
         make_settings: Returns how a direction, forward or backward, is tuned.
-        tune: Tunes regions without a loop; None for `tune_regions`.
         choice: Decides what is used.
         loops: Makes what compiles loops.
     """
@@ -122,13 +106,11 @@ class TrainingGraph:
         graph_module: torch.fx.GraphModule,
         example_inputs: Sequence[Any],
         make_settings: MakeSettings,
-        tune: TuneRegions | None = None,
         choice: Choice | None = None,
         loops: Callable[[RegionSettings], Loops] = LoopCompiler,
     ) -> None:
         self._eager = graph_module
         self._make_settings = make_settings
-        self._tune = tune
         self._loops = loops
         self._choice = choice or Choice()
         self._passes: list[GraphPass] = []
@@ -161,7 +143,6 @@ class TrainingGraph:
         one = GraphPass(
             graph_module,
             partial(self._make_settings, direction),
-            self._tune,
             self._choice,
             self._loops,
         )
@@ -238,7 +219,6 @@ class GraphPass:
     Args:
         graph_module: Operators of ATen; it is changed.
         make_settings: Returns how it is tuned.
-        tune: Tunes regions without a loop; None for `tune_regions`.
         choice: Decides what is used.
     """
 
@@ -248,14 +228,12 @@ class GraphPass:
         self,
         graph_module: torch.fx.GraphModule,
         make_settings: Callable[[], RegionSettings],
-        tune: TuneRegions | None,
         choice: Choice,
         loops: Callable[[RegionSettings], Loops] = LoopCompiler,
     ) -> None:
         self.is_tuned = False
         self.chosen: tuple[str, ...] = ()  # What it computes, and how
         self._make_settings = make_settings
-        self._tune = tune
         self._choice = choice
         self._loops = loops
         self._tries_left = MOST_FORMS if _has_symbols(graph_module) else 1
@@ -343,20 +321,11 @@ class GraphPass:
             else:
                 called.setdefault(form, []).append(region)
         settings = self._make_settings()
-        end_s = time.monotonic() + settings.limit_s
         loops = self._loops(settings)
         sources, refused = _loop_sources(called)
         used = self._use_loops(called, sources, loops, settings, reasons)
-        rest = {}
         for form, why in refused.items():
-            if not settings.tune.lookup_only and _is_long(called[form][0]):
-                rest[form] = why
-            else:
-                self._tell(called[form], form, settings, "", why)
-                reasons[SLOWER] += 1
-        if rest:
-            left_s = end_s - time.monotonic()
-            self._use_families(called, rest, loops, replace(settings, limit_s=left_s), reasons)
+            self._tell(called[form], form, settings, "", why)
         self.chosen += (self._graph_module.code, *(sources[form].text for form in used))
 
     def _tell(
@@ -366,7 +335,7 @@ class GraphPass:
         settings: RegionSettings,
         way: str,
         reason: str,
-        workloads: Iterable[Workload | None] = (),
+        workload: Workload | None = None,
         *,
         is_known: bool = False,
     ) -> None:
@@ -380,8 +349,7 @@ class GraphPass:
                 way=way,
                 reason=reason,
                 is_known=is_known,
-                form=form,
-                workloads=tuple(one for one in workloads if one is not None),
+                workloads=() if workload is None else (workload,),
                 places=len(members),
                 compute=partial(region.eager, *region.example),
             )
@@ -421,9 +389,9 @@ class GraphPass:
                 reason = choice.disagreement(region.eager, calls[form], region.example)
                 loops.keep(digests[form], reason)
             is_known = one is not None and reason != NOT_TUNED
-            told = [workloads[form]]
-            self._tell(called[form], form, settings, LOOP, reason, told, is_known=is_known)
-            _settle(called[form], form, calls.get(form), reason, reasons)
+            members, workload = called[form], workloads[form]
+            self._tell(members, form, settings, LOOP, reason, workload, is_known=is_known)
+            _settle(members, form, calls.get(form), reason, reasons)
             if not reason:
                 used.append(form)
         return used
@@ -442,54 +410,6 @@ class GraphPass:
             records.keep(workload, LOOP, measure)
         elif reason == SLOWER:
             records.note(workload)
-
-    def _use_families(
-        self,
-        called: Mapping[RegionForm, Sequence[RegionModule]],
-        refused: Mapping[RegionForm, str],
-        loops: Loops,
-        settings: RegionSettings,
-        reasons: Counter[str],
-    ) -> None:
-        """Compute regions there is no loop for by kernels of the families, while time is left."""
-        from aoe.torch.modules.training.kernels import tune_regions  # which loads the engine
-        from aoe.torch.modules.training.programs import export_program
-
-        end_s = time.monotonic() + settings.limit_s
-        programs = {}
-        for form in refused:
-            members = called[form]
-            kept = loops.verdict(loops.digest("family", form.text, str(form.arguments)))
-            program: Program | str = kept or ("no time is left" if _is_past(end_s) else "")
-            if not program:
-                try:
-                    program = export_program(members[0].eager, form)
-                except AoeError as error:
-                    program = first_line(error)
-                if isinstance(program, str):
-                    self._keep_refusal(loops, form, program)
-            if isinstance(program, str):
-                self._tell(members, form, settings, "", program, is_known=kept is not None)
-                reasons[program] += len(members)
-            else:
-                programs[form] = program
-        left = replace(settings, limit_s=max(0.0, end_s - time.monotonic()))
-        tune = self._tune or tune_regions
-        calls = tune(programs, left) if programs else {}
-        for form in programs:
-            members = called[form]
-            call = calls.get(form)
-            reason = "no kernel was found"
-            if call is not None:
-                reason = self._reason_against(members[0], call)
-                if reason:
-                    self._keep_refusal(loops, form, reason)
-            steps = [step.workload for step in programs[form].steps]
-            self._tell(members, form, settings, "kernels", reason, steps)
-            _settle(members, form, call, reason, reasons)
-
-    def _keep_refusal(self, loops: Loops, form: RegionForm, reason: str) -> None:
-        loops.keep(loops.digest("family", form.text, str(form.arguments)), reason)
 
     def _reason_against(self, region: RegionModule, call: Callable[..., Any]) -> str:
         """Return why PyTorch computes a region, "" if a kernel does."""
@@ -523,17 +443,6 @@ def _settle(
         return
     for region in members:
         region.use(form, call)
-
-
-def _is_past(end_s: float) -> bool:
-    return time.monotonic() >= end_s
-
-
-def _is_long(region: RegionModule) -> bool:
-    """True if a region takes so long that an export and a search may pay."""
-    began_s = time.perf_counter()
-    region.eager(*region.example)
-    return time.perf_counter() - began_s >= _LONG_S
 
 
 def _loop_sources(
@@ -594,10 +503,7 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
         """Compute the region."""
         for form, call in self._calls:
             if form.takes(arguments):
-                try:
-                    results = call(*arguments)
-                except RunError:  # PyTorch says what is wrong, such as an index out of bounds
-                    break
+                results = call(*arguments)
                 return results[0] if self._is_single else results
         self.fallbacks += bool(self._calls)
         results = self.eager(*arguments)
@@ -639,11 +545,8 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
 
         def region(*arguments: Any) -> Any:
             if [(one.shape, one.stride(), one.dtype) for one in arguments] == expected:
-                try:
-                    results = call(*arguments)
-                    return results[0] if is_single else results
-                except RunError:
-                    pass
+                results = call(*arguments)
+                return results[0] if is_single else results
             return self(*arguments)
 
         return region

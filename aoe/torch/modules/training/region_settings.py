@@ -27,19 +27,16 @@ class RegionSettings:
     env: Mapping[str, str]
     name: str  # Of the module, for records
     direction: str  # One of `DIRECTIONS`
-    limit_s: float  # For all regions of the graph together
+    limit_s: float  # For comparing the convolutions of a pass
     base: EarlierResult | None = None  # Of which only what has changed is tuned
 
 
-def open_bank(
-    settings: RegionSettings, target: Target, *, custom_only: bool = False
-) -> OperatorBank:
+def open_bank(settings: RegionSettings, target: Target) -> OperatorBank:
     """Return the bank, whose new records name the training.
 
     Args:
         settings: How regions are tuned.
         target: The records are of.
-        custom_only: True to read the custom bank alone, and write nothing.
     """
     from aoe.bank.built_in import built_in_bank
     from aoe.bank.journal import BankJournal
@@ -47,11 +44,10 @@ def open_bank(
     from aoe.tuner.parts import library_versions
     from aoe.tuner.tune_context import fingerprint
 
-    writes = not settings.tune.lookup_only and not custom_only
     versions = library_versions()
     cwd = Path.cwd()
     journal = BankJournal(
-        bank_root(settings.env, cwd, writes=writes),
+        bank_root(settings.env, cwd, writes=not settings.tune.lookup_only),
         target.soc_version,
         fingerprint={**fingerprint(target, versions), "torch": str(torch.__version__)},
         model={
@@ -62,8 +58,6 @@ def open_bank(
         },
         engine_version=versions["aoe"],
     )
-    built_in, base = None, None
-    if not custom_only:
-        built_in = built_in_bank(settings.env, cwd)
-        base = settings.base.bank if settings.base is not None else None
+    built_in = built_in_bank(settings.env, cwd)
+    base = settings.base.bank if settings.base is not None else None
     return OperatorBank(journal, core_num=target.core_num, built_in=built_in, base=base)

@@ -22,15 +22,14 @@ _LEFT = (
     *("scatter", "select_backward", "slice", "index", "gather", "embedding", "nll_loss"),
     *("cat", "stack", "sort", "topk", "cumsum", "upsample", "linalg", "unique", "nonzero", "empty"),
 )
-"""Parts of the names of operators that PyTorch computes best itself, or that no kernel computes:
-the gradients of average pooling have no counterpart in ONNX."""
+"""Parts of the names of operators that PyTorch computes best itself, or that have no loop."""
 _STATISTICS = frozenset(
     {
         *("native_batch_norm", "var_mean", "_native_batch_norm_legit"),
         *("_native_batch_norm_legit_no_training", "_fused_rms_norm"),
     }
 )
-"""Operators that make a result and its statistics in one pass: a kernel has one result."""
+"""Operators that make a result and its statistics in one pass, which have no loop."""
 _VIEWS = frozenset(
     {
         *("view", "_unsafe_view", "reshape", "_reshape_alias", "t", "transpose", "permute"),
@@ -59,10 +58,9 @@ class RegionOutcome:
     direction: str  # forward or backward
     operators: tuple[str, ...]  # Of PyTorch, each once
     shapes: tuple[str, ...]  # Types and extents of its tensors
-    way: str  # What computes it: `loop`, `kernels`, a way of convolutions; empty where none does
+    way: str  # What computes it: `loop`, or a way of convolutions; empty where none does
     reason: str  # Why PyTorch computes it; empty if it does not
     is_known: bool = False  # True if an earlier run has decided it
-    form: RegionForm | None = None  # None for a convolution
     workloads: tuple[Workload, ...] = ()  # Its records are of; none where no record can say it
     places: int = 1  # How often the graph has it
     compute: Callable[[], object] | None = None  # Computes it once, as PyTorch does
@@ -72,8 +70,7 @@ class RegionOutcome:
 class Laid:
     """How a tensor lies in memory: an argument or a result of a region.
 
-    A kernel reads and writes memory in order. Transposed and broadcast tensors are given as they
-    lie; the region as it is exported transposes and broadcasts them.
+    Transposed and broadcast tensors are read as they lie.
     """
 
     shape: tuple[int, ...]
@@ -122,23 +119,8 @@ class Laid:
 
     @property
     def read_shape(self) -> tuple[int, ...]:
-        """Extents of what is read of it, in the order of memory; see `from_memory`."""
+        """Extents of what is read of it, in the order of memory if that has no gaps."""
         return self.memory_shape if self.is_dense else self.shape
-
-    def from_memory(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the tensor, given its elements in the order of memory.
-
-        Of a tensor with gaps they are those of a copy without.
-        """
-        if not self.is_dense:
-            return values
-        order = self.order
-        back = tuple(order.index(axis) for axis in range(len(order)))
-        return values.permute(back).expand(self.shape)
-
-    def to_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the elements of a tensor in the order in which this one lies."""
-        return tensor.permute(self.order)
 
     def empty(self) -> torch.Tensor:
         """Return a new tensor."""

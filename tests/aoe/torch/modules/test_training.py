@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
 import torch.nn.functional as F  # noqa: E402
-from support.trainings_compiled import Always, FirstGuesses, Never, compiled  # noqa: E402
+from support.trainings_compiled import Always, LoopCalls, Never, compiled  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -45,9 +45,9 @@ def _afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def tune() -> FirstGuesses:
-    """Return what tunes regions."""
-    return FirstGuesses()
+def counted() -> LoopCalls:
+    """Return what counts the calls of loops."""
+    return LoopCalls()
 
 
 class Operators(nn.Module):
@@ -108,11 +108,11 @@ def _in_float64(module: Any, arguments: Any) -> tuple[Any, Any]:
     return copy.deepcopy(module).double(), exact
 
 
-def test_every_operator_agrees_with_autograd_in_float64(tune: FirstGuesses) -> None:
+def test_every_operator_agrees_with_autograd_in_float64(counted: LoopCalls) -> None:
     module, arguments = Operators(), _arguments()
     exact = _results(*_in_float64(module, arguments))
     eager = _results(copy.deepcopy(module), arguments)
-    trained = compiled(module, tune)
+    trained = compiled(module, counted)
     untuned = copy.deepcopy(module.state_dict())
     for step in range(3):  # the first tunes, the second is compared, the third has kernels alone
         module.load_state_dict(untuned)
@@ -121,7 +121,7 @@ def test_every_operator_agrees_with_autograd_in_float64(tune: FirstGuesses) -> N
             assert other.stride() == one.stride()
             bound = 4 * (one - reference).abs().max() + 2e-6 * reference.abs().max()
             assert (other - reference).abs().max() <= bound
-    assert tune.loops > 10
+    assert counted.count > 10
 
 
 class Block(nn.Module):
@@ -154,34 +154,34 @@ def _losses(module: Any, steps: int, step: Callable[[Any, Any], Any] | None = No
     return losses
 
 
-def test_training_for_50_steps_has_the_losses_of_eager(tune: FirstGuesses) -> None:
+def test_training_for_50_steps_has_the_losses_of_eager(counted: LoopCalls) -> None:
     module = Block()
     eager = _losses(copy.deepcopy(module), 50)
-    assert _losses(compiled(module, tune), 50) == pytest.approx(eager, rel=1e-4)
+    assert _losses(compiled(module, counted), 50) == pytest.approx(eager, rel=1e-4)
     assert eager[-1] < eager[0]
-    assert tune.loops > 100
+    assert counted.count > 100
 
 
 @pytest.mark.slow
-def test_what_is_no_faster_is_left_to_pytorch_bit_for_bit(tune: FirstGuesses) -> None:
+def test_what_is_no_faster_is_left_to_pytorch_bit_for_bit(counted: LoopCalls) -> None:
     module = Block()
     eager = _losses(copy.deepcopy(module), 4)
     with pytest.warns(FallbackWarning, match="no kernel for any of its regions") as caught:
-        found = _losses(compiled(module, tune, Never()), 4)
+        found = _losses(compiled(module, counted, Never()), 4)
     assert found == eager
     assert len(caught) == 1
 
 
 @pytest.mark.slow
 def test_a_kernel_that_computes_something_else_is_not_used() -> None:
-    class Wrong(FirstGuesses):
-        def compute_loop(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    class Wrong(LoopCalls):
+        def compute(self, call: Callable[..., Any], *arguments: Any) -> Any:
             return [one * (1 + 1e-3) for one in call(*arguments)]
 
-    module, tune = Block(), Wrong()
+    module, counted = Block(), Wrong()
     eager = _losses(copy.deepcopy(module), 3)
     with pytest.warns(FallbackWarning, match="an error of .* eager has"):
-        assert _losses(compiled(module, tune), 3) == eager
+        assert _losses(compiled(module, counted), 3) == eager
 
 
 @pytest.mark.parametrize(
@@ -227,19 +227,19 @@ def _many_ways(module: Any, x: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_graph_breaks_shapes_frozen_layers_and_checkpoints_go_on(tune: FirstGuesses) -> None:
+def test_graph_breaks_shapes_frozen_layers_and_checkpoints_go_on(counted: LoopCalls) -> None:
     module = Breaking()
     module.first.requires_grad_(False)
     eager = _losses(copy.deepcopy(module), 3, _many_ways)
-    found = _losses(compiled(module, tune), 3, _many_ways)
+    found = _losses(compiled(module, counted), 3, _many_ways)
     assert found == pytest.approx(eager, rel=1e-4)
     assert module.first.weight.grad is None
 
 
 @pytest.mark.slow
-def test_an_exception_between_the_passes_leaves_a_graph_that_works(tune: FirstGuesses) -> None:
+def test_an_exception_between_the_passes_leaves_a_graph_that_works(counted: LoopCalls) -> None:
     module, x = Block(dropout=0), torch.randn(128, 48)
-    trained = compiled(module, tune)
+    trained = compiled(module, counted)
     trained(x)  # nobody asks for its gradients
     with pytest.raises(RuntimeError):
         trained(torch.randn(128, 47))
@@ -249,7 +249,7 @@ def test_an_exception_between_the_passes_leaves_a_graph_that_works(tune: FirstGu
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_gradients_that_are_nothing_and_empty_tensors_pass(tune: FirstGuesses) -> None:
+def test_gradients_that_are_nothing_and_empty_tensors_pass(counted: LoopCalls) -> None:
     class Odd(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -260,7 +260,7 @@ def test_gradients_that_are_nothing_and_empty_tensors_pass(tune: FirstGuesses) -
             return F.silu(x.t() * self.used) * 2, x[:0] * 2, self.unused.detach()
 
     module, x = Odd(), torch.randn(64, 64)
-    trained = compiled(module, tune)
+    trained = compiled(module, counted)
     for _ in range(3):
         results = trained(x)
         assert results[1].shape == (0, 64)
@@ -270,7 +270,7 @@ def test_gradients_that_are_nothing_and_empty_tensors_pass(tune: FirstGuesses) -
         assert module.used.grad.stride() == module.used.stride()
 
 
-def test_autocast_to_bfloat16_is_right(tune: FirstGuesses) -> None:
+def test_autocast_to_bfloat16_is_right(counted: LoopCalls) -> None:
     module = Block(dropout=0)
 
     def step(model: Any, x: Any) -> Any:
@@ -278,7 +278,7 @@ def test_autocast_to_bfloat16_is_right(tune: FirstGuesses) -> None:
             return model(x).float().square().mean()
 
     eager = _losses(copy.deepcopy(module), 3, step)
-    assert _losses(compiled(module, tune), 3, step) == pytest.approx(eager, rel=2e-2)
+    assert _losses(compiled(module, counted), 3, step) == pytest.approx(eager, rel=2e-2)
 
 
 def test_script_trains_with_records_that_name_the_training(tmp_path: Path) -> None:

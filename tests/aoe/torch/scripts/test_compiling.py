@@ -6,7 +6,6 @@ import copy
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
-from support.trainings_compiled import FirstGuesses  # noqa: E402
 from torch import nn  # noqa: E402
 
 from aoe.errors import FallbackWarning, OptionError  # noqa: E402
@@ -73,15 +71,9 @@ def _afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def tune() -> FirstGuesses:
-    """Return what tunes regions."""
-    return FirstGuesses()
-
-
-@pytest.fixture
-def training(tune: FirstGuesses) -> Iterator[ScriptTraining]:
+def training() -> Iterator[ScriptTraining]:
     """Return what watches this process, until the test is over."""
-    found = ScriptTraining({}, make_graph=partial(Chosen, tune=tune), fuses=False)
+    found = ScriptTraining({}, make_graph=Chosen, fuses=False)
     found.start()
     yield found
     found.close()
@@ -102,13 +94,13 @@ def _losses(net: Any, steps: int = 6) -> list[float]:
     return found
 
 
-def test_script_trains_as_eager_with_kernels(tune: FirstGuesses) -> None:
+def test_script_trains_as_eager_with_kernels() -> None:
     torch.manual_seed(0)
     net = Net()
     plain = copy.deepcopy(net)
     expected = _losses(plain)
     call = nn.Module.__call__
-    training = ScriptTraining({}, make_graph=partial(Chosen, tune=tune), fuses=False)
+    training = ScriptTraining({}, make_graph=Chosen, fuses=False)
     training.start()
     names = list(net.state_dict())
     assert _losses(net) == pytest.approx(expected, rel=1e-5)
@@ -156,13 +148,13 @@ class Unasked(Chosen):
         raise AssertionError("the graph is known")
 
 
-def test_module_an_earlier_run_has_compared_stays_compiled(tune: FirstGuesses) -> None:
+def test_module_an_earlier_run_has_compared_stays_compiled() -> None:
     torch.manual_seed(0)
     net = Net()
     expected = _losses(copy.deepcopy(net))
     for kind in (Chosen, Unasked):
         torch.compiler.reset()
-        training = ScriptTraining({}, make_graph=partial(kind, tune=tune), fuses=False)
+        training = ScriptTraining({}, make_graph=kind, fuses=False)
         training.start()
         trained = copy.deepcopy(net)
         assert _losses(trained) == pytest.approx(expected, rel=1e-5)
@@ -171,8 +163,8 @@ def test_module_an_earlier_run_has_compared_stays_compiled(tune: FirstGuesses) -
         assert compiled_form(trained) is not None
 
 
-def test_module_without_gain_becomes_what_it_was(tune: FirstGuesses) -> None:
-    training = ScriptTraining({}, make_graph=partial(Refused, tune=tune), fuses=False)
+def test_module_without_gain_becomes_what_it_was() -> None:
+    training = ScriptTraining({}, make_graph=Refused, fuses=False)
     training.start()
     net = Net()
     expected = _losses(copy.deepcopy(net))

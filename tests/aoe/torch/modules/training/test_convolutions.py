@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 from support.trainings_compiled import (  # noqa: E402
     Always,
-    FirstGuesses,
+    LoopCalls,
     compiled,
     region_settings,
 )
@@ -247,7 +246,7 @@ def test_training_has_the_gradients_of_eager(name: str, layout: Any, tmp_path: P
     image = torch.randn(2, 3, 17, 13).contiguous(memory_format=layout)
     exact = _gradients(copy.deepcopy(module).double(), image.double())
     eager = _gradients(copy.deepcopy(module), image)
-    trained = compiled(module, FirstGuesses(), by, options={"bank": tmp_path})
+    trained = compiled(module, LoopCalls(), by, options={"bank": tmp_path})
     for _ in range(3):
         found = _gradients(trained, image)
         for reference, one, other in zip(exact, eager, found, strict=True):
@@ -260,7 +259,7 @@ def test_training_has_the_gradients_of_eager(name: str, layout: Any, tmp_path: P
 @pytest.mark.slow
 def test_other_shapes_and_empty_images_go_on(tmp_path: Path) -> None:
     module, image, by = Images(), torch.randn(2, 3, 17, 13), By("products")
-    trained = compiled(module, FirstGuesses(), by, options={"bank": tmp_path})
+    trained = compiled(module, LoopCalls(), by, options={"bank": tmp_path})
     for _ in range(2):
         _gradients(trained, image)
     assert by.used
@@ -273,7 +272,7 @@ def test_other_shapes_and_empty_images_go_on(tmp_path: Path) -> None:
 def test_chosen_ways_are_records_that_the_next_run_looks_up(tmp_path: Path) -> None:
     module, image = Images(), torch.randn(2, 3, 17, 13)
     options = {"bank": tmp_path, "tuning_time_limit": 20}
-    _gradients(compiled(module, FirstGuesses(), By("products"), options=options), image)
+    _gradients(compiled(module, LoopCalls(), By("products"), options=options), image)
     (file,) = tmp_path.rglob("*training_convolution.json")
     steps = [record["knowledge"]["steps"] for (record,) in json.loads(file.read_text()).values()]
     assert steps
@@ -288,7 +287,7 @@ def test_chosen_ways_are_records_that_the_next_run_looks_up(tmp_path: Path) -> N
     found, nothing = By("products"), By("winograd_4x4")
     for by in (found, nothing):  # a record is of one way: no other is tried
         how = {**options, "lookup_only": True}
-        _gradients(compiled(copy.deepcopy(module), FirstGuesses(), by, options=how), image)
+        _gradients(compiled(copy.deepcopy(module), LoopCalls(), by, options=how), image)
         torch.compiler.reset()
     assert found.used >= len(steps)
     assert not nothing.used
@@ -296,7 +295,7 @@ def test_chosen_ways_are_records_that_the_next_run_looks_up(tmp_path: Path) -> N
 
 def test_parts_without_a_faster_way_are_noted_and_not_tried_again(tmp_path: Path) -> None:
     module, image = Images(), torch.randn(2, 3, 17, 13)
-    _gradients(compiled(module, FirstGuesses(), By(""), options={"bank": tmp_path}), image)
+    _gradients(compiled(module, LoopCalls(), By(""), options={"bank": tmp_path}), image)
     assert not list(tmp_path.rglob("*training_convolution.json"))
     lines = [
         json.loads(line)
@@ -306,7 +305,7 @@ def test_parts_without_a_faster_way_are_noted_and_not_tried_again(tmp_path: Path
     assert lines and {line["event"] for line in lines} == {"unsatisfied"}
     torch.compiler.reset()
     by = By("products")
-    again = compiled(copy.deepcopy(module), FirstGuesses(), by, options={"bank": tmp_path})
+    again = compiled(copy.deepcopy(module), LoopCalls(), by, options={"bank": tmp_path})
     _gradients(again, image)
     assert not by.used
 
@@ -339,7 +338,7 @@ def test_way_in_quarantine_is_not_used_although_the_cache_has_it(
 
 def test_records_are_measured_again_without_their_training(tmp_path: Path) -> None:
     module, image = Images(), torch.randn(2, 3, 17, 13)
-    _gradients(compiled(module, FirstGuesses(), By("products"), options={"bank": tmp_path}), image)
+    _gradients(compiled(module, LoopCalls(), By("products"), options={"bank": tmp_path}), image)
     found = aoe.verify(tmp_path, core_num=1, dry_run=True)
     measured = [one for one in found.records if one.one.op_type == "training_convolution"]
     assert measured and all(one.found.measurement is not None for one in measured)
@@ -352,7 +351,7 @@ def test_without_a_compiler_products_are_left(
     monkeypatch.setenv("CC", "no-such-compiler")
     module, image, by = Images(), torch.randn(2, 3, 17, 13), By("products")
     eager = _gradients(copy.deepcopy(module), image)
-    trained = compiled(module, lambda programs, settings: {}, by, options={"bank": tmp_path})
+    trained = compiled(module, LoopCalls(), by, options={"bank": tmp_path})
     for _ in range(2):
         found = _gradients(trained, image)
     for one, other in zip(eager, found, strict=True):

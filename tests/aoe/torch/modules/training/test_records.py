@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
@@ -190,6 +189,17 @@ def test_bank_that_lost_its_record_gets_it_back(module: Any, tmp_path: Path) -> 
     again = Asked()
     _train(module, tmp_path, "kernels", again)  # its cache of kernels knows the verdicts
     assert again.regions == 2 and list(tmp_path.rglob("*training_loop.json"))
+
+
+def test_region_without_a_loop_is_left_to_pytorch_with_the_reason(tmp_path: Path) -> None:
+    class Waves(torch.nn.Linear):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return super().forward(x).sin() * 2
+
+    module, asked = Waves(24, 160), Asked()
+    found = _train(module, tmp_path, "kernels", asked)
+    assert "sin: no expression" in asked.reasons
+    assert found == _train(module, tmp_path, "kernels", Asked(is_faster=False))
 
 
 @pytest.mark.parametrize("is_left", [True, False], ids=["left in the bank", "taken out"])

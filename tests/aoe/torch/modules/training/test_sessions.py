@@ -19,7 +19,7 @@ pytest.importorskip("onnxscript")
 
 import torch.nn.functional as F  # noqa: E402
 from support.engine.untuned import UntunedEngine  # noqa: E402
-from support.trainings_compiled import Always, FirstGuesses, Never, compiled  # noqa: E402
+from support.trainings_compiled import Always, LoopCalls, Never, compiled  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.optim.swa_utils import AveragedModel  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
@@ -330,25 +330,25 @@ SLOW = ("evaluation",)
     "name", [pytest.param(one, marks=[pytest.mark.slow] * (one in SLOW)) for one in SESSIONS]
 )
 def test_session_trains_as_eager(name: str) -> None:
-    session, tune = SESSIONS[name], FirstGuesses()
+    session, counted = SESSIONS[name], LoopCalls()
     module = session.module()
     plain = copy.deepcopy(module)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         expected = _trained(plain, plain, session.step)
-        model = compiled(module, tune, session.choice(), engine=UntunedEngine())
+        model = compiled(module, counted, session.choice(), engine=UntunedEngine())
         _same(_trained(module, model, session.step), expected, session.rounding)
-    assert tune.loops or session.choice is Never or name == "autocast"
+    assert counted.count or session.choice is Never or name == "autocast"
     graphs = 2 if name == "evaluation" else 1  # of those, each tells that its weights have changed
     assert all(count <= graphs for count in _warned(said).values()), _warned(said)
 
 
 def test_gradients_of_gradients_are_an_error_of_pytorch_and_training_goes_on() -> None:
-    module, tune = Net(), FirstGuesses()
+    module, counted = Net(), LoopCalls()
     plain, words = copy.deepcopy(module), []
     for model in (
         torch.compile(copy.deepcopy(module), backend="aot_eager"),
-        compiled(module, tune),
+        compiled(module, counted),
     ):
         x = torch.randn(ROWS, WIDTH, requires_grad=True)
         with pytest.raises(RuntimeError) as caught:
@@ -360,8 +360,8 @@ def test_gradients_of_gradients_are_an_error_of_pytorch_and_training_goes_on() -
 
 
 def test_copies_train_and_have_the_names_of_the_compiled_module() -> None:
-    module, tune = Net(), FirstGuesses()
-    plain, model = copy.deepcopy(module), compiled(module, tune)
+    module, counted = Net(), LoopCalls()
+    plain, model = copy.deepcopy(module), compiled(module, counted)
     expected = _trained(plain, plain, _backward)
     state = copy.deepcopy(module.state_dict())
     _same(_trained(module, model, _backward), expected)
