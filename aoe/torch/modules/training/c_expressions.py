@@ -127,6 +127,8 @@ EXPRESSIONS: dict[str, str] = {
     "silu": "({0} * f_sigmoid({0}))",
     "silu_backward": "f_silu_backward({0}, {1})",
     "where": "({0} != 0.f ? {1} : {2})",
+    "masked_fill": "({1} != 0.f ? {2} : {0})",
+    "one_hot": "({0} == {1} ? {2} : 0.f)",
     "eq": "({0} == {1} ? 1.f : 0.f)",
     "ne": "({0} != {1} ? 1.f : 0.f)",
     "lt": "({0} < {1} ? 1.f : 0.f)",

@@ -19,10 +19,13 @@ _LEAST_ELEMENTS = 1 << 12
 """Elements of the largest result below which a call of a region costs more than it computes."""
 _LEFT = (
     *("mm", "bmm", "convolution", "attention", "linear", "_rnn", "lstm", "gru", "pool", "fft"),
-    *("scatter", "select_backward", "slice", "index", "gather", "embedding", "nll_loss"),
+    *("scatter", "select_backward", "slice", "index", "gather", "embedding"),
+    *("nll_loss_forward", "nll_loss2d"),
     *("cat", "stack", "sort", "topk", "cumsum", "upsample", "linalg", "unique", "nonzero", "empty"),
 )
 """Parts of the names of operators that PyTorch computes best itself, or that have no loop."""
+_LABELLED = "nll_loss_backward"
+"""The operator that reads integers: the class of each row."""
 _STATISTICS = frozenset(
     {
         *("native_batch_norm", "var_mean", "_native_batch_norm_legit"),
@@ -234,10 +237,15 @@ class _InRegions(OperatorSupportBase):  # type: ignore[misc]
             return False
         if name_of(node) in _STATISTICS or not node.all_input_nodes:
             return False
+        kinds = _COMPUTED
+        if name_of(node) == _LABELLED:
+            if node.args[3] is not None:  # weights of classes
+                return False
+            kinds = _COMPUTED | {torch.int64}
         made = node.meta.get("val")
         values = [*tensors_of(made), *(v for n in node.all_input_nodes for v in _values(n))]
         return bool(values) and all(
-            value.dtype in _COMPUTED and value.device.type == "cpu" for value in values
+            value.dtype in kinds and value.device.type == "cpu" for value in values
         )
 
 

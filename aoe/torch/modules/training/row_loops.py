@@ -154,7 +154,9 @@ class _Writer:
     def _merge(self) -> None:
         """Make one dimension of neighbours that every tensor runs through in one step."""
         self._arguments = {
-            one: self._strides(one, one.strides) for one in self._all if one.operator == "load"
+            one: self._strides(one, one.strides)
+            for one in self._all
+            if one.operator in ("load", "position")
         }
         self._made = [
             self._strides(one, strides)
@@ -339,7 +341,7 @@ class _Writer:
             for one in needed
             if self._is_vector(one)
             and uses.get(one, 0) > stages[one]
-            and one.operator not in ("load", "copy", "reshape")
+            and one.operator not in ("load", "position", "copy", "reshape")
             and not self._is_total(one)
         ]
         if len(kept) * columns * 4 > _LARGEST_ROWS_BYTES:
@@ -472,6 +474,8 @@ class _Writer:
     def _expression(self, one: Value) -> str:
         if one.operator == "load":
             return f"a{one.argument}[{self._index(self._arguments[one])}]"
+        if one.operator == "position":
+            return f"(float)(int)({self._index(self._arguments[one])})"
         if one.operator == "reshape":
             return self._names[one.values[0]]
         given = [
@@ -492,7 +496,7 @@ class _Writer:
         return f"if ({' && '.join(f'i{dim} == 0' for dim in others)}) " if others else ""
 
 
-_C_TYPES = {torch.float32: "float", torch.bool: "u8"}
+_C_TYPES = {torch.float32: "float", torch.bool: "u8", torch.int64: "int64_t"}
 
 
 def _in_order(results: Sequence[Value]) -> Iterator[Value]:

@@ -20,6 +20,8 @@ _RESHAPED = frozenset({"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"
 _PERMUTED = frozenset({"permute", "transpose", "t"})
 _COPIED = frozenset({"clone", "detach", "to", "_to_copy", "expand", "contiguous"})
 _SUMS = frozenset({"add", "sum"})
+_MOST_EXACT = 1 << 24
+"""Integers up to which floats are exact."""
 
 
 class Refused(Exception):
@@ -30,11 +32,11 @@ class Refused(Exception):
 class Value:
     """A value of the region: an operator on others, or an argument."""
 
-    operator: str  # "load", "sum", "max", or a name in `EXPRESSIONS`
+    operator: str  # "load", "position", "sum", "max", or a name in `EXPRESSIONS`
     shape: tuple[int, ...]
     inputs: tuple[Value | float, ...] = ()
     argument: int = -1  # Number of the argument that is loaded
-    strides: tuple[int, ...] = ()  # Of the argument that is loaded
+    strides: tuple[int, ...] = ()  # Of the argument that is loaded, or of what counts positions
     axes: frozenset[int] = frozenset()  # Axes of its input which a sum or maximum reduces
 
     @property
@@ -193,6 +195,8 @@ def _sum(value: Value, axes: Sequence[int], kind: str = "sum", keep: bool = True
     reduced = frozenset(axis % len(value.shape) for axis in axes)
     kept = tuple(1 if axis in reduced else n for axis, n in enumerate(value.shape))
     made = Value(kind, kept, (value,), axes=reduced)
+    if value.operator == "one_hot" and kind == "sum" and value.values[-1].shape == kept:
+        made = value.values[-1]  # all others of the row are 0
     if keep:
         return made
     return _reshaped(made, tuple(n for axis, n in enumerate(kept) if axis not in reduced))
@@ -238,6 +242,32 @@ def _log_softmax(shape: Any, x: Value, axis: int, half: bool = False) -> Value:
 def _log_softmax_gradient(shape: Any, dy: Value, y: Value, axis: int, dtype: Any) -> Value:
     total = _sum(dy, [axis])
     return mapped("sub", y.shape, dy, mapped("mul", y.shape, mapped("exp", y.shape, y), total))
+
+
+def _class_gradient(
+    shape: Any,
+    dy: Value,
+    y: Value,
+    labels: Value,
+    weight: Any,
+    reduction: int,
+    ignored: int,
+    total: Value,
+) -> Value:
+    """Return the gradient of the negative logarithms of each row's class: 0 beside that class."""
+    axis = len(y.shape) - 1
+    if weight is not None or max(y.shape[axis], abs(ignored)) > _MOST_EXACT:
+        raise Refused("nll_loss_backward: weights of classes, or classes beyond 2**24")
+    rows, line = (*y.shape[:axis], 1), (*(1 for _ in y.shape[:axis]), y.shape[axis])
+    labels = _reshaped(labels, rows)
+    mean = torch.nn._reduction.get_enum("mean")
+    slope = mapped("div", (), dy, total) if reduction == mean else dy
+    slope = mapped("neg", slope.shape, slope)
+    slope = _reshaped(slope, rows) if slope.shape else slope
+    is_counted = mapped("ne", rows, labels, float(ignored))
+    slope = mapped("where", rows, is_counted, slope, 0.0)
+    position = Value("position", line, strides=dense_strides(line))
+    return mapped("one_hot", y.shape, labels, position, slope)
 
 
 def _layer_norm(
@@ -439,6 +469,7 @@ _COMPOSED: dict[str, Callable[..., Any]] = {
     "_softmax_backward_data": _softmax_gradient,
     "_log_softmax": _log_softmax,
     "_log_softmax_backward_data": _log_softmax_gradient,
+    "nll_loss_backward": _class_gradient,
     "native_layer_norm": _layer_norm,
     "native_layer_norm_backward": _layer_norm_gradient,
     "native_dropout_backward": _dropout_gradient,

@@ -127,6 +127,7 @@ def _operators() -> dict[str, Region]:
         "number less": (lambda x: 1.5 - x + A.rsub(x, x * 2), (many,)),
         "alpha": (lambda x, y: A.add(x, y, alpha=-0.3) + A.sub(y, x, alpha=3), (many, row)),
         "threshold": (lambda dy, y: A.threshold_backward(dy, y, 0.2), (many, rows)),
+        "filled": (lambda x: A.masked_fill(x, x > 0.1, -2.0) + x, (many,)),
         "not": (lambda x: A.where(A.logical_not(x > 0.1), x, x.exp()), (many,)),
         "to a mask": (lambda x: A.where(A.relu(x - 0.5).to(torch.bool), x, -x), (many,)),
         "of a mask": (lambda keep: (keep.to(torch.float32) - 1) * 3, (many > 0,)),
@@ -239,6 +240,42 @@ def _chains() -> dict[str, Region]:
     }
 
 
+def _cross_entropies() -> dict[str, Region]:
+    """Return gradients of cross entropy, by reduction and index that is ignored."""
+    scores, several = torch.randn(9, 301).log_softmax(-1), torch.arange(9) * 37 % 301
+    some, none = torch.where(several > 150, several, -100), torch.full((9,), -100)
+
+    def gradient(reduction: int, ignored: int = -100) -> Callable[..., Any]:
+        def found(dy: Any, y: Any, labels: Any, total: Any) -> Any:
+            slope = A.nll_loss_backward(dy, y, labels, None, reduction, ignored, total)
+            return _aten("_log_softmax_backward_data")(slope, y, -1, torch.float32)
+
+        return found
+
+    dy, total = torch.tensor(0.7), torch.tensor(9.0)
+    one_row = (dy, scores[0].clone(), several[1], torch.tensor(1.0))
+    return {
+        "cross entropy": (gradient(1), (dy, scores, several, total)),
+        "cross entropy, some ignored": (gradient(1), (dy, scores, some, torch.tensor(4.0))),
+        "cross entropy, all ignored": (gradient(1), (dy, scores, none, torch.tensor(0.0))),
+        "cross entropy, a class ignored": (gradient(1, 37), (dy, scores, several, total)),
+        "cross entropy, sum": (gradient(2), (dy, scores, some, total)),
+        "cross entropy, each": (gradient(0, 0), (torch.randn(9), scores, several, total)),
+        "cross entropy of one row": (gradient(1), one_row),
+        "cross entropy, transposed": (
+            gradient(1),
+            (dy, torch.randn(301, 9).log_softmax(0).t(), several, total),
+        ),
+        "class gradient": (
+            lambda dy, y, labels, total: (
+                A.nll_loss_backward(dy, y, labels, None, 1, -100, total) * 2,
+                y.exp(),
+            ),
+            (dy, scores, some, total),
+        ),
+    }
+
+
 @pytest.fixture
 def compiler() -> LoopCompiler:
     """Return what compiles loops."""
@@ -249,7 +286,8 @@ def test_every_loop_agrees_with_its_operators_in_float64(compiler: LoopCompiler)
     torch.manual_seed(0)
     cases, sources, used = {}, {}, set()
     regions = {**_normalisations(), **_chains(), **_operators(), **_layouts()}
-    for name, (function, arguments) in {**regions, **_with_few_gradients()}.items():
+    more = {**_with_few_gradients(), **_cross_entropies()}
+    for name, (function, arguments) in {**regions, **more}.items():
         module = make_fx(function)(*arguments)
         form = RegionForm.of(module, arguments, results_of(module(*arguments)))
         assert isinstance(form, RegionForm), name
@@ -264,7 +302,7 @@ def test_every_loop_agrees_with_its_operators_in_float64(compiler: LoopCompiler)
     }
     assert reasons == dict.fromkeys(reasons, "")
     powers = {name for name in EXPRESSIONS if name.startswith("pow_")}
-    by_argument = {"copy", "gelu_tanh", "gelu_backward_tanh", *powers}
+    by_argument = {"copy", "gelu_tanh", "gelu_backward_tanh", "one_hot", *powers}
     assert {*EXPRESSIONS} - by_argument <= used
 
 
@@ -282,6 +320,12 @@ def test_masks_of_a_loop_are_those_of_any_numbers(compiler: LoopCompiler) -> Non
     assert torch.equal(call(other)[0], other.to(torch.bool))
 
 
+def _of_too_many_classes(x: Any) -> Any:
+    labels, total = torch.zeros(4, dtype=torch.int64), torch.ones(())
+    rows = x.view(4, 30)
+    return A.nll_loss_backward(total, rows, labels, None, 1, 1 << 30, total) * 2
+
+
 def test_what_has_no_loop_is_refused_with_a_reason() -> None:
     x = torch.randn(4, 6, 5)
     for function in (
@@ -292,6 +336,7 @@ def test_what_has_no_loop_is_refused_with_a_reason() -> None:
         lambda x: A.pow(x, 2.0000001) * 2,
         lambda x: A.div(x, 3.0, rounding_mode="floor") * 2,
         lambda x: A.add(x, x, alpha=2) * A.clamp(x, 0, 1),
+        _of_too_many_classes,
     ):
         module = make_fx(function)(x)
         form = RegionForm.of(module, (x,), results_of(module(x)))
