@@ -73,6 +73,18 @@ static inline float f_gelu_tanh_backward(float g, float x) {
   float inner = 0.79788456f * (1.f + 0.134145f * x * x);
   return g * (0.5f * (1.f + t) + 0.5f * x * (1.f - t * t) * inner);
 }
+static inline float f_clamp(float x, float low, float high) {
+  float above = x < low ? low : x;
+  return above > high ? high : above;
+}
+static inline float f_elu_backward(float g, float x, float below, float above, float scale) {
+  float power = f_exp(x * scale); /* of all elements: a branch would not be vectorised */
+  return g * (x <= 0.f ? scale * below * power : above);
+}
+static inline float f_hardswish_backward(float g, float x) {
+  float inner = x >= 3.f ? 1.f : x * (1.f / 3.f) + 0.5f;
+  return x <= -3.f ? 0.f : g * inner;
+}
 static inline float f_silu_backward(float g, float x) {
   float s = f_sigmoid(x);
   return g * (s * (1.f + x * (1.f - s)));
@@ -129,6 +141,20 @@ EXPRESSIONS: dict[str, str] = {
     "where": "({0} != 0.f ? {1} : {2})",
     "masked_fill": "({1} != 0.f ? {2} : {0})",
     "one_hot": "({0} == {1} ? {2} : 0.f)",
+    "leaky_relu": "({0} > 0.f ? {0} : {0} * {1})",
+    "leaky_relu_backward": "({1} > 0.f ? {0} : {0} * {2})",
+    "elu": "({0} < 0.f ? (f_exp({0} * {3}) - 1.f) * ({1} * {2}) : {0} * {2})",
+    "elu_backward": "f_elu_backward({0}, {1}, {2}, {3}, {4})",
+    "hardtanh": "f_clamp({0}, {1}, {2})",
+    "hardtanh_backward": "({1} > {2} && {1} < {3} ? {0} : 0.f)",
+    "hardswish": "({0} * f_clamp({0} + 3.f, 0.f, 6.f) * (1.f / 6.f))",
+    "hardswish_backward": "f_hardswish_backward({0}, {1})",
+    "hardsigmoid": "(f_clamp({0} + 3.f, 0.f, 6.f) * (1.f / 6.f))",
+    "hardsigmoid_backward": "({1} > -3.f && {1} < 3.f ? {0} * (1.f / 6.f) : 0.f)",
+    "clamp_min": "({0} < {1} ? {1} : {0})",  # NaN stays, as in all of these
+    "clamp_max": "({0} > {1} ? {1} : {0})",
+    "maximum": "({0} != {0} || {0} > {1} ? {0} : {1})",
+    "minimum": "({0} != {0} || {0} < {1} ? {0} : {1})",
     "eq": "({0} == {1} ? 1.f : 0.f)",
     "ne": "({0} != {1} ? 1.f : 0.f)",
     "lt": "({0} < {1} ? 1.f : 0.f)",
@@ -136,6 +162,8 @@ EXPRESSIONS: dict[str, str] = {
     "gt": "({0} > {1} ? 1.f : 0.f)",
     "ge": "({0} >= {1} ? 1.f : 0.f)",
     "logical_not": "({0} == 0.f ? 1.f : 0.f)",
+    "bitwise_not": "(1.f - {0})",  # of masks
+    "logical_and": "({0} != 0.f && {1} != 0.f ? 1.f : 0.f)",
 }
 """C expressions by the name of the operator, bools being 0 and 1."""
 

@@ -22,6 +22,7 @@ _COPIED = frozenset({"clone", "detach", "to", "_to_copy", "expand", "contiguous"
 _SUMS = frozenset({"add", "sum"})
 _MOST_EXACT = 1 << 24
 """Integers up to which floats are exact."""
+_MEAN = 1  # Of `at::Reduction`
 
 
 class Refused(Exception):
@@ -71,6 +72,8 @@ class Tracer:
                 arguments, keywords = torch.fx.map_arg(
                     (node.args, node.kwargs), self._values.__getitem__
                 )
+                if name_of(node) in EXPRESSIONS:
+                    arguments = (*arguments, *_defaults(node))
                 self._values[node] = self._computed(name_of(node), shapes, arguments, keywords)
             elif node.op == "output":
                 made = torch.fx.map_arg(node.args[0], self._values.__getitem__)
@@ -137,6 +140,12 @@ def _shapes(module: torch.fx.GraphModule, form: RegionForm) -> Iterator[tuple[to
             node,
             torch.utils._pytree.tree_map_only(torch.Tensor, lambda one: tuple(one.shape), made),
         )
+
+
+def _defaults(node: torch.fx.Node) -> list[Any]:
+    """Return the values of arguments by place that are left out."""
+    left = node.target._schema.arguments[len(node.args) :]
+    return [one.default_value for one in left if not one.kwarg_only]
 
 
 def _shape_of(value: Any) -> tuple[int, ...]:
@@ -260,8 +269,7 @@ def _class_gradient(
         raise Refused("nll_loss_backward: weights of classes, or classes beyond 2**24")
     rows, line = (*y.shape[:axis], 1), (*(1 for _ in y.shape[:axis]), y.shape[axis])
     labels = _reshaped(labels, rows)
-    mean = torch.nn._reduction.get_enum("mean")
-    slope = mapped("div", (), dy, total) if reduction == mean else dy
+    slope = mapped("div", (), dy, total) if reduction == _MEAN else dy
     slope = mapped("neg", slope.shape, slope)
     slope = _reshaped(slope, rows) if slope.shape else slope
     is_counted = mapped("ne", rows, labels, float(ignored))
@@ -314,6 +322,27 @@ def _layer_norm_gradient(
 
 def _dropout_gradient(shape: Any, dy: Value, mask: Value, scale: float) -> Value:
     return mapped("mul", shape, dy, mapped("mul", mask.shape, mask, scale))
+
+
+def _clamped(shape: Any, x: Value, low: Any = None, high: Any = None) -> Value:
+    if isinstance(low, Value) or isinstance(high, Value):
+        raise Refused("clamp: bounds in tensors")
+    above = x if low is None else mapped("clamp_min", shape, x, low)
+    return above if high is None else mapped("clamp_max", shape, above, high)
+
+
+def _elu_gradient(
+    shape: Any,
+    dy: Value,
+    alpha: float,
+    scale: float,
+    input_scale: float,
+    is_of_result: bool,
+    x: Value,
+) -> Value:
+    if is_of_result:
+        raise Refused("elu_backward: of its result")
+    return mapped("elu_backward", shape, dy, x, alpha * scale, scale, input_scale)
 
 
 def _batch_norm_gradient(
@@ -470,6 +499,8 @@ _COMPOSED: dict[str, Callable[..., Any]] = {
     "_log_softmax": _log_softmax,
     "_log_softmax_backward_data": _log_softmax_gradient,
     "nll_loss_backward": _class_gradient,
+    "clamp": _clamped,
+    "elu_backward": _elu_gradient,
     "native_layer_norm": _layer_norm,
     "native_layer_norm_backward": _layer_norm_gradient,
     "native_dropout_backward": _dropout_gradient,

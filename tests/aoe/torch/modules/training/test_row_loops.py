@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 from support.trainings_compiled import region_settings  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
@@ -113,10 +112,14 @@ def _operators() -> dict[str, Region]:
     many, row = torch.randn(51, 37), torch.randn(37)
     unary = [
         *("neg", "abs", "reciprocal", "sqrt", "rsqrt", "exp", "log", "sigmoid", "tanh", "erf"),
-        *("relu", "silu", "gelu", "alias", "detach", "clone"),
+        *("relu", "silu", "gelu", "alias", "detach", "clone", "hardswish", "hardsigmoid"),
+        *("leaky_relu", "elu", "hardtanh"),
     ]
     binary = ["add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge"]
-    gradients = ["sigmoid_backward", "tanh_backward", "silu_backward", "gelu_backward"]
+    gradients = [
+        *("sigmoid_backward", "tanh_backward", "silu_backward", "gelu_backward"),
+        *("hardswish_backward", "hardsigmoid_backward", "maximum", "minimum"),
+    ]
     rows = many.abs()
     return {
         **{name: (_unary(name), (many,)) for name in unary},
@@ -127,6 +130,26 @@ def _operators() -> dict[str, Region]:
         "number less": (lambda x: 1.5 - x + A.rsub(x, x * 2), (many,)),
         "alpha": (lambda x, y: A.add(x, y, alpha=-0.3) + A.sub(y, x, alpha=3), (many, row)),
         "threshold": (lambda dy, y: A.threshold_backward(dy, y, 0.2), (many, rows)),
+        "leaky, slope": (lambda x: A.leaky_relu(x, 0.3) * 2, (many,)),
+        "leaky, gradient": (
+            lambda dy, x: A.leaky_relu_backward(dy, x, 0.3, False) * 2,
+            (many.flip(0), many),
+        ),
+        "elu, scaled": (lambda x: A.elu(x, 1.3, 1.1, 0.7) * 2, (many,)),
+        "elu, gradient": (
+            lambda dy, x: A.elu_backward(dy, 1.3, 1.1, 0.7, False, x) * 2,
+            (many.flip(0), many),
+        ),
+        "clamped": (lambda x: A.clamp(x, -0.3, 0.7) + A.clamp(x, None, 0.1) * 2, (many,)),
+        "clamped on one side": (lambda x: A.clamp_min(x, 0.1) - A.clamp_max(x, 0.2), (many,)),
+        "clamp, gradient": (
+            lambda dy, x: A.hardtanh_backward(dy, x, -0.3, 0.7) * 2,
+            (many.flip(0), many),
+        ),
+        "within": (
+            lambda dy, x: A.where(A.logical_and(x >= -0.3, A.bitwise_not(x > 0.7)), dy, x),
+            (many.flip(0), many),
+        ),
         "filled": (lambda x: A.masked_fill(x, x > 0.1, -2.0) + x, (many,)),
         "not": (lambda x: A.where(A.logical_not(x > 0.1), x, x.exp()), (many,)),
         "to a mask": (lambda x: A.where(A.relu(x - 0.5).to(torch.bool), x, -x), (many,)),
@@ -335,7 +358,9 @@ def test_what_has_no_loop_is_refused_with_a_reason() -> None:
         lambda x: A.where((x > 0) + (x < 1), x, 0.0),  # masks are 0 and 1 in a loop
         lambda x: A.pow(x, 2.0000001) * 2,
         lambda x: A.div(x, 3.0, rounding_mode="floor") * 2,
-        lambda x: A.add(x, x, alpha=2) * A.clamp(x, 0, 1),
+        lambda x: A.add(x, x, alpha=2) * A.sin(x),
+        lambda x: A.clamp(x, x * 0.1, None) * 2,
+        lambda x: A.elu_backward(x, 1.0, 1.0, 1.0, True, x) * 2,
         _of_too_many_classes,
     ):
         module = make_fx(function)(x)
