@@ -31,6 +31,20 @@ _FUNCTIONS = """
 #include <stdlib.h>
 #include <string.h>
 typedef uint8_t u8;
+typedef uint16_t u16;
+static inline float f_of_bfloat16(u16 x) {
+  uint32_t bits = (uint32_t)x << 16;
+  float whole;
+  memcpy(&whole, &bits, 4);
+  return whole;
+}
+/* rounds to the nearest, of two the even one */
+static inline u16 to_bfloat16(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  return x != x ? 0x7fc0 : rounded;
+}
 static inline float power_of_2(int n) {
   int bits = (n + 127) << 23;
   float power;
@@ -113,6 +127,7 @@ MATH = _functions()
 
 EXPRESSIONS: dict[str, str] = {
     "copy": "{0}",
+    "to_bfloat16": "f_of_bfloat16(to_bfloat16({0}))",
     "add": "({0} + {1})",
     "sub": "({0} - {1})",
     "rsub": "({1} - {0})",

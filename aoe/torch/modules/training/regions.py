@@ -14,7 +14,7 @@ from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 from aoe.workload import Workload
 
-_COMPUTED = frozenset({torch.float32, torch.bool})
+_COMPUTED = frozenset({torch.float32, torch.bfloat16, torch.bool})
 _LEAST_ELEMENTS = 1 << 12
 """Elements of the largest result below which a call of a region costs more than it computes."""
 _LEFT = (

@@ -360,7 +360,8 @@ class _Writer:
         for number, one in loop.results:
             if not self._is_vector(one):
                 index = self._index(self._made[number])
-                yield f"{self._guard(one)}r{number}[{index}] = {self._names[one]};"
+                made = self._written(number, self._names[one])
+                yield f"{self._guard(one)}r{number}[{index}] = {made};"
 
     def _is_vector(self, value: Value) -> bool:
         return self._inner in self._along[value]
@@ -404,7 +405,8 @@ class _Writer:
             if self._is_vector(one) and stages[one] == stage:
                 index = self._index(self._made[number])
                 guard = self._guard(one)
-                ends.append((one, f"{guard}r{number}[{index}] = {{0}};"))
+                made = self._written(number, "{0}")
+                ends.append((one, f"{guard}r{number}[{index}] = {made};"))
         for total in loop.totals:
             read = total.values[0]
             if stages[read] == stage:
@@ -473,7 +475,9 @@ class _Writer:
 
     def _expression(self, one: Value) -> str:
         if one.operator == "load":
-            return f"a{one.argument}[{self._index(self._arguments[one])}]"
+            read = f"a{one.argument}[{self._index(self._arguments[one])}]"
+            is_narrow = self._laid_of(one.argument).dtype is torch.bfloat16
+            return f"f_of_bfloat16({read})" if is_narrow else read
         if one.operator == "position":
             return f"(float)(int)({self._index(self._arguments[one])})"
         if one.operator == "reshape":
@@ -482,6 +486,11 @@ class _Writer:
             self._names[read] if isinstance(read, Value) else constant(read) for read in one.inputs
         ]
         return EXPRESSIONS[one.operator].format(*given)
+
+    def _written(self, number: int, text: str) -> str:
+        """Return a float as a result of the region has it."""
+        is_narrow = self._form.results[number].dtype is torch.bfloat16
+        return f"to_bfloat16({text})" if is_narrow else text
 
     def _index(self, strides: Sequence[int]) -> str:
         terms = [f"i{dim} * {strides[dim]}" for dim in range(self._inner) if strides[dim]]
@@ -496,7 +505,12 @@ class _Writer:
         return f"if ({' && '.join(f'i{dim} == 0' for dim in others)}) " if others else ""
 
 
-_C_TYPES = {torch.float32: "float", torch.bool: "u8", torch.int64: "int64_t"}
+_C_TYPES = {
+    torch.float32: "float",
+    torch.bfloat16: "u16",
+    torch.bool: "u8",
+    torch.int64: "int64_t",
+}
 
 
 def _in_order(results: Sequence[Value]) -> Iterator[Value]:

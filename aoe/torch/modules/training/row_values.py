@@ -92,6 +92,8 @@ class Tracer:
         if name in _COPIED:
             if torch.bool in (keywords.get("dtype"), *arguments[1:2]):
                 return mapped("ne", shapes, arguments[0], 0.0)  # NaN is true
+            if keywords.get("dtype") is torch.bfloat16:
+                return mapped("to_bfloat16", shapes, arguments[0])
             return mapped("copy", shapes, arguments[0])
         if name in _COMPOSED:
             return _COMPOSED[name](shapes, *arguments, **keywords)

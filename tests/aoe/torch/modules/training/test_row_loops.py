@@ -186,6 +186,35 @@ def _layouts() -> dict[str, Region]:
     }
 
 
+def _in_bfloat16() -> dict[str, Region]:
+    """Return chains as autocast makes them: bfloat16 is read, written and cast to."""
+    many, wide, weight = (torch.randn(*shape) for shape in ((51, 37), (51, 37), (37,)))
+    narrow, other = many.bfloat16(), wide.bfloat16()
+    _, mean, scale = A.native_layer_norm(narrow, [37], weight, weight, 1e-5)
+
+    def cast(x: Any) -> Any:
+        return _aten("_to_copy")(x, dtype=torch.bfloat16)
+
+    def layer_norm_gradient(dy: Any, x: Any, m: Any, s: Any, w: Any) -> Any:
+        return A.native_layer_norm_backward(dy * 2, x, [37], m, s, w, w, [True, True, True])
+
+    return {
+        "bfloat16": (lambda x, y: A.gelu(x) * y + x, (narrow, other)),
+        "bfloat16 and float32": (lambda x, y: (x * y, cast(x * y), x + 1), (narrow, wide)),
+        "cast to bfloat16": (lambda x: cast(x * 1.7).to(torch.float32) * 3, (many,)),
+        "bfloat16, layer norm": (
+            lambda x, w: A.native_layer_norm(x + 1, [37], w, w, 1e-5),
+            (narrow, weight),
+        ),
+        "bfloat16, layer norm gradient": (
+            layer_norm_gradient,
+            (other, narrow, mean, scale, weight),
+        ),
+        "bfloat16, softmax": (lambda x: _aten("_softmax")(x * 2, -1, False), (narrow,)),
+        "bfloat16, sums": (lambda x: (A.sum.dim_IntList(x * 2, [0]), x * 2), (narrow,)),
+    }
+
+
 def _with_few_gradients() -> dict[str, Region]:
     """Return normalisations without weights, and softmax that hides all of a row."""
     r = torch.randn
@@ -309,7 +338,7 @@ def test_every_loop_agrees_with_its_operators_in_float64(compiler: LoopCompiler)
     torch.manual_seed(0)
     cases, sources, used = {}, {}, set()
     regions = {**_normalisations(), **_chains(), **_operators(), **_layouts()}
-    more = {**_with_few_gradients(), **_cross_entropies()}
+    more = {**_with_few_gradients(), **_cross_entropies(), **_in_bfloat16()}
     for name, (function, arguments) in {**regions, **more}.items():
         module = make_fx(function)(*arguments)
         form = RegionForm.of(module, arguments, results_of(module(*arguments)))
@@ -325,7 +354,7 @@ def test_every_loop_agrees_with_its_operators_in_float64(compiler: LoopCompiler)
     }
     assert reasons == dict.fromkeys(reasons, "")
     powers = {name for name in EXPRESSIONS if name.startswith("pow_")}
-    by_argument = {"copy", "gelu_tanh", "gelu_backward_tanh", "one_hot", *powers}
+    by_argument = {"copy", "to_bfloat16", "gelu_tanh", "gelu_backward_tanh", "one_hot", *powers}
     assert {*EXPRESSIONS} - by_argument <= used
 
 
