@@ -24,8 +24,10 @@ _LEFT = (
     *("cat", "stack", "sort", "topk", "cumsum", "upsample", "linalg", "unique", "nonzero", "empty"),
 )
 """Parts of the names of operators that PyTorch computes best itself, or that have no loop."""
+TABLE_GRADIENT = "embedding_dense_backward"
+"""Operator that adds rows to those of a table: a region by itself."""
 _LABELLED = "nll_loss_backward"
-"""The operator that reads integers: the class of each row."""
+"""Operator that reads integers in a chain: the class of each row."""
 _STATISTICS = frozenset(
     {
         *("native_batch_norm", "var_mean", "_native_batch_norm_legit"),
@@ -195,6 +197,7 @@ def cut_regions(
     parts = [
         dict.fromkeys(sorted(nodes, key=order.__getitem__)) for nodes in kept if _may_gain(nodes)
     ]
+    parts += [{node: None} for node in order if _is_table_gradient(node)]
     fuse_by_partitions(graph_module, parts, prefix="region_")
     wrapped = []
     for name, module in list(graph_module.named_children()):
@@ -202,6 +205,19 @@ def cut_regions(
             wrapped.append(wrap(module))
             setattr(graph_module, name, wrapped[-1])
     return wrapped
+
+
+def _is_table_gradient(node: torch.fx.Node) -> bool:
+    """True for the gradient of an embedding by integers of 64 bits."""
+    if node.op != "call_function" or name_of(node) != TABLE_GRADIENT:
+        return False
+    (made,), (rows, places) = _values(node), map(_values, node.args[:2])
+    kinds = [*((one.dtype, one.device.type) for one in (made, *rows, *places))]
+    return (
+        kinds == [(torch.float32, "cpu")] * 2 + [(torch.int64, "cpu")]
+        and all(isinstance(extent, int) for extent in made.shape)
+        and made.numel() >= _LEAST_ELEMENTS
+    )
 
 
 def _connected(nodes: set[torch.fx.Node]) -> Iterator[set[torch.fx.Node]]:

@@ -16,7 +16,7 @@ import torch
 
 from aoe.errors import first_line
 from aoe.torch.modules.training.c_expressions import EXPRESSIONS, constant
-from aoe.torch.modules.training.regions import Laid, RegionForm
+from aoe.torch.modules.training.regions import TABLE_GRADIENT, Laid, RegionForm, name_of
 from aoe.torch.modules.training.row_values import (
     Refused,
     Tracer,
@@ -37,17 +37,48 @@ class LoopSource:
 
     text: str  # With `@` for its name
     arguments: tuple[int, ...]  # Numbers of the arguments whose memory it reads, in order
+    adds: bool = False  # True if results are zeros before the call
 
 
 def loop_source(module: torch.fx.GraphModule, form: RegionForm) -> LoopSource | str:
     """Return the loop of a region in one of its forms, or why there is none."""
     try:
+        calls = [node for node in module.graph.nodes if node.op == "call_function"]
+        if len(calls) == 1 and name_of(calls[0]) == TABLE_GRADIENT:
+            return _table_gradient(calls[0], form)
         results = Tracer(module, form).results()
         return _Writer(results, form).source()
     except Refused as error:
         return str(error)
     except Exception as error:  # a call of an operator nobody foresaw: the other regions go on
         return f"no loop: {first_line(error)}"
+
+
+_ADDED_ROWS = """void @(const float *restrict a0, const int64_t *restrict a1, float *restrict r0) {{
+  for (long i = 0; i < {count}; i++) {{
+    if (a1[i] == {ignored})
+      continue;
+    const float *restrict row = a0 + i * {width};
+    float *restrict sum = r0 + a1[i] * {width};
+    for (long c = 0; c < {width}; c++)
+      sum[c] += row[c];
+  }}
+}}
+"""
+
+
+def _table_gradient(node: torch.fx.Node, form: RegionForm) -> LoopSource:
+    """Return the loop of an embedding's gradient: rows are added in order, as ATen adds them.
+
+    Its result is zeros before: most rows of a large table are never touched.
+    """
+    *_, ignored, is_by_frequency = node.args
+    rows, places = form.tensors
+    (made,) = form.results
+    if is_by_frequency or not all(is_dense(one.shape, one.strides) for one in (rows, places, made)):
+        raise Refused("embedding_dense_backward: by frequency, or tensors with gaps")
+    text = _ADDED_ROWS.format(count=places.size, ignored=ignored, width=made.shape[1])
+    return LoopSource(text=text, arguments=(0, 1), adds=True)
 
 
 @dataclass(slots=True)

@@ -268,6 +268,29 @@ def test_commands_of_the_bank_layer_read_such_records(module: Any, tmp_path: Pat
     assert len([*Bank(merged).iter_records(next(merged.rglob("*training_loop.json")))]) == 4
 
 
+class Words(torch.nn.Module):  # type: ignore[misc]
+    """Looks words up, and guesses them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(131, 37)
+
+    def forward(self, x: Any) -> Any:
+        words = (x.abs() * 20).long().clamp(max=36)
+        rows = self.table(words).flatten(0, 1)
+        return torch.nn.functional.cross_entropy(rows, words.flatten(), ignore_index=0)
+
+
+def test_verify_measures_losses_and_tables_again(tmp_path: Path) -> None:
+    words, asked, slow = Words(), Asked(), Asked(is_faster=False)
+    eager = _train(words, tmp_path / "eager", "kernels", slow)
+    assert _train(words, tmp_path, "kernels", asked) == pytest.approx(eager, rel=1e-5)
+    assert asked.ways == ["loop"] * 3 and slow.ways == [""] * 3
+    found = aoe.verify(tmp_path / "bank", core_num=1, dry_run=True)
+    assert len(found.records) == 3
+    assert all(one.found.estimate is not None for one in found.records)
+
+
 def test_verify_measures_records_again_without_a_script(module: Any, tmp_path: Path) -> None:
     _train(module, tmp_path, "kernels", Asked())
     found = aoe.verify(tmp_path / "bank", core_num=1, dry_run=True)

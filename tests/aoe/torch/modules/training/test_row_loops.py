@@ -328,6 +328,29 @@ def _cross_entropies() -> dict[str, Region]:
     }
 
 
+@pytest.mark.parametrize("ignored", [-1, 0, 10], ids=["none ignored", "first", "last"])
+@pytest.mark.parametrize("shape", [(1, 1), (5,), (3, 40)], ids=["one", "few", "twice"])
+def test_gradient_of_a_table_has_the_bits_of_aten(
+    compiler: LoopCompiler, shape: tuple[int, ...], ignored: int
+) -> None:
+    torch.manual_seed(0)
+    places, rows = torch.randint(0, 11, shape), torch.randn(*shape, 37)
+    rows.view(-1)[3], rows.view(-1)[-5] = math.nan, math.inf
+    module = make_fx(lambda dy, at: A.embedding_dense_backward(dy, at, 11, ignored, False))(
+        rows, places
+    )
+    expected = module(rows, places)
+    form = RegionForm.of(module, (rows, places), [expected])
+    assert isinstance(form, RegionForm)
+    source = loop_source(module, form)
+    assert not isinstance(source, str), source
+    call = compiler.compile({form: source})[form]
+    for _ in range(2):  # each call begins with zeros
+        (found,) = call(rows, places)
+        assert found.stride() == expected.stride()
+        assert torch.equal(found.view(torch.int32), expected.view(torch.int32))
+
+
 @pytest.fixture
 def compiler() -> LoopCompiler:
     """Return what compiles loops."""
@@ -389,6 +412,7 @@ def test_what_has_no_loop_is_refused_with_a_reason() -> None:
         lambda x: A.div(x, 3.0, rounding_mode="floor") * 2,
         lambda x: A.add(x, x, alpha=2) * A.sin(x),
         lambda x: A.clamp(x, x * 0.1, None) * 2,
+        lambda x: A.embedding_dense_backward(x, torch.zeros(4, 6, dtype=torch.int64), 9, -1, True),
         lambda x: A.elu_backward(x, 1.0, 1.0, 1.0, True, x) * 2,
         _of_too_many_classes,
     ):
