@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 from aoe.torch.modules.backend import aoe_backend  # noqa: E402
 from aoe.torch.modules.training.graphs import Choice, TrainingGraph  # noqa: E402

@@ -6,11 +6,13 @@ import ctypes
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from aoe.measurement.memory import MemoryUse
 
 _PROC, _CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _KIB = 1024
 _MUCH, _LITTLE = 1 / 2, 1 / 10
 """Shares of all memory: what a process has to hold, and what has to be free at most. A model whose
@@ -25,6 +27,17 @@ class HostMemory:
 
     total_bytes: int  # All of it
     free_bytes: int  # What can still be had without swapping
+
+
+@cache
+def has_huge_pages(pages: Path = _HUGE_PAGES) -> bool:
+    """True if the kernel gives huge pages to memory that asks for them.
+
+    Source: kernel documentation, admin-guide/mm/transhuge.rst (enabled).
+    """
+    with suppress(OSError):
+        return "[never]" not in pages.read_text()
+    return False
 
 
 def is_hoarding(process: int, *, proc: Path = _PROC, cgroup: Path = _CGROUP) -> bool:

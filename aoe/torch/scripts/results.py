@@ -36,8 +36,8 @@ from aoe.tuner.reuse.kinds import ReuseSummary
 from aoebank import AoebankError, plural
 
 _LEFT = (
-    "left to PyTorch: convolutions, matrix products and attention, what runs in bfloat16 or "
-    "float16, and gradients of gradients"
+    "left to PyTorch: convolutions, matrix products and attention, what runs in float16, and "
+    "gradients of gradients"
 )
 
 

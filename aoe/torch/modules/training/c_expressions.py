@@ -31,6 +31,20 @@ _FUNCTIONS = """
 #include <stdlib.h>
 #include <string.h>
 typedef uint8_t u8;
+typedef uint16_t u16;
+static inline float f_of_bfloat16(u16 x) {
+  uint32_t bits = (uint32_t)x << 16;
+  float whole;
+  memcpy(&whole, &bits, 4);
+  return whole;
+}
+/* rounds to the nearest, of two the even one */
+static inline u16 to_bfloat16(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  return x != x ? 0x7fc0 : rounded;
+}
 static inline float power_of_2(int n) {
   int bits = (n + 127) << 23;
   float power;
@@ -73,6 +87,18 @@ static inline float f_gelu_tanh_backward(float g, float x) {
   float inner = 0.79788456f * (1.f + 0.134145f * x * x);
   return g * (0.5f * (1.f + t) + 0.5f * x * (1.f - t * t) * inner);
 }
+static inline float f_clamp(float x, float low, float high) {
+  float above = x < low ? low : x;
+  return above > high ? high : above;
+}
+static inline float f_elu_backward(float g, float x, float below, float above, float scale) {
+  float power = f_exp(x * scale); /* of all elements: a branch would not be vectorised */
+  return g * (x <= 0.f ? scale * below * power : above);
+}
+static inline float f_hardswish_backward(float g, float x) {
+  float inner = x >= 3.f ? 1.f : x * (1.f / 3.f) + 0.5f;
+  return x <= -3.f ? 0.f : g * inner;
+}
 static inline float f_silu_backward(float g, float x) {
   float s = f_sigmoid(x);
   return g * (s * (1.f + x * (1.f - s)));
@@ -101,6 +127,7 @@ MATH = _functions()
 
 EXPRESSIONS: dict[str, str] = {
     "copy": "{0}",
+    "to_bfloat16": "f_of_bfloat16(to_bfloat16({0}))",
     "add": "({0} + {1})",
     "sub": "({0} - {1})",
     "rsub": "({1} - {0})",
@@ -127,6 +154,22 @@ EXPRESSIONS: dict[str, str] = {
     "silu": "({0} * f_sigmoid({0}))",
     "silu_backward": "f_silu_backward({0}, {1})",
     "where": "({0} != 0.f ? {1} : {2})",
+    "masked_fill": "({1} != 0.f ? {2} : {0})",
+    "one_hot": "({0} == {1} ? {2} : 0.f)",
+    "leaky_relu": "({0} > 0.f ? {0} : {0} * {1})",
+    "leaky_relu_backward": "({1} > 0.f ? {0} : {0} * {2})",
+    "elu": "({0} < 0.f ? (f_exp({0} * {3}) - 1.f) * ({1} * {2}) : {0} * {2})",
+    "elu_backward": "f_elu_backward({0}, {1}, {2}, {3}, {4})",
+    "hardtanh": "f_clamp({0}, {1}, {2})",
+    "hardtanh_backward": "({1} > {2} && {1} < {3} ? {0} : 0.f)",
+    "hardswish": "({0} * f_clamp({0} + 3.f, 0.f, 6.f) * (1.f / 6.f))",
+    "hardswish_backward": "f_hardswish_backward({0}, {1})",
+    "hardsigmoid": "(f_clamp({0} + 3.f, 0.f, 6.f) * (1.f / 6.f))",
+    "hardsigmoid_backward": "({1} > -3.f && {1} < 3.f ? {0} * (1.f / 6.f) : 0.f)",
+    "clamp_min": "({0} < {1} ? {1} : {0})",  # NaN stays, as in all of these
+    "clamp_max": "({0} > {1} ? {1} : {0})",
+    "maximum": "({0} != {0} || {0} > {1} ? {0} : {1})",
+    "minimum": "({0} != {0} || {0} < {1} ? {0} : {1})",
     "eq": "({0} == {1} ? 1.f : 0.f)",
     "ne": "({0} != {1} ? 1.f : 0.f)",
     "lt": "({0} < {1} ? 1.f : 0.f)",
@@ -134,6 +177,8 @@ EXPRESSIONS: dict[str, str] = {
     "gt": "({0} > {1} ? 1.f : 0.f)",
     "ge": "({0} >= {1} ? 1.f : 0.f)",
     "logical_not": "({0} == 0.f ? 1.f : 0.f)",
+    "bitwise_not": "(1.f - {0})",  # of masks
+    "logical_and": "({0} != 0.f && {1} != 0.f ? 1.f : 0.f)",
 }
 """C expressions by the name of the operator, bools being 0 and 1."""
 

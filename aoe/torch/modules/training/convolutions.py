@@ -355,22 +355,25 @@ class _Race:
         offered = {name: way for name, way in made.items() if way is not None}
         digest = self._digest(convolution, part, arguments)
         known = self.records.known(workload, self._kept(digest), tuple(offered))
-        if known is None:
-            found = self._fastest(workload, convolution.eager(part), offered, arguments)
-        elif known.reason or known.way not in offered:
+        if known is not None and (known.reason or known.way not in offered):
             is_known = known.reason != NOT_TUNED
             return _Found(reason=known.reason or SLOWER, is_known=is_known)
-        elif known.is_checked:
+        if known is not None and known.is_checked:
             return _Found(known.way, offered[known.way], is_known=True)
-        else:
-            way = offered[known.way]
-            found = _Found(reason=SLOWER, is_known=True)
-            if self._gains(convolution.eager(part), way, arguments):
-                found = _Found(known.way, way, is_known=True)
-        is_decided = found.reason == SLOWER and not self.settings.tune.lookup_only
-        if self.kept is not None and (found.name or is_decided):
-            self.kept.keep(digest, found.name)
-        return found
+        if known is None and time.monotonic() > self.end_s:
+            return _Found(reason="no time is left")
+        eager = convolution.eager(part)
+        tried = offered if known is None else {known.way: offered[known.way]}
+        name = self._fastest(workload, eager, tried, arguments)
+        if known is None and name:
+            measure = partial(choice.region_measurement, eager, offered[name], arguments)
+            self.records.keep(workload, name, measure, trials=len(offered))
+        elif known is None and offered:
+            self.records.note(workload, trials=len(offered))
+        if self.kept is not None and (name or not self.settings.tune.lookup_only):
+            self.kept.keep(digest, name)
+        reason, is_known = "" if name else SLOWER, known is not None
+        return _Found(name, offered.get(name), reason=reason, is_known=is_known)
 
     def _kept(self, digest: str) -> KnownWay | None:
         """Return the verdict of the kernel cache, which has the name of a way or none."""
@@ -391,27 +394,18 @@ class _Race:
         self,
         workload: Workload,
         eager: Compute,
-        offered: Mapping[str, Compute],
+        ways: Mapping[str, Compute],
         arguments: Sequence[torch.Tensor],
-    ) -> _Found:
-        if time.monotonic() > self.end_s:
-            return _Found(reason="no time is left")
-        count = len(offered)
-        for name in self.decide.order({"": eager, **offered}, arguments):
+    ) -> str:
+        """Return the fastest way that gains and is in no quarantine, empty where there is none."""
+        for name in self.decide.order({"": eager, **ways}, arguments):
             if not name:
                 break
-            way = offered[name]
-            if self.records.is_refused(workload, name) or not self._gains(eager, way, arguments):
+            if self.records.is_refused(workload, name) or not _agrees(eager, ways[name], arguments):
                 continue
-            measure = partial(choice.region_measurement, eager, way, arguments)
-            self.records.keep(workload, name, measure, trials=count)
-            return _Found(name, way)
-        if offered:
-            self.records.note(workload, trials=count)
-        return _Found(reason=SLOWER)
-
-    def _gains(self, eager: Compute, way: Compute, arguments: Sequence[torch.Tensor]) -> bool:
-        return _agrees(eager, way, arguments) and self.decide.region(eager, way, arguments)
+            if self.decide.region(eager, ways[name], arguments):
+                return name
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
+from aoe.device.cpu.memory import has_huge_pages
 from aoe.device.registry import resolve_target
 from aoe.device.toolchain import Toolchain, find_toolchain
 from aoe.errors import BuildError
@@ -153,6 +155,7 @@ class LoopCall:
     def __init__(self, function: Any, form: RegionForm, source: LoopSource) -> None:
         self._read = source.arguments
         self._made = [(laid.shape, laid.strides, laid.dtype) for laid in form.results]
+        self._new = _zeros if source.adds else torch.empty_strided
         self._function = function
         function.restype = None
         # addresses as they are: an array of them would be made at each call
@@ -160,10 +163,21 @@ class LoopCall:
 
     def __call__(self, *arguments: Any) -> Sequence[torch.Tensor]:
         """Return the results, in new tensors."""
-        empty = torch.empty_strided
-        results = [empty(shape, strides, dtype=dtype) for shape, strides, dtype in self._made]
+        new = self._new
+        results = [new(shape, strides, dtype=dtype) for shape, strides, dtype in self._made]
         self._function(
             *[arguments[at].data_ptr() for at in self._read],
             *[result.data_ptr() for result in results],
         )
         return results
+
+
+def _zeros(shape: Sequence[int], strides: Sequence[int], *, dtype: torch.dtype) -> torch.Tensor:
+    """Return zeros in order.
+
+    NumPy's come from the kernel in huge pages and are not written again. Where those are small
+    ones, whoever reads the zeros pays more for the faults than `torch.zeros` costs.
+    """
+    if has_huge_pages():
+        return torch.from_numpy(np.zeros(shape, np.float32))
+    return torch.zeros(shape, dtype=dtype)

@@ -257,6 +257,8 @@ def drawn(laid: Laid, generator: torch.Generator) -> torch.Tensor:
     count = 1 + sum((extent - 1) * step for extent, step in pairs)
     if laid.dtype is torch.bool:
         return torch.rand(count, generator=generator).lt(0.5).as_strided(laid.shape, laid.strides)
+    if laid.dtype is torch.int64:
+        return torch.zeros(laid.shape, dtype=torch.int64)  # a class there is, in any loss
     flat = torch.randn(count, generator=generator).to(laid.dtype)
     return flat.as_strided(laid.shape, laid.strides)
 

@@ -14,15 +14,20 @@ from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 from aoe.workload import Workload
 
-_COMPUTED = frozenset({torch.float32, torch.bool})
+_COMPUTED = frozenset({torch.float32, torch.bfloat16, torch.bool})
 _LEAST_ELEMENTS = 1 << 12
 """Elements of the largest result below which a call of a region costs more than it computes."""
 _LEFT = (
     *("mm", "bmm", "convolution", "attention", "linear", "_rnn", "lstm", "gru", "pool", "fft"),
-    *("scatter", "select_backward", "slice", "index", "gather", "embedding", "nll_loss"),
+    *("scatter", "select_backward", "slice", "index", "gather", "embedding"),
+    *("nll_loss_forward", "nll_loss2d"),
     *("cat", "stack", "sort", "topk", "cumsum", "upsample", "linalg", "unique", "nonzero", "empty"),
 )
 """Parts of the names of operators that PyTorch computes best itself, or that have no loop."""
+TABLE_GRADIENT = "embedding_dense_backward"
+"""Operator that adds rows to those of a table: a region by itself."""
+_LABELLED = "nll_loss_backward"
+"""Operator that reads integers in a chain: the class of each row."""
 _STATISTICS = frozenset(
     {
         *("native_batch_norm", "var_mean", "_native_batch_norm_legit"),
@@ -192,6 +197,7 @@ def cut_regions(
     parts = [
         dict.fromkeys(sorted(nodes, key=order.__getitem__)) for nodes in kept if _may_gain(nodes)
     ]
+    parts += [{node: None} for node in order if _is_table_gradient(node)]
     fuse_by_partitions(graph_module, parts, prefix="region_")
     wrapped = []
     for name, module in list(graph_module.named_children()):
@@ -199,6 +205,19 @@ def cut_regions(
             wrapped.append(wrap(module))
             setattr(graph_module, name, wrapped[-1])
     return wrapped
+
+
+def _is_table_gradient(node: torch.fx.Node) -> bool:
+    """True for the gradient of an embedding by integers of 64 bits."""
+    if node.op != "call_function" or name_of(node) != TABLE_GRADIENT:
+        return False
+    (made,), (rows, places) = _values(node), map(_values, node.args[:2])
+    kinds = [*((one.dtype, one.device.type) for one in (made, *rows, *places))]
+    return (
+        kinds == [(torch.float32, "cpu")] * 2 + [(torch.int64, "cpu")]
+        and all(isinstance(extent, int) for extent in made.shape)
+        and made.numel() >= _LEAST_ELEMENTS
+    )
 
 
 def _connected(nodes: set[torch.fx.Node]) -> Iterator[set[torch.fx.Node]]:
@@ -234,10 +253,15 @@ class _InRegions(OperatorSupportBase):  # type: ignore[misc]
             return False
         if name_of(node) in _STATISTICS or not node.all_input_nodes:
             return False
+        kinds = _COMPUTED
+        if name_of(node) == _LABELLED:
+            if node.args[3] is not None:  # weights of classes
+                return False
+            kinds = _COMPUTED | {torch.int64}
         made = node.meta.get("val")
         values = [*tensors_of(made), *(v for n in node.all_input_nodes for v in _values(n))]
         return bool(values) and all(
-            value.dtype in _COMPUTED and value.device.type == "cpu" for value in values
+            value.dtype in kinds and value.device.type == "cpu" for value in values
         )
 
 

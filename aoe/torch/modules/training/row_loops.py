@@ -16,7 +16,7 @@ import torch
 
 from aoe.errors import first_line
 from aoe.torch.modules.training.c_expressions import EXPRESSIONS, constant
-from aoe.torch.modules.training.regions import Laid, RegionForm
+from aoe.torch.modules.training.regions import TABLE_GRADIENT, Laid, RegionForm, name_of
 from aoe.torch.modules.training.row_values import (
     Refused,
     Tracer,
@@ -37,17 +37,48 @@ class LoopSource:
 
     text: str  # With `@` for its name
     arguments: tuple[int, ...]  # Numbers of the arguments whose memory it reads, in order
+    adds: bool = False  # True if results are zeros before the call
 
 
 def loop_source(module: torch.fx.GraphModule, form: RegionForm) -> LoopSource | str:
     """Return the loop of a region in one of its forms, or why there is none."""
     try:
+        calls = [node for node in module.graph.nodes if node.op == "call_function"]
+        if len(calls) == 1 and name_of(calls[0]) == TABLE_GRADIENT:
+            return _table_gradient(calls[0], form)
         results = Tracer(module, form).results()
         return _Writer(results, form).source()
     except Refused as error:
         return str(error)
     except Exception as error:  # a call of an operator nobody foresaw: the other regions go on
         return f"no loop: {first_line(error)}"
+
+
+_ADDED_ROWS = """void @(const float *restrict a0, const int64_t *restrict a1, float *restrict r0) {{
+  for (long i = 0; i < {count}; i++) {{
+    if (a1[i] == {ignored})
+      continue;
+    const float *restrict row = a0 + i * {width};
+    float *restrict sum = r0 + a1[i] * {width};
+    for (long c = 0; c < {width}; c++)
+      sum[c] += row[c];
+  }}
+}}
+"""
+
+
+def _table_gradient(node: torch.fx.Node, form: RegionForm) -> LoopSource:
+    """Return the loop of an embedding's gradient: rows are added in order, as ATen adds them.
+
+    Its result is zeros before: most rows of a large table are never touched.
+    """
+    *_, ignored, is_by_frequency = node.args
+    rows, places = form.tensors
+    (made,) = form.results
+    if is_by_frequency or not all(is_dense(one.shape, one.strides) for one in (rows, places, made)):
+        raise Refused("embedding_dense_backward: by frequency, or tensors with gaps")
+    text = _ADDED_ROWS.format(count=places.size, ignored=ignored, width=made.shape[1])
+    return LoopSource(text=text, arguments=(0, 1), adds=True)
 
 
 @dataclass(slots=True)
@@ -154,7 +185,9 @@ class _Writer:
     def _merge(self) -> None:
         """Make one dimension of neighbours that every tensor runs through in one step."""
         self._arguments = {
-            one: self._strides(one, one.strides) for one in self._all if one.operator == "load"
+            one: self._strides(one, one.strides)
+            for one in self._all
+            if one.operator in ("load", "position")
         }
         self._made = [
             self._strides(one, strides)
@@ -339,7 +372,7 @@ class _Writer:
             for one in needed
             if self._is_vector(one)
             and uses.get(one, 0) > stages[one]
-            and one.operator not in ("load", "copy", "reshape")
+            and one.operator not in ("load", "position", "copy", "reshape")
             and not self._is_total(one)
         ]
         if len(kept) * columns * 4 > _LARGEST_ROWS_BYTES:
@@ -358,7 +391,8 @@ class _Writer:
         for number, one in loop.results:
             if not self._is_vector(one):
                 index = self._index(self._made[number])
-                yield f"{self._guard(one)}r{number}[{index}] = {self._names[one]};"
+                made = self._written(number, self._names[one])
+                yield f"{self._guard(one)}r{number}[{index}] = {made};"
 
     def _is_vector(self, value: Value) -> bool:
         return self._inner in self._along[value]
@@ -402,7 +436,8 @@ class _Writer:
             if self._is_vector(one) and stages[one] == stage:
                 index = self._index(self._made[number])
                 guard = self._guard(one)
-                ends.append((one, f"{guard}r{number}[{index}] = {{0}};"))
+                made = self._written(number, "{0}")
+                ends.append((one, f"{guard}r{number}[{index}] = {made};"))
         for total in loop.totals:
             read = total.values[0]
             if stages[read] == stage:
@@ -471,13 +506,22 @@ class _Writer:
 
     def _expression(self, one: Value) -> str:
         if one.operator == "load":
-            return f"a{one.argument}[{self._index(self._arguments[one])}]"
+            read = f"a{one.argument}[{self._index(self._arguments[one])}]"
+            is_narrow = self._laid_of(one.argument).dtype is torch.bfloat16
+            return f"f_of_bfloat16({read})" if is_narrow else read
+        if one.operator == "position":
+            return f"(float)(int)({self._index(self._arguments[one])})"
         if one.operator == "reshape":
             return self._names[one.values[0]]
         given = [
             self._names[read] if isinstance(read, Value) else constant(read) for read in one.inputs
         ]
         return EXPRESSIONS[one.operator].format(*given)
+
+    def _written(self, number: int, text: str) -> str:
+        """Return a float as a result of the region has it."""
+        is_narrow = self._form.results[number].dtype is torch.bfloat16
+        return f"to_bfloat16({text})" if is_narrow else text
 
     def _index(self, strides: Sequence[int]) -> str:
         terms = [f"i{dim} * {strides[dim]}" for dim in range(self._inner) if strides[dim]]
@@ -492,7 +536,12 @@ class _Writer:
         return f"if ({' && '.join(f'i{dim} == 0' for dim in others)}) " if others else ""
 
 
-_C_TYPES = {torch.float32: "float", torch.bool: "u8"}
+_C_TYPES = {
+    torch.float32: "float",
+    torch.bfloat16: "u16",
+    torch.bool: "u8",
+    torch.int64: "int64_t",
+}
 
 
 def _in_order(results: Sequence[Value]) -> Iterator[Value]:

@@ -20,6 +20,9 @@ _RESHAPED = frozenset({"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"
 _PERMUTED = frozenset({"permute", "transpose", "t"})
 _COPIED = frozenset({"clone", "detach", "to", "_to_copy", "expand", "contiguous"})
 _SUMS = frozenset({"add", "sum"})
+_MOST_EXACT = 1 << 24
+"""Integers up to which floats are exact."""
+_MEAN = 1  # Of `at::Reduction`
 
 
 class Refused(Exception):
@@ -30,11 +33,11 @@ class Refused(Exception):
 class Value:
     """A value of the region: an operator on others, or an argument."""
 
-    operator: str  # "load", "sum", "max", or a name in `EXPRESSIONS`
+    operator: str  # "load", "position", "sum", "max", or a name in `EXPRESSIONS`
     shape: tuple[int, ...]
     inputs: tuple[Value | float, ...] = ()
     argument: int = -1  # Number of the argument that is loaded
-    strides: tuple[int, ...] = ()  # Of the argument that is loaded
+    strides: tuple[int, ...] = ()  # Of the argument that is loaded, or of what counts positions
     axes: frozenset[int] = frozenset()  # Axes of its input which a sum or maximum reduces
 
     @property
@@ -69,6 +72,8 @@ class Tracer:
                 arguments, keywords = torch.fx.map_arg(
                     (node.args, node.kwargs), self._values.__getitem__
                 )
+                if name_of(node) in EXPRESSIONS:
+                    arguments = (*arguments, *_defaults(node))
                 self._values[node] = self._computed(name_of(node), shapes, arguments, keywords)
             elif node.op == "output":
                 made = torch.fx.map_arg(node.args[0], self._values.__getitem__)
@@ -87,6 +92,8 @@ class Tracer:
         if name in _COPIED:
             if torch.bool in (keywords.get("dtype"), *arguments[1:2]):
                 return mapped("ne", shapes, arguments[0], 0.0)  # NaN is true
+            if keywords.get("dtype") is torch.bfloat16:
+                return mapped("to_bfloat16", shapes, arguments[0])
             return mapped("copy", shapes, arguments[0])
         if name in _COMPOSED:
             return _COMPOSED[name](shapes, *arguments, **keywords)
@@ -135,6 +142,12 @@ def _shapes(module: torch.fx.GraphModule, form: RegionForm) -> Iterator[tuple[to
             node,
             torch.utils._pytree.tree_map_only(torch.Tensor, lambda one: tuple(one.shape), made),
         )
+
+
+def _defaults(node: torch.fx.Node) -> list[Any]:
+    """Return the values of arguments by place that are left out."""
+    left = node.target._schema.arguments[len(node.args) :]
+    return [one.default_value for one in left if not one.kwarg_only]
 
 
 def _shape_of(value: Any) -> tuple[int, ...]:
@@ -193,6 +206,8 @@ def _sum(value: Value, axes: Sequence[int], kind: str = "sum", keep: bool = True
     reduced = frozenset(axis % len(value.shape) for axis in axes)
     kept = tuple(1 if axis in reduced else n for axis, n in enumerate(value.shape))
     made = Value(kind, kept, (value,), axes=reduced)
+    if value.operator == "one_hot" and kind == "sum" and value.values[-1].shape == kept:
+        made = value.values[-1]  # all others of the row are 0
     if keep:
         return made
     return _reshaped(made, tuple(n for axis, n in enumerate(kept) if axis not in reduced))
@@ -240,6 +255,31 @@ def _log_softmax_gradient(shape: Any, dy: Value, y: Value, axis: int, dtype: Any
     return mapped("sub", y.shape, dy, mapped("mul", y.shape, mapped("exp", y.shape, y), total))
 
 
+def _class_gradient(
+    shape: Any,
+    dy: Value,
+    y: Value,
+    labels: Value,
+    weight: Any,
+    reduction: int,
+    ignored: int,
+    total: Value,
+) -> Value:
+    """Return the gradient of the negative logarithms of each row's class: 0 beside that class."""
+    axis = len(y.shape) - 1
+    if weight is not None or max(y.shape[axis], abs(ignored)) > _MOST_EXACT:
+        raise Refused("nll_loss_backward: weights of classes, or classes beyond 2**24")
+    rows, line = (*y.shape[:axis], 1), (*(1 for _ in y.shape[:axis]), y.shape[axis])
+    labels = _reshaped(labels, rows)
+    slope = mapped("div", (), dy, total) if reduction == _MEAN else dy
+    slope = mapped("neg", slope.shape, slope)
+    slope = _reshaped(slope, rows) if slope.shape else slope
+    is_counted = mapped("ne", rows, labels, float(ignored))
+    slope = mapped("where", rows, is_counted, slope, 0.0)
+    position = Value("position", line, strides=dense_strides(line))
+    return mapped("one_hot", y.shape, labels, position, slope)
+
+
 def _layer_norm(
     shapes: Any, x: Value, normal: Sequence[int], weight: Any, bias: Any, eps: float
 ) -> tuple[Value, ...]:
@@ -284,6 +324,27 @@ def _layer_norm_gradient(
 
 def _dropout_gradient(shape: Any, dy: Value, mask: Value, scale: float) -> Value:
     return mapped("mul", shape, dy, mapped("mul", mask.shape, mask, scale))
+
+
+def _clamped(shape: Any, x: Value, low: Any = None, high: Any = None) -> Value:
+    if isinstance(low, Value) or isinstance(high, Value):
+        raise Refused("clamp: bounds in tensors")
+    above = x if low is None else mapped("clamp_min", shape, x, low)
+    return above if high is None else mapped("clamp_max", shape, above, high)
+
+
+def _elu_gradient(
+    shape: Any,
+    dy: Value,
+    alpha: float,
+    scale: float,
+    input_scale: float,
+    is_of_result: bool,
+    x: Value,
+) -> Value:
+    if is_of_result:
+        raise Refused("elu_backward: of its result")
+    return mapped("elu_backward", shape, dy, x, alpha * scale, scale, input_scale)
 
 
 def _batch_norm_gradient(
@@ -439,6 +500,9 @@ _COMPOSED: dict[str, Callable[..., Any]] = {
     "_softmax_backward_data": _softmax_gradient,
     "_log_softmax": _log_softmax,
     "_log_softmax_backward_data": _log_softmax_gradient,
+    "nll_loss_backward": _class_gradient,
+    "clamp": _clamped,
+    "elu_backward": _elu_gradient,
     "native_layer_norm": _layer_norm,
     "native_layer_norm_backward": _layer_norm_gradient,
     "native_dropout_backward": _dropout_gradient,

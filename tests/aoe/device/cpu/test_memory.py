@@ -12,6 +12,7 @@ import pytest
 from aoe.device.cpu.memory import (
     HostMemory,
     MemoryGrowth,
+    has_huge_pages,
     host_memory,
     is_hoarding,
     offer_this_process,
@@ -235,3 +236,16 @@ def test_process_that_offers_itself_is_the_first_to_go() -> None:
 def test_system_without_that_choice_is_left_alone(tmp_path: Path) -> None:
     offer_this_process(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("always [madvise] never\n", True), ("always madvise [never]\n", False), (None, False)],
+)
+def test_huge_pages_are_there_if_the_kernel_says_so(
+    text: str | None, expected: bool, tmp_path: Path
+) -> None:
+    pages = tmp_path / "enabled"
+    if text is not None:
+        pages.write_text(text)
+    assert has_huge_pages(pages) is expected

@@ -59,7 +59,7 @@ class Operators(nn.Module):
         self.rms = nn.Parameter(torch.randn(37))
         self.group = nn.GroupNorm(3, 9)
         self.batch = nn.BatchNorm2d(9)
-        self.table = nn.Embedding(11, 37)
+        self.table = nn.Embedding(131, 37, padding_idx=3)
 
     def forward(self, rows: Any, images: Any, labels: Any) -> Any:
         residual = rows + self.layer(rows)
@@ -72,7 +72,7 @@ class Operators(nn.Module):
             "group": F.silu(self.group(images)) + images,
             "batch": torch.relu(self.batch(images)),
             "softmax": (rows * 0.3).softmax(-1),
-            "loss": F.cross_entropy(rows[:, 0], labels),
+            "loss": F.cross_entropy(rows.flatten(0, 1), labels.repeat(5), ignore_index=4),
             "embedding": self.table(labels) * rows[:, 1],
         }
 
@@ -121,7 +121,7 @@ def test_every_operator_agrees_with_autograd_in_float64(counted: LoopCalls) -> N
             assert other.stride() == one.stride()
             bound = 4 * (one - reference).abs().max() + 2e-6 * reference.abs().max()
             assert (other - reference).abs().max() <= bound
-    assert counted.count > 10
+    assert counted.count > 12
 
 
 class Block(nn.Module):

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 from support.trainings_compiled import (  # noqa: E402
     Always,

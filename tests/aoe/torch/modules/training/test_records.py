@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
@@ -125,7 +124,13 @@ def _regions() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
         hidden = A.where(A.eq(x, float("-inf")), x, x * 2)
         return _aten("_softmax")(hidden, -1, False), _aten("_to_copy")(x > 0, dtype=torch.float32)
 
+    def classes(dy: Any, y: Any, labels: Any, total: Any) -> Any:
+        slope = A.nll_loss_backward(dy, y, labels, None, 1, -100, total)
+        return _aten("_log_softmax_backward_data")(slope, y, -1, torch.float32)
+
+    labels = torch.tensor([3, 36, -100] * 17)
     return {
+        "classes": (classes, (torch.ones(()), rows.view(51, 37), labels, torch.tensor(34.0))),
         "gradients": (gradient, (turned, rows, mean, scale, weight)),
         "mask": (mask, (rows,)),
         "one result": (lambda x, y: A.sigmoid(x * y) + 1, (rows, weight.expand(3, 17, 37))),
@@ -261,6 +266,29 @@ def test_commands_of_the_bank_layer_read_such_records(module: Any, tmp_path: Pat
     assert done.returncode == 0, done.stdout + done.stderr
     assert _aoebank("validate", merged).returncode == 0
     assert len([*Bank(merged).iter_records(next(merged.rglob("*training_loop.json")))]) == 4
+
+
+class Words(torch.nn.Module):  # type: ignore[misc]
+    """Looks words up, and guesses them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(131, 37)
+
+    def forward(self, x: Any) -> Any:
+        words = (x.abs() * 20).long().clamp(max=36)
+        rows = self.table(words).flatten(0, 1)
+        return torch.nn.functional.cross_entropy(rows, words.flatten(), ignore_index=0)
+
+
+def test_verify_measures_losses_and_tables_again(tmp_path: Path) -> None:
+    words, asked, slow = Words(), Asked(), Asked(is_faster=False)
+    eager = _train(words, tmp_path / "eager", "kernels", slow)
+    assert _train(words, tmp_path, "kernels", asked) == pytest.approx(eager, rel=1e-5)
+    assert asked.ways == ["loop"] * 3 and slow.ways == [""] * 3
+    found = aoe.verify(tmp_path / "bank", core_num=1, dry_run=True)
+    assert len(found.records) == 3
+    assert all(one.found.estimate is not None for one in found.records)
 
 
 def test_verify_measures_records_again_without_a_script(module: Any, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 from support.trainings_compiled import region_settings  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
@@ -113,10 +112,14 @@ def _operators() -> dict[str, Region]:
     many, row = torch.randn(51, 37), torch.randn(37)
     unary = [
         *("neg", "abs", "reciprocal", "sqrt", "rsqrt", "exp", "log", "sigmoid", "tanh", "erf"),
-        *("relu", "silu", "gelu", "alias", "detach", "clone"),
+        *("relu", "silu", "gelu", "alias", "detach", "clone", "hardswish", "hardsigmoid"),
+        *("leaky_relu", "elu", "hardtanh"),
     ]
     binary = ["add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge"]
-    gradients = ["sigmoid_backward", "tanh_backward", "silu_backward", "gelu_backward"]
+    gradients = [
+        *("sigmoid_backward", "tanh_backward", "silu_backward", "gelu_backward"),
+        *("hardswish_backward", "hardsigmoid_backward", "maximum", "minimum"),
+    ]
     rows = many.abs()
     return {
         **{name: (_unary(name), (many,)) for name in unary},
@@ -127,6 +130,27 @@ def _operators() -> dict[str, Region]:
         "number less": (lambda x: 1.5 - x + A.rsub(x, x * 2), (many,)),
         "alpha": (lambda x, y: A.add(x, y, alpha=-0.3) + A.sub(y, x, alpha=3), (many, row)),
         "threshold": (lambda dy, y: A.threshold_backward(dy, y, 0.2), (many, rows)),
+        "leaky, slope": (lambda x: A.leaky_relu(x, 0.3) * 2, (many,)),
+        "leaky, gradient": (
+            lambda dy, x: A.leaky_relu_backward(dy, x, 0.3, False) * 2,
+            (many.flip(0), many),
+        ),
+        "elu, scaled": (lambda x: A.elu(x, 1.3, 1.1, 0.7) * 2, (many,)),
+        "elu, gradient": (
+            lambda dy, x: A.elu_backward(dy, 1.3, 1.1, 0.7, False, x) * 2,
+            (many.flip(0), many),
+        ),
+        "clamped": (lambda x: A.clamp(x, -0.3, 0.7) + A.clamp(x, None, 0.1) * 2, (many,)),
+        "clamped on one side": (lambda x: A.clamp_min(x, 0.1) - A.clamp_max(x, 0.2), (many,)),
+        "clamp, gradient": (
+            lambda dy, x: A.hardtanh_backward(dy, x, -0.3, 0.7) * 2,
+            (many.flip(0), many),
+        ),
+        "within": (
+            lambda dy, x: A.where(A.logical_and(x >= -0.3, A.bitwise_not(x > 0.7)), dy, x),
+            (many.flip(0), many),
+        ),
+        "filled": (lambda x: A.masked_fill(x, x > 0.1, -2.0) + x, (many,)),
         "not": (lambda x: A.where(A.logical_not(x > 0.1), x, x.exp()), (many,)),
         "to a mask": (lambda x: A.where(A.relu(x - 0.5).to(torch.bool), x, -x), (many,)),
         "of a mask": (lambda keep: (keep.to(torch.float32) - 1) * 3, (many > 0,)),
@@ -159,6 +183,35 @@ def _layouts() -> dict[str, Region]:
             lambda x, y: A.tanh(x.transpose(0, 1)) * y,
             (torch.randn(7, 3, 37), torch.randn(3, 7, 37)),
         ),
+    }
+
+
+def _in_bfloat16() -> dict[str, Region]:
+    """Return chains as autocast makes them: bfloat16 is read, written and cast to."""
+    many, wide, weight = (torch.randn(*shape) for shape in ((51, 37), (51, 37), (37,)))
+    narrow, other = many.bfloat16(), wide.bfloat16()
+    _, mean, scale = A.native_layer_norm(narrow, [37], weight, weight, 1e-5)
+
+    def cast(x: Any) -> Any:
+        return _aten("_to_copy")(x, dtype=torch.bfloat16)
+
+    def layer_norm_gradient(dy: Any, x: Any, m: Any, s: Any, w: Any) -> Any:
+        return A.native_layer_norm_backward(dy * 2, x, [37], m, s, w, w, [True, True, True])
+
+    return {
+        "bfloat16": (lambda x, y: A.gelu(x) * y + x, (narrow, other)),
+        "bfloat16 and float32": (lambda x, y: (x * y, cast(x * y), x + 1), (narrow, wide)),
+        "cast to bfloat16": (lambda x: cast(x * 1.7).to(torch.float32) * 3, (many,)),
+        "bfloat16, layer norm": (
+            lambda x, w: A.native_layer_norm(x + 1, [37], w, w, 1e-5),
+            (narrow, weight),
+        ),
+        "bfloat16, layer norm gradient": (
+            layer_norm_gradient,
+            (other, narrow, mean, scale, weight),
+        ),
+        "bfloat16, softmax": (lambda x: _aten("_softmax")(x * 2, -1, False), (narrow,)),
+        "bfloat16, sums": (lambda x: (A.sum.dim_IntList(x * 2, [0]), x * 2), (narrow,)),
     }
 
 
@@ -239,6 +292,65 @@ def _chains() -> dict[str, Region]:
     }
 
 
+def _cross_entropies() -> dict[str, Region]:
+    """Return gradients of cross entropy, by reduction and index that is ignored."""
+    scores, several = torch.randn(9, 301).log_softmax(-1), torch.arange(9) * 37 % 301
+    some, none = torch.where(several > 150, several, -100), torch.full((9,), -100)
+
+    def gradient(reduction: int, ignored: int = -100) -> Callable[..., Any]:
+        def found(dy: Any, y: Any, labels: Any, total: Any) -> Any:
+            slope = A.nll_loss_backward(dy, y, labels, None, reduction, ignored, total)
+            return _aten("_log_softmax_backward_data")(slope, y, -1, torch.float32)
+
+        return found
+
+    dy, total = torch.tensor(0.7), torch.tensor(9.0)
+    one_row = (dy, scores[0].clone(), several[1], torch.tensor(1.0))
+    return {
+        "cross entropy": (gradient(1), (dy, scores, several, total)),
+        "cross entropy, some ignored": (gradient(1), (dy, scores, some, torch.tensor(4.0))),
+        "cross entropy, all ignored": (gradient(1), (dy, scores, none, torch.tensor(0.0))),
+        "cross entropy, a class ignored": (gradient(1, 37), (dy, scores, several, total)),
+        "cross entropy, sum": (gradient(2), (dy, scores, some, total)),
+        "cross entropy, each": (gradient(0, 0), (torch.randn(9), scores, several, total)),
+        "cross entropy of one row": (gradient(1), one_row),
+        "cross entropy, transposed": (
+            gradient(1),
+            (dy, torch.randn(301, 9).log_softmax(0).t(), several, total),
+        ),
+        "class gradient": (
+            lambda dy, y, labels, total: (
+                A.nll_loss_backward(dy, y, labels, None, 1, -100, total) * 2,
+                y.exp(),
+            ),
+            (dy, scores, some, total),
+        ),
+    }
+
+
+@pytest.mark.parametrize("ignored", [-1, 0, 10], ids=["none ignored", "first", "last"])
+@pytest.mark.parametrize("shape", [(1, 1), (5,), (3, 40)], ids=["one", "few", "twice"])
+def test_gradient_of_a_table_has_the_bits_of_aten(
+    compiler: LoopCompiler, shape: tuple[int, ...], ignored: int
+) -> None:
+    torch.manual_seed(0)
+    places, rows = torch.randint(0, 11, shape), torch.randn(*shape, 37)
+    rows.view(-1)[3], rows.view(-1)[-5] = math.nan, math.inf
+    module = make_fx(lambda dy, at: A.embedding_dense_backward(dy, at, 11, ignored, False))(
+        rows, places
+    )
+    expected = module(rows, places)
+    form = RegionForm.of(module, (rows, places), [expected])
+    assert isinstance(form, RegionForm)
+    source = loop_source(module, form)
+    assert not isinstance(source, str), source
+    call = compiler.compile({form: source})[form]
+    for _ in range(2):  # each call begins with zeros
+        (found,) = call(rows, places)
+        assert found.stride() == expected.stride()
+        assert torch.equal(found.view(torch.int32), expected.view(torch.int32))
+
+
 @pytest.fixture
 def compiler() -> LoopCompiler:
     """Return what compiles loops."""
@@ -249,7 +361,8 @@ def test_every_loop_agrees_with_its_operators_in_float64(compiler: LoopCompiler)
     torch.manual_seed(0)
     cases, sources, used = {}, {}, set()
     regions = {**_normalisations(), **_chains(), **_operators(), **_layouts()}
-    for name, (function, arguments) in {**regions, **_with_few_gradients()}.items():
+    more = {**_with_few_gradients(), **_cross_entropies(), **_in_bfloat16()}
+    for name, (function, arguments) in {**regions, **more}.items():
         module = make_fx(function)(*arguments)
         form = RegionForm.of(module, arguments, results_of(module(*arguments)))
         assert isinstance(form, RegionForm), name
@@ -264,7 +377,7 @@ def test_every_loop_agrees_with_its_operators_in_float64(compiler: LoopCompiler)
     }
     assert reasons == dict.fromkeys(reasons, "")
     powers = {name for name in EXPRESSIONS if name.startswith("pow_")}
-    by_argument = {"copy", "gelu_tanh", "gelu_backward_tanh", *powers}
+    by_argument = {"copy", "to_bfloat16", "gelu_tanh", "gelu_backward_tanh", "one_hot", *powers}
     assert {*EXPRESSIONS} - by_argument <= used
 
 
@@ -282,6 +395,12 @@ def test_masks_of_a_loop_are_those_of_any_numbers(compiler: LoopCompiler) -> Non
     assert torch.equal(call(other)[0], other.to(torch.bool))
 
 
+def _of_too_many_classes(x: Any) -> Any:
+    labels, total = torch.zeros(4, dtype=torch.int64), torch.ones(())
+    rows = x.view(4, 30)
+    return A.nll_loss_backward(total, rows, labels, None, 1, 1 << 30, total) * 2
+
+
 def test_what_has_no_loop_is_refused_with_a_reason() -> None:
     x = torch.randn(4, 6, 5)
     for function in (
@@ -291,7 +410,11 @@ def test_what_has_no_loop_is_refused_with_a_reason() -> None:
         lambda x: A.where((x > 0) + (x < 1), x, 0.0),  # masks are 0 and 1 in a loop
         lambda x: A.pow(x, 2.0000001) * 2,
         lambda x: A.div(x, 3.0, rounding_mode="floor") * 2,
-        lambda x: A.add(x, x, alpha=2) * A.clamp(x, 0, 1),
+        lambda x: A.add(x, x, alpha=2) * A.sin(x),
+        lambda x: A.clamp(x, x * 0.1, None) * 2,
+        lambda x: A.embedding_dense_backward(x, torch.zeros(4, 6, dtype=torch.int64), 9, -1, True),
+        lambda x: A.elu_backward(x, 1.0, 1.0, 1.0, True, x) * 2,
+        _of_too_many_classes,
     ):
         module = make_fx(function)(x)
         form = RegionForm.of(module, (x,), results_of(module(x)))
