@@ -145,14 +145,33 @@ def _gathered(scale: float) -> onnx.ModelProto:
     )
 
 
+def _normalised(*, is_windowed: bool) -> onnx.ModelProto:
+    """Return LRN, or what it means: ONNX Runtime keeps a running sum of the channels."""
+    small = SmallModel()
+    x = small.input(1, 24, 3, 5)
+    if not is_windowed:
+        return small.model(small.op("LRN", x, size=5, alpha=0.5))
+    pads = small.constant([0, 2, 0, 0, 0, 2, 0, 0])
+    squares = small.op("Pad", small.op("Mul", x, x), pads)
+    axis = small.constant([1])
+    near = [
+        small.op("Slice", squares, small.constant([at]), small.constant([at + 24]), axis)
+        for at in range(5)
+    ]
+    mean = small.op("Mul", small.op("Sum", *near), small.constant(0.1))
+    below = small.op("Pow", small.op("Add", mean, small.constant(1.0)), small.constant(0.75))
+    return small.model(small.op("Div", x, below))
+
+
 @pytest.mark.parametrize(
     ("baseline", "tuned"),
     [
         (_sine_of_product(1), _sine_of_product(4)),
         (_arg_max(0.0), _arg_max(1e-7)),
         (_gathered(1.0), _gathered(1.0 + 1e-6)),
+        (_normalised(is_windowed=False), _normalised(is_windowed=True)),
     ],
-    ids=["rounding", "ties", "illegal"],
+    ids=["rounding", "ties", "illegal", "NaN of a running sum"],
 )
 def test_what_onnx_runtime_itself_does_not_settle_is_no_fault(
     baseline: onnx.ModelProto, tuned: onnx.ModelProto, tmp_path: Path
