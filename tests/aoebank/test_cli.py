@@ -140,7 +140,7 @@ MOST_MODULES = {
     "one command": (["explain", "AB303"], 36),
     "its help": (["merge", "--help"], 36),
     "a tree": (["ls", str(BANK)], 110),
-    "git's text": (["textconv", str(next(BANK.rglob("*.json")))], 97),
+    "git's text": (["textconv", str(next(BANK.rglob("*.json")))], 98),
 }
 
 

@@ -177,6 +177,8 @@ def settings_of(
             dims=options.get("dynamic_dims"),
             log=_path(options.get("shapes_from")),
         )
+    else:
+        own.pop("input_shape", None)  # an empty list
     own["precision"] = precision_of(options, calibration)
     stages, work_path = found.get("stage", tuple), found.settings["work_path"]
     if work_path.source is SettingSource.FILE:  # the variable is read where results are placed
