@@ -86,7 +86,7 @@ def tune_beside(model: Path, *, idle: float, loops: int, limit_s: float) -> dict
 
 
 def is_decided(said: str) -> bool:
-    """Return whether the last line of a run is a verdict.
+    """True if the last line of a run is a verdict.
 
     A run that has tried none of its operators tells nothing about the network.
 

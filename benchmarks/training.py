@@ -36,7 +36,6 @@ from aoe.measurement.pairs import PairedSamples
 BOUND = 2e-2
 """Largest difference of a loss from eager's, relative to it: rounding grows from step to step."""
 _HERE = Path(__file__).resolve().parent
-_PEERS = ("fused", "inductor", "inductor_step")
 _COMPARED = ("fused", "aoe")
 Record = dict[str, Any]
 

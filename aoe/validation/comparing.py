@@ -496,7 +496,7 @@ class ModelComparer(Generic[P]):
     def _beyond_limit(
         self, baseline: ModelPart, tuned: ModelPart, found: list[ModelComparison]
     ) -> tuple[bool, list[ModelComparison]]:
-        """Return whether a comparison in a hurry may go on beyond the limit, and its processes.
+        """Return True if a comparison in a hurry is looked at before its end, and its processes.
 
         What few processes leave open, as many as the first look asks for may decide where there is
         nothing else to show for the time. These few are looked at then, so that both looks are held

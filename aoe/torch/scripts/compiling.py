@@ -205,7 +205,7 @@ class ScriptTraining:
         self.optimizers.use(is_fused=is_tuned)
 
     def known(self) -> StepGain | None:
-        """Return what an earlier run has found of such steps, None for nothing."""
+        """Return the gain of such steps in an earlier run, None if none has compared them."""
         return KeptGains(self._settings).find(self._facts())
 
     def decided(self, gain: StepGain) -> None:
@@ -220,7 +220,7 @@ class ScriptTraining:
         self._on_compared()
 
     def _facts(self) -> tuple[str, ...]:
-        """Return what tells the steps of a training from those of others."""
+        """Return the facts that tell the steps of a training from those of others."""
         return (
             library_versions()["aoe"],
             *(graph.facts for graph in self.graphs),

@@ -143,10 +143,10 @@ class ComparedTraining(Protocol):
         """Compute the next step as tuned, or as PyTorch does it."""
 
     def known(self) -> StepGain | None:
-        """Return what an earlier run has found, None for nothing."""
+        """Return the gain of an earlier run, None if none has compared these steps."""
 
     def decided(self, gain: StepGain) -> None:
-        """Take what was found."""
+        """Take the gain of the steps."""
 
 
 class WholeSteps:

@@ -92,7 +92,7 @@ def _runner(seed: int = 0, **facts: Any) -> _OrderedRunner:
     return _OrderedRunner(rng=random.Random(seed), seed=1000 * seed, drift=0.0, **facts)
 
 
-def _comparer(runner: _OrderedRunner) -> ModelComparer[Any]:
+def _comparer(runner: _OrderedRunner, costs: ModelCosts = _COSTS) -> ModelComparer[Any]:
     return ModelComparer(
         FakeAssembly(),
         runner,  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ def _comparer(runner: _OrderedRunner) -> ModelComparer[Any]:
         final=_FINAL,
         inputs=MADE_UP,
         left_s=lambda: runner.left_s,
-        costs=_COSTS,
+        costs=costs,
     )
 
 
@@ -369,16 +369,7 @@ _LONG_CALLS = ModelCosts(load_s=0.35, run_s=0.137)
 
 def _long_calls(speedup: float, left_s: float, **facts: Any) -> tuple[_OrderedRunner, Any]:
     runner = _runner(speedup=speedup, left_s=left_s, each_s=2.2, **facts)
-    comparer = ModelComparer(
-        FakeAssembly(),
-        runner,  # type: ignore[arg-type]
-        screen=SCREEN,
-        final=_FINAL,
-        inputs=MADE_UP,
-        left_s=lambda: runner.left_s,
-        costs=_LONG_CALLS,
-    )
-    return runner, comparer
+    return runner, _comparer(runner, _LONG_CALLS)
 
 
 def test_long_calls_are_decided_by_more_processes_of_fewer_pairs() -> None:

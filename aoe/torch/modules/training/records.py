@@ -319,7 +319,7 @@ class WayRecords:
     def known(
         self, workload: Workload | None, kept: KnownWay | None, ways: Sequence[str]
     ) -> KnownWay | None:
-        """Return how a part is computed, None if that is to be measured.
+        """Return the known way of a part, None if its ways are to be measured.
 
         Args:
             workload: Of the part, None where no record can say it.

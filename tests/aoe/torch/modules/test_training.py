@@ -46,7 +46,7 @@ def _afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def counted() -> LoopCalls:
-    """Return what counts the calls of loops."""
+    """Return a counter of the calls of loops."""
     return LoopCalls()
 
 
