@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aoe.report.whole_model import TIMES, ModelTuningReport, first_reason, reason_of_drops
+from aoe.report.whole_model import (
+    TIMES,
+    ModelTuningReport,
+    first_reason,
+    reason_of_drops,
+    recalled_note,
+    recalled_times,
+)
 from aoebank import plural
 
 if TYPE_CHECKING:
@@ -28,7 +35,8 @@ class SubgraphTuningReport(ModelTuningReport):
         if not result.subgraphs:
             text.line("no rule matches anything in this model")
             return
-        text.line("subgraphs, times for one place in the model:")
+        note = recalled_note(recalled_times(result.subgraphs, "subgraphs"))
+        text.line(f"subgraphs, times for one place in the model{note}:")
         text.columns(
             result.subgraphs,
             ("subgraph", "n", lambda tuned: tuned.subgraph.op_name),

@@ -18,6 +18,8 @@ from aoe.report.whole_model import (
     listed,
     range_lines,
     reason_of_drops,
+    recalled_note,
+    recalled_times,
     write_accuracy,
     write_forms,
 )
@@ -51,11 +53,13 @@ def write_operators(text: Text, result: OpatResult) -> None:
         if text.width is None or _width(columns, result.operators[:_MOST_ROWS]) <= text.width:
             break
         columns = [column for column in columns if column[0] != name]
-    measured = ", measured by an earlier run" if result.profile.is_recalled else ""
-    text.line(f"operators, times for one place in the model{measured}:")
+    has_shares = any(name == "share" for name, *_ in columns)
+    shares = "shares" if has_shares and result.profile.is_recalled else ""
+    note = recalled_note(shares, recalled_times(result.operators, "operators"))
+    text.line(f"operators, times for one place in the model{note}:")
     text.columns(result.operators, *columns, most=_MOST_ROWS, rest="in summary.json")
     total = sum(tuned.operator.share for tuned in result.operators)
-    if total > 1 and any(name == "share" for name, *_ in columns):
+    if total > 1 and has_shares:
         text.line(
             f"shares overlap ({total:.0%} in all): fused operators and their parts have a row each"
         )
@@ -486,7 +490,8 @@ def _largest_part(result: OpatResult) -> str:
         return ""
     kind = max(times, key=times.__getitem__)
     inner = ", whose branches and bodies are not tuned" if kind in _CONTROL_FLOW else ""
-    return f"{times[kind] / whole_us:.0%} of the time in {kind}{inner}"
+    note = recalled_note("this share" if result.profile.is_recalled else "")
+    return f"{times[kind] / whole_us:.0%} of the time in {kind}{inner}{note}"
 
 
 def _differing(result: GdatResult) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aoe.tasks.operators.chosen_kernel import ChosenKernel
     from aoe.tasks.operators.operator import TunedOperator
     from aoe.tasks.rewrites.lookup import TunedSubgraph
+    from aoe.tasks.tuned_task import TunedTask
     from aoe.tuner.chosen_graph import WrittenForm
     from aoe.tuner.mode import ModeResult
     from aoe.validation.accuracy import HeldAccuracy
@@ -78,13 +79,28 @@ def write_accuracy(
         )
 
 
+def recalled_note(*figures: str) -> str:
+    """Return the note on figures an earlier run has measured; empty where there are none.
+
+    Args:
+        figures: Names of them; empty ones are passed over.
+    """
+    named = ", ".join(filter(None, figures))
+    return f" (measured by an earlier run: {named})" if named else ""
+
+
+def recalled_times(tasks: Iterable[TunedTask], plural_noun: str) -> str:
+    """Return the name of times in a table that are those of records; empty where none is."""
+    return f"times of reserved {plural_noun}" if any(one.is_recalled for one in tasks) else ""
+
+
 def write_forms(text: Text, calibration: Calibration) -> None:
     """Write a row for each form in integers: what it costs, what it gains, what went back."""
 
     def gain(form: CalibratedForm) -> str:
         return "-" if form.speedup is None else f"{form.speedup:.2f}x"
 
-    known = ", figures of the bank" if calibration.is_stored else ""
+    known = recalled_note("all figures" if calibration.is_stored else "")
     by = "written by ONNX Runtime's quantiser, without kernels"
     text.line(f"the model in integers, {by}{known}:")
     text.columns(
@@ -261,9 +277,12 @@ class ModelTuningReport(ResultReport):
 
     def write_tasks(self, text: Text) -> None:
         """Write the table of tasks."""
+        rows, noun = self.result.rows(), self.result.job.subject
+        if any(row.get("recalled") for row in rows):
+            text.line(f"{noun}s{recalled_note(f'times of reserved {noun}s')}:")
         text.columns(
-            self.result.rows(),
-            (self.result.job.subject, "n", lambda row: str(row["op_name"])),
+            rows,
+            (noun, "n", lambda row: str(row["op_name"])),
             ("before us", "r", lambda row: figure(row.get("before_us") or None, ".1f")),
             ("after us", "r", lambda row: figure(row.get("after_us") or None, ".1f")),
             ("speed-up", "r", lambda row: f"{row['speedup']:.2f}x" if row["speedup"] else "-"),

@@ -432,6 +432,7 @@ def task_members(tuned: TunedTask, *, in_model: bool) -> dict[str, Any]:
         "before_us": rounded(tuned.before_us),
         "after_us": rounded(tuned.after_us),
         "speedup": rounded(tuned.speedup),
+        "recalled": tuned.is_recalled,
         "outcome": tuned.outcome.value,
         "reason": tuned.reason,
         "in_model": in_model,

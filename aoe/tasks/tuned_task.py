@@ -46,6 +46,11 @@ class TunedTask:
         }
 
     @property
+    def is_recalled(self) -> bool:
+        """True if its figures are those of a record: an earlier run has measured them."""
+        return self.outcome is RepoOutcome.RESERVED and bool(self.before_us or self.speedup)
+
+    @property
     def saved_us(self) -> float:
         """Time an answer is sure to save at one occurrence; 0 where that is not known."""
         return (self.before_us or 0.0) * (1 - 1 / (self.proven_speedup or 1.0))

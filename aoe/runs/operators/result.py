@@ -50,6 +50,7 @@ _PROFILE_COLUMNS = (
     *("node", "time_us", "share_percent", "measured_us", "min_us", "op_names", "op_type"),
     *("op_types", "input_shapes", "output_shapes", "dtype", "layout", "calls", "flops", "bytes"),
     *("gflops_per_s", "gbytes_per_s", "roofline_us", "lost_us", "peak_percent", "bound"),
+    "recalled",
 )
 _LONGEST_NAME = 80
 """Characters of an operator type in a file name; file systems take 255 bytes."""
@@ -111,6 +112,7 @@ class OpatResult(ModelTuning[ChosenKernel]):
         return {
             "undecided_ops": sum(row["reason"].startswith(NOT_TRIED_OUT) for row in rows),
             **_range_members(self),
+            "profile_recalled": self.profile.is_recalled,
             "precision": self.precision.value,
             "precision_mode": self.allowed.mode.value,
             "strict_fp32": self.allowed.strict,
@@ -139,7 +141,7 @@ def write_details(result: OpatResult) -> None:
         write_json(
             directory / "op_tuning" / name, [_operator_detail(tuned, result) for tuned in alike]
         )
-    before, after = _measured(result)
+    before, after = _node_times(result)
     profiling = directory / "profiling"
     untuned, tuned = result.figures
     _write_profile(profiling / "before_tuning", result.profile, before, untuned)
@@ -239,44 +241,54 @@ def _operator_detail(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]
     }
 
 
-def _measured(result: OpatResult) -> tuple[dict[str, float], dict[str, float]]:
+_NodeTimes = Mapping[str, tuple[float, bool]]
+"""Time of an operator in microseconds, by node it ends at; True if an earlier run measured it."""
+
+
+def _node_times(result: OpatResult) -> tuple[_NodeTimes, _NodeTimes]:
     """Return the measured times of operators, by node of the untuned and of the tuned model.
 
     A profiler's run is another one: its times tell which nodes count, these what tuning changed.
     """
     by_key = {tuned.operator.key: tuned for tuned in result.operators}
     before = {
-        name: tuned.before_us
+        name: (tuned.before_us, tuned.is_recalled)
         for tuned in result.operators
         if tuned.before_us is not None
         for name in tuned.operator.op_names
     }
     after = dict(before)
     for kernel in result.validation.kept:
-        after_us = by_key[kernel.key].after_us if kernel.key in by_key else None
-        for name in kernel.op_names if after_us is not None else ():
-            after[kernel_node_name(name, kernel.source.name)] = after_us or 0.0
+        found = by_key.get(kernel.key)
+        if found is not None and found.after_us is not None:
+            time = found.after_us, found.is_recalled
+            nodes = (kernel_node_name(name, kernel.source.name) for name in kernel.op_names)
+            after |= dict.fromkeys(nodes, time)
     return before, after
 
 
 def _write_profile(
     directory: Path,
     profile: ModelProfile,
-    measured_us: Mapping[str, float],
+    measured_us: _NodeTimes,
     figures: Sequence[OperatorProfile],
 ) -> None:
     total = profile.nodes_us or 1.0
     known = {operator.name: _figure_columns(operator) for operator in figures}
-    rows = [
-        {
-            "node": name,
-            "time_us": round(us, 3),
-            "share_percent": round(us / total * 100, 3),
-            "measured_us": rounded(measured_us.get(name)),
-            **known.get(name, {}),
-        }
-        for name, us in sorted(profile.node_us.items(), key=lambda item: -item[1])
-    ]
+    rows = []
+    for name, us in sorted(profile.node_us.items(), key=lambda item: -item[1]):
+        alone_us, is_recalled = measured_us.get(name, (None, False))
+        recalled = {"time_us": profile.is_recalled, "measured_us": is_recalled}
+        rows.append(
+            {
+                "node": name,
+                "time_us": round(us, 3),
+                "share_percent": round(us / total * 100, 3),
+                "measured_us": rounded(alone_us),
+                **known.get(name, {}),
+                "recalled": " ".join(column for column, is_so in recalled.items() if is_so),
+            }
+        )
     write_table(directory / "op_summary.csv", _PROFILE_COLUMNS, rows)
 
 

@@ -61,7 +61,9 @@ def test_operators_are_a_table_and_the_model_a_line(capsys: pytest.CaptureFixtur
     assert "operators, times for one place in the model:" in text
     recalled = replace(result, profile=replace(result.profile, is_recalled=True))
     text = _told(OperatorTuningReport(result=recalled), capsys)
-    assert "operators, times for one place in the model, measured by an earlier run:" in text
+    assert (
+        "operators, times for one place in the model (measured by an earlier run: shares):" in text
+    )
 
 
 def test_headline_of_a_wide_interval_is_its_lower_bound(

@@ -150,6 +150,28 @@ def test_times_of_operators_are_the_same_everywhere(
         assert f"{row['before_us']:.1f}" in line and f"{row['after_us']:.1f}" in line
 
 
+def test_times_an_earlier_run_has_measured_are_marked_everywhere(
+    runs: ScriptedRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second run measures the whole model alone: operators have the times of their records."""
+    out, title = tmp_path / "out", "operators, times for one place in the model"
+    notes = ("", " (measured by an earlier run: shares, times of reserved operators)")
+    for number, note in enumerate(notes):
+        screen = _screen(_tune(runs, tmp_path, blocks_net([3, 5])), capsys)
+        assert f"{title}{note}:" in screen
+        summary = json.loads((out / "summary.json").read_text())
+        timed = [row for row in summary["operators"] if row["before_us"]]
+        assert timed and {row["recalled"] for row in timed} == {bool(number)}
+        assert summary["profile_recalled"] is bool(number)
+        for folder in ("before_tuning", "after_tuning"):
+            with (out / "profiling" / folder / "op_summary.csv").open() as file:
+                rows = list(csv.DictReader(file))
+            columns = {row["recalled"] for row in rows if row["measured_us"]}
+            assert columns == {"time_us measured_us" if number else ""}
+            others = {row["recalled"] for row in rows if not row["measured_us"]}
+            assert others <= {"time_us" if number else ""}
+
+
 def test_figures_of_subgraphs_are_the_same_everywhere(
     runs: ScriptedRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,3 +192,10 @@ def test_figures_of_subgraphs_are_the_same_everywhere(
             assert before_ms == pytest.approx(row["before_us"] / 1e3, abs=1e-6)
             after_ms = entry["performance_after_tune(ms)"]
             assert after_ms == pytest.approx(row["after_us"] / 1e3, abs=1e-6)
+    title = "subgraphs, times for one place in the model"
+    assert f"{title}:" in screen and not any(row["recalled"] for row in known.values())
+    again = _screen(_tune(runs, tmp_path, c2f_network(3), job_type="sgat", trials=4), capsys)
+    assert f"{title} (measured by an earlier run: times of reserved subgraphs):" in again
+    rows = json.loads((tmp_path / "out" / "summary.json").read_text())["subgraphs"]
+    assert any(row["recalled"] for row in rows)
+    assert all(row["recalled"] == (row["outcome"] == "reserved") for row in rows)

@@ -318,7 +318,9 @@ def test_later_run_takes_the_choice_of_the_bank(
     assert _called(runs, "run_model") <= models_run - 3
     capsys.readouterr()
     emit(TuningReport(modes=tuple(map(report_of, result.modes))), as_json=False)
-    assert "without kernels, figures of the bank:" in " ".join(capsys.readouterr().out.split())
+    assert "without kernels (measured by an earlier run: all figures):" in " ".join(
+        capsys.readouterr().out.split()
+    )
     found = aoebank.validate(tmp_path / "bank").findings
     assert {one.code for one in found} == {"AB401"}  # its record has no time, which is a note
 
