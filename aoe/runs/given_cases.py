@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import TypedDict
 
@@ -27,12 +28,12 @@ class GivenCases(TypedDict):
 
 
 def given_cases(
-    texts: Sequence[str],
+    texts: Sequence[str] = (),
     *,
     batch_size: str | None = None,
     image_size: str | None = None,
     dims: str | None = None,
-    log: Path | None = None,
+    log: str | PathLike[str] | None = None,
 ) -> GivenCases:
     """Return the settings for what was given, see `parse_shape_cases`.
 
@@ -57,13 +58,13 @@ def given_cases(
         return {
             "input_shape": None,
             "shape_cases": (),
-            "shape_log": read_shape_log(log) if log is not None else None,
+            "shape_log": read_shape_log(Path(log)) if log is not None else None,
             "shape_range": ranges[0],
         }
     if log is not None:
         if texts or batch_size or image_size or dims:
             raise OptionError("--shapes_from", "given together with --input_shape", got=log)
-        found = read_shape_log(log)
+        found = read_shape_log(Path(log))
         chosen = tuple(shape.text for shape in found.chosen())
         is_one = len(chosen) == 1
         return {

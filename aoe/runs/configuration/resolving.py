@@ -21,8 +21,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MEMBERS = {member.name for member in fields(TuneSettings)}
-_CASES = ("input_shape", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims", "shapes_from")
-"""Options that say shapes."""
+_CASES = {
+    "input_shape": "texts",
+    "dynamic_batch_size": "batch_size",
+    "dynamic_image_size": "image_size",
+    "dynamic_dims": "dims",
+    "shapes_from": "log",
+}
+"""Options that say shapes, and what `given_cases` calls them; that module loads ONNX."""
 
 
 class SettingSource(StrEnum):
@@ -167,16 +173,12 @@ def settings_of(
         elif given is not None:
             own[row.member] = row.parse(row.member, given)
     own = {name: own[name] for name in own.keys() & _MEMBERS}
-    if any(options.get(name) not in (None, (), []) for name in _CASES):
-        from aoe.runs.given_cases import given_cases  # which loads ONNX
+    said = {known: options.get(name) for name, known in _CASES.items()}
+    cases = {known: one for known, one in said.items() if one not in (None, (), [])}
+    if cases:
+        from aoe.runs.given_cases import given_cases
 
-        own |= given_cases(
-            options.get("input_shape") or (),
-            batch_size=options.get("dynamic_batch_size"),
-            image_size=options.get("dynamic_image_size"),
-            dims=options.get("dynamic_dims"),
-            log=_path(options.get("shapes_from")),
-        )
+        own |= given_cases(**cases)
     else:
         own.pop("input_shape", None)  # an empty list
     own["precision"] = precision_of(options, calibration)
