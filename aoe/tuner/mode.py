@@ -113,15 +113,17 @@ JobType.GDAT = JobType("gdat", 4, "gradient")
 
 
 def training_command(program: Path | TrainingProgram, jobs: Sequence[JobType]) -> str:
-    """Return the command that tunes a training; from Python its gradients alone can be.
+    """Return the command for what a mode has refused; from Python only gradients are trained.
 
     Args:
-        program: A script, or a program of `aoe.tune`.
+        program: A script, a model file that has no gradients, or a program of `aoe.tune`.
         jobs: Modes that are asked for.
     """
     asked = [job for job in (JobType.OPAT, JobType.GDAT) if job in jobs] or [JobType.OPAT]
+    if isinstance(program, Path) and program.suffix != ".py":
+        return f"aoe --job_type={JobType.GDAT.number} --script TRAIN.py"
     path = str(program if isinstance(program, Path) else getattr(program, "path", program.name))
-    if not isinstance(program, Path) and not hasattr(program, "arguments"):  # a model file
+    if not isinstance(program, Path) and not hasattr(program, "arguments"):  # of a model file
         return f"aoe --job_type={JobType.OPAT.number} --model={shlex.quote(path)}"
     group = "torchrun --nproc-per-node=2 -m " if JobType.GDAT in asked else ""
     script = shlex.join([path, *getattr(program, "arguments", ())])

@@ -227,15 +227,12 @@ def _compressed_too(bench: TrainingBench, plain: GdatResult) -> GdatResult:
 
 
 def _program(context: ModeContext) -> TrainingProgram:
-    program, jobs = context.settings.model, context.settings.job_types
+    program = context.settings.model
     if isinstance(program, Path):
-        is_script = program.suffix == ".py"
         raise OptionError(
             "--job_type",
             "gradient tuning needs a training script and runs alone",
-            hint=training_command(program, jobs)
-            if is_script
-            else "aoe --job_type=4 --script TRAIN.py",
+            hint=training_command(program, context.settings.job_types),
         )
     return program
 

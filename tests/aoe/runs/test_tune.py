@@ -272,8 +272,9 @@ def test_training_runs_alone_and_operators_need_a_model() -> None:
 
     with pytest.raises(OptionError, match=r"operator tuning \(OPAT\) needs a model file"):
         aoe.tune(Program(), job_type=2)
-    with pytest.raises(OptionError, match="needs a training script and runs alone"):
+    with pytest.raises(OptionError, match="needs a training script and runs alone") as refused:
         aoe.tune("net.onnx", job_type="2,4")
+    assert refused.value.hint == "aoe --job_type=4 --script TRAIN.py"
 
 
 @pytest.mark.parametrize(
