@@ -80,6 +80,8 @@ def test_training_is_tuned_and_trains_the_same(tuned: tuple[Path, Any, Any]) -> 
     assert plain.returncode == done.returncode == 5, done.stderr
     assert plain.stdout == done.stdout
     assert "aoe: optimizer AdamW: fused=True" in done.stderr
+    kept = "aoe: memory: what a step frees is kept for the next one\n"
+    assert (kept in done.stderr) == ("CS_GNU_LIBC_VERSION" in os.confstr_names)
     assert "aoe: training of Net: kernels are faster for" in done.stderr
     assert "aoe: left to PyTorch: convolutions, matrix products and attention" in done.stderr
     assert re.search(r"aoe: whole steps: \d+\.\d\dx \(", done.stderr)
