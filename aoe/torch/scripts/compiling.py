@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -313,6 +314,7 @@ class CompiledModule:
 
         # code of its own: Dynamo compiles equal code eight times at most, for all modules together
         compute.__code__ = compute.__code__.replace(co_name=f"compute_{type(module).__name__}")
+        self._code = compute.__code__
         self._compiled = torch.compile(compute, backend=backend)
         self._is_settled = False
         module._compiled_call_impl = self
@@ -339,12 +341,23 @@ class CompiledModule:
             if not self.graphs and not self._is_settled:
                 self._on_no_graph()
             return results
+        except Exception:
+            # the error of one call: Dynamo would leave all later ones to eager, too
+            _compile_again(self._code)
+            raise
         finally:
             self.is_called = False
             if not self._is_settled and all(graph.is_settled for graph in self.graphs):
                 self._is_settled = True
                 if not any(graph.is_used for graph in self.graphs):
                     self.undo()
+
+
+def _compile_again(code: CodeType) -> None:
+    """Let Dynamo look at the next call of a function it has left to eager; graphs it has stay."""
+    types = torch._dynamo.types
+    strategy = types.FrameExecStrategy(types.FrameAction.DEFAULT, types.FrameAction.DEFAULT)
+    torch._dynamo.eval_frame.set_code_exec_strategy(code, strategy)
 
 
 def compiled_form(module: torch.nn.Module) -> CompiledModule | None:

@@ -202,9 +202,13 @@ def test_call_that_is_differentiated_by_its_input_is_the_modules_own(
 def test_errors_of_the_module_are_its_own(training: ScriptTraining) -> None:
     net = Net()
     _losses(net, 3)
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        net(torch.randn(8, 25))
-    assert len(_losses(net, 2)) == 2
+    (graph,) = training.graphs
+    for _ in range(2):
+        calls = graph.calls
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            net(torch.randn(8, 25))
+        assert len(_losses(net, 2)) == 2
+        assert graph.calls == calls + 2 and len(training.graphs) == 1  # compiled as before
 
 
 class Recurrent(nn.Module):  # type: ignore[misc]
