@@ -252,15 +252,48 @@ def _laid(spec: TensorSpec) -> Laid:
 
 
 def drawn(laid: Laid, generator: torch.Generator) -> torch.Tensor:
-    """Return a tensor that lies like this, with drawn numbers."""
+    """Return a tensor that lies like this, with drawn numbers; integers are 0: `draw_places`."""
     pairs = zip(laid.shape, laid.strides, strict=True)
     count = 1 + sum((extent - 1) * step for extent, step in pairs)
     if laid.dtype is torch.bool:
         return torch.rand(count, generator=generator).lt(0.5).as_strided(laid.shape, laid.strides)
     if laid.dtype is torch.int64:
-        return torch.zeros(laid.shape, dtype=torch.int64)  # a class there is, in any loss
+        return torch.zeros(laid.shape, dtype=torch.int64)
     flat = torch.randn(count, generator=generator).to(laid.dtype)
     return flat.as_strided(laid.shape, laid.strides)
+
+
+def draw_places(
+    module: torch.fx.GraphModule, arguments: Sequence[torch.Tensor], generator: torch.Generator
+) -> None:
+    """Draw the integers among the arguments of a region: classes, and rows of a table, there are.
+
+    Args:
+        module: The region.
+        arguments: Of it, integers of 64 bits at 0; they are changed in place.
+        generator: Of random numbers.
+    """
+    _PlaceDrawer(module, generator).run(*arguments)
+
+
+class _PlaceDrawer(torch.fx.Interpreter):  # type: ignore[misc]
+    """Draws integers where an operator reads them, which says how many there are to choose from.
+
+    An operator may read a view of an argument; where it reads a copy, the argument stays 0.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, generator: torch.Generator) -> None:
+        super().__init__(module)
+        self._generator = generator
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target is torch.ops.aten.nll_loss_backward.default:
+            _, logarithms, labels, *_ = args
+            labels.random_(logarithms.shape[-1], generator=self._generator)
+        elif target is torch.ops.aten.embedding_dense_backward.default:
+            _, rows, count, *_ = args
+            rows.random_(count, generator=self._generator)
+        return super().call_function(target, args, kwargs)
 
 
 # ---- the bank ----

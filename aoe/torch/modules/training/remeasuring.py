@@ -17,7 +17,7 @@ from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.convolution_ways import WAYS, Convolution, Part, load_library
 from aoe.torch.modules.training.convolutions import convolution_of
 from aoe.torch.modules.training.loops import LoopCompiler
-from aoe.torch.modules.training.records import drawn, region_of_workload
+from aoe.torch.modules.training.records import draw_places, drawn, region_of_workload
 from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.modules.training.regions import Laid
 from aoe.torch.modules.training.row_loops import loop_source
@@ -68,7 +68,9 @@ def _loop(workload: Workload, generator: torch.Generator) -> Compared:
     if isinstance(source, str):
         raise ValueError(f"there is no loop for it any more: {source}")
     call = LoopCompiler(_settings()).compile({form: source})[form]
-    return module, call, [drawn(laid, generator) for laid in form.tensors]
+    arguments = [drawn(laid, generator) for laid in form.tensors]
+    draw_places(module, arguments, generator)
+    return module, call, arguments
 
 
 def _settings() -> RegionSettings:

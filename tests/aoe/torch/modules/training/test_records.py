@@ -18,6 +18,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import aoe  # noqa: E402
 from aoe import FallbackWarning  # noqa: E402
@@ -281,12 +282,33 @@ class Words(torch.nn.Module):  # type: ignore[misc]
         return torch.nn.functional.cross_entropy(rows, words.flatten(), ignore_index=0)
 
 
+class Drawn(TorchDispatchMode):  # type: ignore[misc]
+    """Keeps the integers that operators of a training were called with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, set[int]] = {}
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = function.__name__.partition(".")[0]
+        place = {"nll_loss_backward": 2, "embedding_dense_backward": 1}.get(name)
+        if place is not None and type(args[place]) is torch.Tensor and not args[place].is_meta:
+            self.found.setdefault(name, set()).update(args[place].flatten().tolist())
+        return function(*args, **(kwargs or {}))
+
+
 def test_verify_measures_losses_and_tables_again(tmp_path: Path) -> None:
     words, asked, slow = Words(), Asked(), Asked(is_faster=False)
     eager = _train(words, tmp_path / "eager", "kernels", slow)
     assert _train(words, tmp_path, "kernels", asked) == pytest.approx(eager, rel=1e-5)
     assert asked.ways == ["loop"] * 3 and slow.ways == [""] * 3
-    found = aoe.verify(tmp_path / "bank", core_num=1, dry_run=True)
+    with Drawn() as seen:
+        found = aoe.verify(tmp_path / "bank", core_num=1, dry_run=True)
+    for operator, count in (("nll_loss_backward", 37), ("embedding_dense_backward", 131)):
+        integers = seen.found[operator]
+        assert integers <= set(range(count)) and max(integers) > count // 2
     assert len(found.records) == 3
     assert all(one.found.estimate is not None for one in found.records)
 
