@@ -51,8 +51,8 @@ _OF_INFERENCE = (
     *("dynamic_image_size", "dynamic_dims", "out_nodes", "custom_ops_library", "tune_ops_file"),
 )
 """Options of models that are run."""
-_OF_OPERATORS = {"trials": "trials", "search": "search", "seed": "seed", "aicore_num": "core_num"}
-"""Settings that tuning the operators of a training takes, and their names there."""
+_OF_SEARCH = ("trials", "search", "seed")
+"""Options of a search; the made-up data of a model file has the seed, too."""
 _STDOUT, _STDERR = 1, 2
 
 
@@ -126,6 +126,7 @@ def tune_training(
     from aoe.runs.configuration.resolving import settings_of
 
     _check_options_of_modes(options, configuration)
+    _warn_of_search_options(options, configuration)
     progress = gradient_progress(shown=shown and not as_json)
     asked = {name: options[name] for name in ("output", "allow_compression")}
     if options["model"] is not None and options["script"] is None:
@@ -269,6 +270,19 @@ def _check_options_of_modes(options: Mapping[str, Any], configuration: RunConfig
         )
 
 
+def _warn_of_search_options(options: Mapping[str, Any], configuration: RunConfiguration) -> None:
+    """Say which options of a search are given: a training has none."""
+    from aoe.runs.configuration.resolving import SettingSource
+
+    for name in _OF_SEARCH:
+        is_given = configuration.settings[name].source is SettingSource.OPTION
+        if is_given and (name != "seed" or options["script"] is not None) and is_first_process():
+            say(
+                f"warning: {COMMAND_OPTIONS[name].option} changes nothing here: "
+                "of a training, every candidate is compared"
+            )
+
+
 def _sharing_time(settings: TuneSettings) -> TuneSettings:
     """Return the settings with the time of each mode: a stage's own, or an equal part of all."""
     limit_s = settings.tuning_time_limit_s
@@ -296,9 +310,9 @@ def _operator_tuning(
 
     env, cwd = environment(), Path.cwd()
     bank_root(env, cwd)  # one that cannot be used is found out before the script runs
-    found = {known: configuration.settings[name] for name, known in _OF_OPERATORS.items()}
-    given = {name: one.value for name, one in found.items() if one.place}
-    given["lookup_only"] = options["lookup_only"]
+    given = {"lookup_only": options["lookup_only"]}
+    if (cores := configuration.settings["aicore_num"]).place:
+        given["core_num"] = cores.value
     if settings.tuning_time_limit_s is not None:
         given["tuning_time_limit"] = settings.tuning_time_limit_s
     return TunedScript(

@@ -94,6 +94,20 @@ def test_options_that_cannot_be_meant_are_usage_errors(
     assert code == 2 and text in error
 
 
+def test_options_of_a_search_are_told_where_a_training_has_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--trials=3", "--search=random", "--seed=7"]
+    for job in ("2", "4", "2,4"):
+        _, error = run([f"--job_type={job}", *words, "--script=not_there.py"], capsys)
+        for word in words:
+            assert f"warning: {word.partition('=')[0]} changes nothing here: " in error
+    _, error = run(["--job_type=4", *words, "--model=m.onnx", "--dynamic_dims="], capsys)
+    assert "--trials changes nothing" in error and "--seed changes nothing" not in error
+    _, error = run(["--job_type=2", "--script=not_there.py"], capsys)
+    assert "changes nothing here" not in error
+
+
 def test_processes_of_torchrun_are_as_many_as_it_has_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
