@@ -27,7 +27,14 @@ from aoe.errors import BuildError, ScheduleError
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.extents import OpenShape, shape_at
 from aoe.graph.stored_layouts import StoredDimension, StoredLayout
-from aoe.kernels.family import MOST_LANES, BufferView, OpenAxes, OpenDimension, Pipeline
+from aoe.kernels.family import (
+    MOST_LANES,
+    BufferView,
+    Indices,
+    OpenAxes,
+    OpenDimension,
+    Pipeline,
+)
 from aoe.kernels.host_products import hosted_product, is_hosted
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.target import Target
@@ -495,7 +502,6 @@ def _declarations(
             spec,
             extents,
             packed.get(number, spec.dtype),
-            pipeline.indexed.get(number, 0),
             pipeline.open_axes[number] if pipeline.open_axes else (),
             pipeline.views.get(number, _DENSE),
         )
@@ -506,6 +512,9 @@ def _declarations(
         f"static const aoe_tensor {symbol}_arguments[] = {{ {arguments or '{0}'} }};",
         *open_declarations(symbol, source.workload, source.schedule, pipeline, lanes),
     ]
+    if pipeline.indexed:
+        checked = ", ".join(map(_indices, pipeline.indexed))
+        lines.append(f"static const aoe_indices {symbol}_indices[] = {{ {checked} }};")
     table = f"{symbol}_packings"
     if pipeline.packings and tables.name_of(source, pipeline) == table:
         lines += [
@@ -534,8 +543,15 @@ def _entry(
     opened = open_entry(symbol, source.workload, pipeline)
     return (
         f'{{ "{source.name}", {symbol}_argv, {counts}, {symbol}_arguments, {output}, '
-        f"{len(pipeline.packings)}, {packings}, {{0}}, {dimensions}, {opened} }}"
+        f"{len(pipeline.packings)}, {packings}, {{0}}, {dimensions}, {opened}, "
+        f"{len(pipeline.indexed)}, {f'{symbol}_indices' if pipeline.indexed else 'NULL'} }}"
     )
+
+
+def _indices(one: Indices) -> str:
+    """Return the entry of indices that the glue checks."""
+    numbers = f"{one.tensor}, {one.length}, {one.offset}"
+    return f"{{ {numbers}, {{ {_listed(one.counts)} }}, {{ {_listed(one.strides)} }} }}"
 
 
 def _schedules_of(
@@ -588,7 +604,7 @@ def _row_entry(source: RowKernel) -> str:
     return (
         f'{{ "{source.name}", NULL, {count}, {count}, {symbol}_arguments, {output}, 0, NULL, '
         f"{{ {source.open_rank}, {mask}ull, {len(source.blocks)}, {symbol}_blocks, 0, 0 }}, "
-        "NULL, {0} }"
+        "NULL, {0}, 0, NULL }"
     )
 
 
@@ -627,7 +643,7 @@ def _extent_entry(source: ExtentKernel) -> str:
     return (
         f'{{ "{source.name}", NULL, {count}, {count}, {symbol}_arguments, {output}, 0, NULL, '
         f"{{ 0, 0, {len(source.blocks)}, {symbol}_blocks, {chosen} }}, "
-        "NULL, {0} }"
+        "NULL, {0}, 0, NULL }"
     )
 
 
@@ -643,7 +659,7 @@ def _image_entry(source: ImageKernel, pipelines: Mapping[str, Pipeline]) -> str:
     return (
         f'{{ "{source.name}", NULL, {count}, {count}, {symbol}_arguments, {output}, 0, NULL, '
         f"{{ 0, 0, {len(source.blocks)}, {blocks}, 0, 0 }}, "
-        f"NULL, {{ {extents_entry(symbol)}, 0, NULL, 0, 0, 0 }} }}"
+        f"NULL, {{ {extents_entry(symbol)}, 0, NULL, 0, 0, 0 }}, 0, NULL }}"
     )
 
 
@@ -691,7 +707,6 @@ def _tensor(
     spec: TensorSpec,
     extents: Sequence[int],
     dtype: str,
-    indexed: int = 0,
     open_axes: OpenAxes = (),
     view: BufferView = _DENSE,
 ) -> str:
@@ -702,18 +717,17 @@ def _tensor(
         fixed = [extent // prod(spec.shape[one] for one in axes) for extent, axes in pairs]
         masks = [sum(1 << axis for axis in axes) for axes in open_axes]
     seen = f"{len(extents)}, {{ {_listed(fixed)} }}, AOE_{dtype.upper()}"
-    return _viewed(spec.shape, spec.dtype, seen, indexed, masks, view)
+    return _viewed(spec.shape, spec.dtype, seen, masks, view)
 
 
 def _viewed(
     shape: Sequence[int],
     dtype: str,
     seen: str,
-    indexed: int = 0,
     masks: Sequence[int] = (0,),
     view: BufferView = _DENSE,
 ) -> str:
-    given = f"AOE_{dtype.upper()}, {indexed}, {{ {_listed(masks)} }}"
+    given = f"AOE_{dtype.upper()}, {{ {_listed(masks)} }}"
     lying = f"{{ {_listed(view.strides or (0,))} }}, {view.offset}, {view.tensor}"
     return f"{{ {len(shape)}, {{ {_listed(shape)} }}, {seen}, {given}, {lying} }}"
 

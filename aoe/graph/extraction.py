@@ -19,6 +19,7 @@ from aoe.operators import (
     OPERATORS,
     RESULT_NUMBER,
     STORED_DTYPES,
+    OperatorFacts,
     OperatorKey,
     OperatorKind,
     Shape,
@@ -26,6 +27,7 @@ from aoe.operators import (
 )
 from aoe.operators.element_types import BIAS, BOOLEAN, LEVELS
 from aoe.operators.facts import QuantisedInputs
+from aoe.operators.gathering import GATHER, LOOK_UP
 from aoe.operators.movement import RESHAPE, RESHAPING, SPLIT
 from aoe.operators.products import PLAIN_CONVOLUTIONS, TRANSPOSED_CONVOLUTION
 from aoe.operators.quantised import (
@@ -83,6 +85,8 @@ def fold(graph: ModelGraph, node: onnx.NodeProto, output: str) -> Folded | str:
             continue
         name = inputs[constant.position]
         value = _constant(graph, name, _UNIFORM_MAX if constant.is_uniform else _FOLDED_MAX)
+        if value is None and is_look_up(graph, node):
+            continue
         if value is None or value.ndim > 1:
             return f"{node.op_type} reads {name}, which is no short constant"
         if constant.is_uniform:
@@ -100,6 +104,15 @@ def fold(graph: ModelGraph, node: onnx.NodeProto, output: str) -> Folded | str:
     if output != node.output[0]:
         attributes[RESULT_NUMBER] = list(node.output).index(output)
     return Folded(key=key, inputs=tuple(inputs), attributes=attributes)
+
+
+def is_look_up(graph: ModelGraph, node: onnx.NodeProto) -> bool:
+    """Return True for a Gather of rows of a constant table by indices of each run."""
+    if op_key(node) != GATHER or node.input[1] in graph.initializers:
+        return False
+    table = graph.initializers.get(node.input[0])
+    axis = int(attributes_of(node).get("axis", 0))
+    return table is not None and axis in (0, -len(table.dims)) and len(table.dims) > 0
 
 
 def _with_pads(
@@ -323,15 +336,38 @@ class _Extraction:
         return KERNEL_DTYPES | conditions | (MOVED_DTYPES if moved else STORED_DTYPES)
 
     def _holds_indices(self, name: str) -> bool:
-        """Return True for tensors only indices are read from, or written to."""
+        """Return True for tensors only indices are read from, moved perhaps, or written to."""
         roles = set()
         for node in self._nodes:
             facts = OPERATORS.get(op_key(node))
+            indices: Collection[int] = facts.indices if facts is not None else ()
+            if is_look_up(self._graph, node):
+                indices = LOOK_UP.indices
             read = [at for at, other in enumerate(node.input) if other == name]
-            roles |= {facts is not None and at in facts.indices for at in read}
+            if read == [0] and self._moves_indices(node, facts):
+                indices = read
+            roles |= {at in indices for at in read}
             if name in node.output:
                 roles.add(facts is not None and facts.makes_indices)
         return roles == {True}
+
+    def _moves_indices(self, node: onnx.NodeProto, facts: OperatorFacts | None) -> bool:
+        """Return True for a move in front of look-ups alone: of integers."""
+        if not any(is_look_up(self._graph, other) for other in self._nodes):
+            return False
+        is_move = op_key(node) in (*RESHAPING, SPLIT)
+        is_move |= facts is not None and facts.kind is OperatorKind.MOVEMENT
+        if not is_move or is_look_up(self._graph, node):
+            return False
+        behind = [other for other in self._nodes if set(node.output) & set(other.input)]
+        return bool(behind) and all(
+            any(self._reads_as_index(other, made) for made in node.output) for other in behind
+        )
+
+    def _reads_as_index(self, node: onnx.NodeProto, name: str) -> bool:
+        if is_look_up(self._graph, node):
+            return bool(node.input[1] == name)
+        return self._moves_indices(node, OPERATORS.get(op_key(node))) and node.input[0] == name
 
     def _is_quantised_as(
         self, name: str, positions: Callable[[QuantisedInputs], Collection[int]]

@@ -23,6 +23,7 @@ from itertools import product
 import onnx
 
 from aoe.graph.extraction import converts, has_kernel_types, is_folded, result_of
+from aoe.graph.looked_up import grow_looked_up
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.walking import Backwards, is_result, readers_of
 from aoe.operators import (
@@ -622,7 +623,8 @@ class Growth:
             ]
             fed.append(grow_pooled(self._graph, sink, free=self._free))
             fed.append(grow_integers(self._graph, sink, fusible=self._fusible, free=self._free))
-        every = [of_levels, *fed, *anchored, resized, moving, alone, *found]
+        looked_up = grow_looked_up(self._graph, sink, free=self._free)
+        every = [of_levels, *fed, *anchored, looked_up, resized, moving, alone, *found]
         yield from filter(None, dict.fromkeys(every))
 
     def grow(self, sink: int, *, blocked: bool, takes: _Takes, prologues: bool) -> tuple[int, ...]:

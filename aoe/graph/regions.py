@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from aoe.graph.extraction import extract_workload
 from aoe.graph.growth import MAX_INPUTS, Growth, is_move
+from aoe.graph.looked_up import MAX_TABLES, looks_up
 from aoe.graph.model_graph import ModelGraph
 from aoe.operators import (
     BLOCKED_CONVOLUTION,
@@ -217,8 +218,9 @@ def region_of(graph: ModelGraph, nodes: tuple[int, ...], classify: Classify) -> 
     extracted = extract_workload(graph, nodes)
     if isinstance(extracted, str):
         return extracted
-    if len(extracted.inputs) > MAX_INPUTS:
-        return f"reads {len(extracted.inputs)} tensors, more than {MAX_INPUTS}"
+    most = MAX_TABLES if looks_up(graph, nodes) else MAX_INPUTS
+    if len(extracted.inputs) > most:
+        return f"reads {len(extracted.inputs)} tensors, more than {most}"
     workload = classify(extracted.workload)
     if isinstance(workload, str):
         return workload

@@ -278,16 +278,25 @@ def _quantised_values(normal: Array, role: str, dtype: str, factor: float) -> Ar
 
 
 def indexed_extents(workload: Workload) -> dict[str, int]:
-    """Return the inputs that hold indices, by reference, and how many elements they count."""
+    """Return the inputs that hold indices, by reference, and how many elements they count.
+
+    Of indices that are moved to several tables, the fewest.
+    """
     shapes = infer_shapes(workload)
     if isinstance(shapes, str):
         return {}
-    return {
-        operation.inputs[at]: facts_of(operation).indexed(operation, shapes[operation.inputs[0]])
-        for operation in workload.operations
-        for at in facts_of(operation).indices
-        if at < len(operation.inputs)
-    }
+    makers = {operation.output: operation for operation in workload.operations}
+    found: dict[str, int] = {}
+    for operation in workload.operations:
+        for at in facts_of(operation).indices:
+            if at >= len(operation.inputs):
+                continue
+            ref = operation.inputs[at]
+            while ref in makers:
+                ref = makers[ref].inputs[0]
+            count = facts_of(operation).indexed(operation, shapes[operation.inputs[0]])
+            found[ref] = min(count, found.get(ref, count))
+    return found
 
 
 def _scales(workload: Workload) -> dict[str, float]:

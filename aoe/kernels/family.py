@@ -163,6 +163,26 @@ class BufferView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Indices:
+    """Indices in an input, which the glue checks before a kernel reads where they say.
+
+    A call with an index below `-length`, or above `length - 1`, fails as it does in ONNX Runtime.
+    """
+
+    tensor: int  # Number of the input
+    length: int  # Elements they count, from either end
+    offset: int = 0  # Elements of the tensor in front of the first one
+    # Rows of indices, and indices of a row; of all elements one row.
+    counts: tuple[int, int]
+    strides: tuple[int, int] = (0, 1)  # Elements between two rows, and between two of a row
+
+
+def all_indices(tensor: int, size: int, length: int) -> Indices:
+    """Return the elements of a whole input as indices that count `length` elements."""
+    return Indices(tensor=tensor, length=length, counts=(1, size))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SizedTile:
     """A schedule with register tiles of one size."""
 
@@ -207,9 +227,8 @@ class Pipeline:
     # Stages that may be computed past what is read of them: they read no argument outside its
     # bounds wherever they are.
     padded: frozenset[str] = frozenset()
-    # For arguments that hold indices, by their number, how many elements they count: the glue
-    # refuses what is not from minus that to one below it.
-    indexed: Mapping[int, int] = field(default_factory=dict)
+    # What the glue refuses if it is outside of what it counts.
+    indexed: tuple[Indices, ...] = ()
     # By stage, loops whose iterations read what those before them have made, where Halide is not
     # asked to see that: they are never shared out nor made vectors.
     in_order: Mapping[str, frozenset[str]] = field(default_factory=dict)

@@ -21,6 +21,7 @@ from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.family import KernelFamily, OpenExtents
 from aoe.kernels.gathering.gather import GatherElements
 from aoe.kernels.gathering.grid_sample import GridSample
+from aoe.kernels.gathering.look_ups import LookUps
 from aoe.kernels.gathering.scatter import ScatterElements
 from aoe.kernels.inverted_bottleneck.family import InvertedBottleneck
 from aoe.kernels.matmul.family import MatMul
@@ -66,6 +67,7 @@ FAMILIES: dict[str, KernelFamily] = {
     "scatter_elements": ScatterElements(),
     "grid_sample": GridSample(),
     "movement": MovementFamily(),
+    "look_ups": LookUps(),
     "elementwise": Elementwise(),
 }
 """A family is one file and one line here; the most special come first."""

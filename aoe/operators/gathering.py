@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from aoe.operators.axes import axis_of
-from aoe.operators.facts import OperatorFacts, OperatorKey, OperatorKind, Rounding, Shape, Specials
-from aoe.workload import Operation
+from aoe.operators.facts import (
+    Named,
+    OperatorFacts,
+    OperatorKey,
+    OperatorKind,
+    Rounding,
+    Shape,
+    Specials,
+    op_key,
+)
+from aoe.workload import AttributeValue, Operation
 
 _GRID_TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
 
@@ -43,6 +52,32 @@ def _gathered(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
 def _scattered(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
     return shapes[0] if len(shapes) == 3 and shapes[1] == shapes[2] else None
 
+
+def _looked_up(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    if len(shapes) != 2 or not shapes[0] or axis_of(operation, len(shapes[0])) != 0:
+        return None
+    return (*shapes[1], *shapes[0][1:])
+
+
+def _rows_of_table(operation: Operation, shape: Shape) -> int:
+    return shape[0]
+
+
+def looks_up(operator: Named, attributes: Mapping[str, AttributeValue]) -> bool:
+    """Return True for a Gather of a workload whose indices are an input: rows of a table."""
+    return op_key(operator) == GATHER and "indices" not in attributes
+
+
+GATHER: OperatorKey = ("", "Gather")
+LOOK_UP = OperatorFacts(
+    kind=OperatorKind.AXIS,
+    inputs=(2, 2),
+    shape=_looked_up,
+    rounding=Rounding.EXACT,
+    indices=(1,),
+    indexed=_rows_of_table,
+)
+"""A Gather along axis 0 by indices that are an input; by constant ones it is a move."""
 
 _BY_INDICES = OperatorFacts(
     kind=OperatorKind.AXIS,

@@ -13,7 +13,7 @@ from aoe.operators.facts import (
     first_shape,
     op_key,
 )
-from aoe.operators.gathering import GATHERING_OPERATORS
+from aoe.operators.gathering import GATHERING_OPERATORS, LOOK_UP, looks_up
 from aoe.operators.movement import INTERPOLATION, MOVEMENT_OPERATORS, interpolates, reordered
 from aoe.operators.products import BLOCKED_CONVOLUTION, DENSE_CONVOLUTION, PRODUCT_OPERATORS
 from aoe.operators.quantised import QUANTISED_PRODUCTS
@@ -55,6 +55,8 @@ def facts_of(operation: Operation) -> OperatorFacts:
         return DENSE_CONVOLUTION
     if interpolates(op_key(operation), operation.attributes):
         return INTERPOLATION
+    if looks_up(operation, operation.attributes):
+        return LOOK_UP
     found = OPERATORS.get(op_key(operation))
     if found is None:
         raise ValueError(

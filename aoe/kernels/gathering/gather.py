@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import halide as hl
 
-from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support, all_indices
 from aoe.kernels.gathering.unfused_inputs import OwnArgument, plan_unfused, with_own
 from aoe.kernels.halide.anchored import (
     AnchoredNest,
@@ -95,7 +95,8 @@ class GatherElements(PlannedFamily[_GatherPlan]):
             plan.sources[0]: OwnArgument(source, extents),
             plan.sources[1]: OwnArgument(places, made.output_extents),
         }
-        return replace(with_own(made, own), indexed={plan.sources[1]: plan.length})
+        checked = all_indices(plan.sources[1], index.size, plan.length)
+        return replace(with_own(made, own), indexed=(checked,))
 
     def space_of(self, plan: _GatherPlan, target: KernelTarget) -> Space:
         """Return the choices of vectors along rows, and of tasks."""

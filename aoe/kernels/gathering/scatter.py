@@ -14,7 +14,14 @@ from math import prod
 import halide as hl
 
 from aoe import schedule as sch
-from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, PlannedFamily, Support
+from aoe.kernels.family import (
+    UPDATE,
+    KernelTarget,
+    Pipeline,
+    PlannedFamily,
+    Support,
+    all_indices,
+)
 from aoe.kernels.gathering.gather import other_extents_differ, place_of
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.iteration import Axis
@@ -134,7 +141,7 @@ class ScatterElements(PlannedFamily[_ScatterPlan]):
                     (_ROW, plan.rows),
                 ),
             },
-            indexed={index: plan.length},
+            indexed=(all_indices(index, prod(written), plan.length),),
         )
 
     def space_of(self, plan: _ScatterPlan, target: KernelTarget) -> Space:

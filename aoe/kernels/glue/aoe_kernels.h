@@ -30,12 +30,20 @@ typedef struct {
   int32_t extent[AOE_MAX_RANK];  /* innermost first */
   aoe_element element;           /* of that buffer; the tensor's unless the input is packed */
   aoe_element given;             /* of the ONNX tensor: any but bfloat16 */
-  int64_t indexed;               /* elements it counts, from either end; 0 if it is no index */
   uint8_t open[AOE_MAX_RANK];    /* bit a: `extent` times that of the ONNX tensor at axis a */
   int32_t stride[AOE_MAX_RANK];  /* of the buffer, innermost first; zeros if it is dense */
   int64_t offset;                /* elements of the tensor in front of it */
   int32_t input;                 /* whose view it is, of an argument behind the inputs */
 } aoe_tensor;
+
+/* Rows of indices in an input. */
+typedef struct {
+  int32_t input;
+  int64_t length;                /* elements they count, from either end */
+  int64_t offset;                /* elements of the input in front of the first one */
+  int64_t count[2];              /* rows, and indices of a row */
+  int64_t stride[2];             /* elements between two rows, and between two of a row */
+} aoe_indices;
 
 /* What the kernel reads in another form, made once of a constant input. */
 typedef struct {
@@ -110,6 +118,8 @@ typedef struct {
   const aoe_dimension (*dimensions)[AOE_MAX_RANK]; /* of each buffer, innermost first, the result
                                     last; NULL where no extent is open */
   aoe_open open;
+  int32_t indices_count;
+  const aoe_indices *indices;    /* refused where they are outside of what they count */
 } aoe_kernel;
 
 /* A kernel as a part of another one. */

@@ -205,7 +205,8 @@ static OrtStatus *check_shape(const OrtApi *api, const OrtValue *value, const ao
 #define AOE_INDICES_A_TASK (1 << 16)
 
 typedef struct {
-  const aoe_tensor *tensor;
+  aoe_element element;
+  int64_t length;
   const uint8_t *data;
   size_t count;
   size_t outside; /* place of one that is, `count` if there is none */
@@ -213,35 +214,53 @@ typedef struct {
 
 static int check_some_indices(void *user_context, int task, uint8_t *closure) {
   index_check *check = (index_check *)closure;
-  const aoe_tensor *tensor = check->tensor;
   size_t first = (size_t)task * AOE_INDICES_A_TASK;
   size_t count = check->count - first < AOE_INDICES_A_TASK ? check->count - first
                                                            : AOE_INDICES_A_TASK;
-  const uint8_t *data = check->data + first * element_bytes[tensor->given];
-  size_t found = aoe_first_outside(data, count, tensor->given, tensor->indexed);
+  const uint8_t *data = check->data + first * element_bytes[check->element];
+  size_t found = aoe_first_outside(data, count, check->element, check->length);
   (void)user_context;
   if (found < count) __atomic_store_n(&check->outside, first + found, __ATOMIC_RELAXED);
   return 0;
 }
 
+static int64_t index_at(const void *data, aoe_element element, int64_t at) {
+  return element == AOE_INT64 ? ((const int64_t *)data)[at] : ((const int32_t *)data)[at];
+}
+
+static OrtStatus *index_outside(run_context *run, const aoe_kernel *kernel, int64_t index,
+                                int64_t length) {
+  char message[256];
+  snprintf(message, sizeof message,
+           "%s: an index is out of bounds (got %lld, expected %lld to %lld)", kernel->name,
+           (long long)index, (long long)-length, (long long)length - 1);
+  return ORT_CALL(run->api, 0, ort_create_status)(ORT_INVALID_ARGUMENT, message);
+}
+
 /* Refuses indices outside of what they count, as ONNX Runtime does. */
 static OrtStatus *check_indices(run_context *run, const aoe_kernel *kernel,
-                                const aoe_tensor *tensor, const void *data) {
-  if (!tensor->indexed) return NULL;
-  size_t count = 1;
-  for (int d = 0; d < tensor->rank; d++) count *= (size_t)tensor->shape[d];
-  index_check check = {tensor, (const uint8_t *)data, count, count};
+                                const aoe_indices *indices, void *const *raw) {
+  aoe_element element = kernel->arguments[indices->input].given;
+  const uint8_t *data = (const uint8_t *)raw[indices->input];
+  data += (size_t)indices->offset * element_bytes[element];
+  if (indices->count[0] > 1 || indices->stride[1] != 1) { /* columns of a matrix: few */
+    for (int64_t row = 0; row < indices->count[0]; row++)
+      for (int64_t i = 0; i < indices->count[1]; i++) {
+        int64_t at = row * indices->stride[0] + i * indices->stride[1];
+        int64_t index = index_at(data, element, at);
+        if (index < -indices->length || index >= indices->length)
+          return index_outside(run, kernel, index, indices->length);
+      }
+    return NULL;
+  }
+  size_t count = (size_t)indices->count[1];
+  index_check check = {element, indices->length, data, count, count};
   int tasks = (int)((count + AOE_INDICES_A_TASK - 1) / AOE_INDICES_A_TASK);
   if (halide_do_par_for(run, check_some_indices, 0, tasks, (uint8_t *)&check))
     return fail(run->api, ORT_FAIL, "%s: the indices could not be checked", kernel->name);
   if (check.outside == count) return NULL;
-  int64_t index = tensor->given == AOE_INT64 ? ((const int64_t *)data)[check.outside]
-                                             : ((const int32_t *)data)[check.outside];
-  char message[256];
-  snprintf(message, sizeof message,
-           "%s: an index is out of bounds (got %lld, expected %lld to %lld)", kernel->name,
-           (long long)index, (long long)-tensor->indexed, (long long)tensor->indexed - 1);
-  return ORT_CALL(run->api, 0, ort_create_status)(ORT_INVALID_ARGUMENT, message);
+  int64_t index = index_at(data, element, (int64_t)check.outside);
+  return index_outside(run, kernel, index, indices->length);
 }
 
 static size_t row_bytes(const aoe_tensor *tensor, int32_t rows) {
@@ -566,7 +585,10 @@ static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
         status = fail(api, ORT_INVALID_ARGUMENT, "%s: inputs of different rows", kernel->name);
     }
     if (!status) status = ORT_CALL(api, 51, ort_tensor_data)((OrtValue *)value, &raw[i]);
-    if (!status) status = check_indices(&run, kernel, expected, raw[i]);
+    if (status) return status;
+  }
+  for (int i = 0; i < kernel->indices_count; i++) {
+    status = check_indices(&run, kernel, &kernel->indices[i], raw);
     if (status) return status;
   }
   memcpy(result, kernel->output.shape, sizeof *shapes);

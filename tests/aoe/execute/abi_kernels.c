@@ -175,10 +175,10 @@ static int read_narrow(void **arguments) {
   return 0;
 }
 
-/* Types of a buffer and of its tensor; it holds no indices, no extent is open, and it is dense. */
+/* Types of a buffer and of its tensor; no extent is open, and it is dense. */
 #define DENSE {0}, {0}, 0, 0
-#define FLOATS AOE_FLOAT32, AOE_FLOAT32, 0, DENSE
-#define INDICES(TYPE, COUNT) {1, {COUNT}, 1, {COUNT}, TYPE, TYPE, 5, DENSE}
+#define FLOATS AOE_FLOAT32, AOE_FLOAT32, DENSE
+#define INDICES(TYPE, COUNT) {1, {COUNT}, 1, {COUNT}, TYPE, TYPE, DENSE}
 #define SIX {2, {2, 3}, 2, {3, 2}, FLOATS}
 static const aoe_tensor two_of_six[] = {SIX, SIX};
 static const aoe_tensor six_and_packed[] = {SIX, {2, {2, 3}, 1, {7}, FLOATS}};
@@ -188,25 +188,30 @@ static const aoe_tensor one_and_sum[] = {{1, {1}, 1, {1}, FLOATS},
 static const aoe_packing sum[] = {{1, 1, pack_sum, AOE_FLOAT32, 1, {262144}}};
 static const aoe_tensor wide_indices[] = {INDICES(AOE_INT64, 200000)};
 static const aoe_tensor narrow_indices[] = {INDICES(AOE_INT32, 70)};
+static const aoe_indices all_wide[] = {{0, 5, 0, {1, 200000}, {0, 1}}};
+static const aoe_indices all_narrow[] = {{0, 5, 0, {1, 70}, {0, 1}}};
+/* Of ten rows of seven the second and the fourth element, which count 5 and 3. */
+static const aoe_indices columns[] = {{0, 5, 1, {10, 1}, {7, 1}}, {0, 3, 3, {10, 1}, {7, 1}}};
 static const aoe_tensor cube[] = {{4, {1, 2, 3, 4}, 2, {12, 2}, FLOATS}};
 static const aoe_tensor one[] = {{1, {1}, 1, {1}, FLOATS}};
 static const aoe_tensor scalar[] = {{0, {0}, 0, {0}, FLOATS}};
 
 const aoe_kernel aoe_kernel_table[] = {
-    {"subtract", subtract, 2, 2, two_of_six, SIX, 0, NULL, {0}, NULL, {0}},
-    {"read_packed", read_packed, 2, 2, six_and_packed, {1, {7}, 1, {7}, FLOATS}, 1, twice, {0}, NULL, {0}},
-    {"add_sum", add_sum, 2, 2, one_and_sum, {1, {1}, 1, {1}, FLOATS}, 1, sum, {0}, NULL, {0}},
-    {"read_wide", read_wide, 1, 1, wide_indices, {1, {1}, 1, {1}, AOE_INT64, AOE_INT64, 0, DENSE}, 0, NULL, {0}, NULL, {0}},
-    {"read_narrow", read_narrow, 1, 1, narrow_indices, {1, {1}, 1, {1}, AOE_INT32, AOE_INT32, 0, DENSE}, 0, NULL, {0}, NULL, {0}},
-    {"describe", describe, 1, 1, cube, {1, {8}, 1, {8}, FLOATS}, 0, NULL, {0}, NULL, {0}},
-    {"threads", threads, 1, 1, one, {1, {3}, 1, {3}, FLOATS}, 0, NULL, {0}, NULL, {0}},
-    {"tasks", tasks, 1, 1, one, {1, {100}, 1, {100}, FLOATS}, 0, NULL, {0}, NULL, {0}},
-    {"failing_task", failing_task, 1, 1, one, {1, {1}, 1, {1}, FLOATS}, 0, NULL, {0}, NULL, {0}},
-    {"failing", failing, 1, 1, one, {1, {1}, 1, {1}, FLOATS}, 0, NULL, {0}, NULL, {0}},
-    {"crash", crash, 1, 1, one, {1, {1}, 1, {1}, FLOATS}, 0, NULL, {0}, NULL, {0}},
-    {"give_up", give_up, 1, 1, one, {1, {1}, 1, {1}, FLOATS}, 0, NULL, {0}, NULL, {0}},
-    {"hang", hang, 1, 1, one, {1, {1}, 1, {1}, FLOATS}, 0, NULL, {0}, NULL, {0}},
-    {"memory", memory, 1, 1, scalar, {0, {0}, 0, {0}, FLOATS}, 0, NULL, {0}, NULL, {0}},
+    {"subtract", subtract, 2, 2, two_of_six, SIX, 0, NULL, {0}, NULL, {0}, 0, NULL},
+    {"read_packed", read_packed, 2, 2, six_and_packed, {1, {7}, 1, {7}, FLOATS}, 1, twice, {0}, NULL, {0}, 0, NULL},
+    {"add_sum", add_sum, 2, 2, one_and_sum, {1, {1}, 1, {1}, FLOATS}, 1, sum, {0}, NULL, {0}, 0, NULL},
+    {"read_wide", read_wide, 1, 1, wide_indices, {1, {1}, 1, {1}, AOE_INT64, AOE_INT64, DENSE}, 0, NULL, {0}, NULL, {0}, 1, all_wide},
+    {"read_narrow", read_narrow, 1, 1, narrow_indices, {1, {1}, 1, {1}, AOE_INT32, AOE_INT32, DENSE}, 0, NULL, {0}, NULL, {0}, 1, all_narrow},
+    {"read_columns", read_narrow, 1, 1, narrow_indices, {1, {1}, 1, {1}, AOE_INT32, AOE_INT32, DENSE}, 0, NULL, {0}, NULL, {0}, 2, columns},
+    {"describe", describe, 1, 1, cube, {1, {8}, 1, {8}, FLOATS}, 0, NULL, {0}, NULL, {0}, 0, NULL},
+    {"threads", threads, 1, 1, one, {1, {3}, 1, {3}, FLOATS}, 0, NULL, {0}, NULL, {0}, 0, NULL},
+    {"tasks", tasks, 1, 1, one, {1, {100}, 1, {100}, FLOATS}, 0, NULL, {0}, NULL, {0}, 0, NULL},
+    {"failing_task", failing_task, 1, 1, one, {1, {1}, 1, {1}, FLOATS}, 0, NULL, {0}, NULL, {0}, 0, NULL},
+    {"failing", failing, 1, 1, one, {1, {1}, 1, {1}, FLOATS}, 0, NULL, {0}, NULL, {0}, 0, NULL},
+    {"crash", crash, 1, 1, one, {1, {1}, 1, {1}, FLOATS}, 0, NULL, {0}, NULL, {0}, 0, NULL},
+    {"give_up", give_up, 1, 1, one, {1, {1}, 1, {1}, FLOATS}, 0, NULL, {0}, NULL, {0}, 0, NULL},
+    {"hang", hang, 1, 1, one, {1, {1}, 1, {1}, FLOATS}, 0, NULL, {0}, NULL, {0}, 0, NULL},
+    {"memory", memory, 1, 1, scalar, {0, {0}, 0, {0}, FLOATS}, 0, NULL, {0}, NULL, {0}, 0, NULL},
 };
 const int aoe_kernel_count = sizeof aoe_kernel_table / sizeof *aoe_kernel_table;
 

@@ -158,8 +158,7 @@ def _indices(kernel: str) -> np.ndarray[Any, Any]:
     return np.resize(np.arange(-5, 5), count).astype(dtype)
 
 
-def _run_indices(library: Path, indices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    kernel = next(k for k, (dtype, _) in _INDEX_KERNELS.items() if dtype == indices.dtype)
+def _run_indices(library: Path, kernel: str, indices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     node = helper.make_node(kernel, ["x0"], ["y"], domain="aoe")
     kind = helper.np_dtype_to_tensor_dtype(indices.dtype)
     shapes, kinds = {"x0": indices.shape}, {"x0": kind, "y": kind}
@@ -172,7 +171,7 @@ def _run_indices(library: Path, indices: np.ndarray[Any, Any]) -> np.ndarray[Any
 @pytest.mark.parametrize("kernel", _INDEX_KERNELS)
 def test_indices_keep_their_type_on_both_sides_of_a_kernel(abi_library: Path, kernel: str) -> None:
     indices = _indices(kernel)
-    found = _run_indices(abi_library, indices)
+    found = _run_indices(abi_library, kernel, indices)
     assert found.dtype == indices.dtype
     assert found.tolist() == [indices[-1]]
 
@@ -187,7 +186,21 @@ def test_an_index_outside_is_refused_before_the_kernel_runs(
     indices[at] = wrong
     wanted = rf"{kernel}: an index is out of bounds \(got {wrong}, expected -5 to 4\)"
     with pytest.raises(Exception, match=wanted):
-        _run_indices(abi_library, indices)
+        _run_indices(abi_library, kernel, indices)
+
+
+@pytest.mark.parametrize(("column", "length"), [(1, 5), (3, 3)])
+def test_columns_of_indices_are_refused_by_what_each_counts(
+    abi_library: Path, column: int, length: int
+) -> None:
+    indices = np.full((10, 7), 1 << 20, np.int32)  # of the other columns any number is right
+    indices[:, 1], indices[:, 3] = -5, 2
+    assert _run_indices(abi_library, "read_columns", indices.reshape(70)).tolist() == [1 << 20]
+    for row, wrong in ((0, length), (9, -length - 1)):
+        outside = indices.copy()
+        outside[row, column] = wrong
+        with pytest.raises(Exception, match=rf"got {wrong}, expected {-length} to {length - 1}"):
+            _run_indices(abi_library, "read_columns", outside.reshape(70))
 
 
 @pytest.mark.parametrize("wrong", [1 << 32, -(1 << 63), (1 << 63) - 1])
@@ -195,4 +208,4 @@ def test_an_index_is_not_cut_to_32_bits(abi_library: Path, wrong: int) -> None:
     indices = _indices("read_wide")
     indices[150_000] = wrong
     with pytest.raises(Exception, match=f"got {wrong}, expected"):
-        _run_indices(abi_library, indices)
+        _run_indices(abi_library, "read_wide", indices)
