@@ -177,9 +177,10 @@ def recommender(
             number = columns[at] if columns else model.input(users, dtype=dtype)
         row = model.op("Gather", table, number, axis=0)
         rows.append(model.op("Unsqueeze", row, model.constant([1])))
-    again = model.op("Neg", rows[2])
-    joined = model.op("Concat", *rows, axis=1)
-    return model.model(joined, again) if read_again else model.model(joined)
+    results = [model.op("Concat", *rows, axis=1)]
+    if read_again:
+        results.append(model.op("Neg", rows[2]))
+    return model.model(*results)
 
 
 def _feed(model: onnx.ModelProto, numbers: Array | None = None) -> dict[str, Array]:
