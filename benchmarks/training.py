@@ -3,6 +3,7 @@
     python benchmarks/training.py                              # hours, quiet machine
     python benchmarks/training.py --smoke                      # does everything work
     python benchmarks/training.py vae mixer --threads 2 --forms eager fused aoe
+    python benchmarks/training.py bert4 resnet18 --first 5     # first steps over aot_eager
 
 Needs the extras `engine` and `torch`. Networks are plain `torch.nn` with random weights, see
 `networks/trained.py`; a step is forward, backward and AdamW. Each form of a network has a process
@@ -10,6 +11,9 @@ of its own, which trains `--steps` steps first: their losses are compared with e
 `BOUND` of the loss (Inductor draws other masks of dropout, so its losses are shown and not
 compared). Then the processes take turns, in an order that turns from round to round; one that waits
 does nothing. A ratio is the median over the rounds of the ratios within a round.
+
+With `--first` only first steps are measured, compiling included: pairs of fresh processes, one with
+`backend="aoe"`, which finds everything decided, one with `backend="aot_eager"`.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from typing import Any
 from comparison.experiment import Experiment, Option, run_experiment
 from comparison.steps import Steps
 from networks.trained import TRAININGS
-from training_worker import FORMS
+from training_worker import FIRST, FORMS
 
 from aoe.measurement import SpeedupEstimate, estimate_speedup
 from aoe.measurement.pairs import PairedSamples
@@ -37,6 +41,8 @@ BOUND = 2e-2
 """Largest difference of a loss from eager's, relative to it: rounding grows from step to step."""
 _HERE = Path(__file__).resolve().parent
 _COMPARED = ("fused", "aoe")
+_DECIDING_STEPS = 4
+"""Steps of the two processes that tune before first steps are compared."""
 Record = dict[str, Any]
 
 
@@ -98,7 +104,35 @@ class Worker:
 
 def measure(name: str, steps: Steps, given: Namespace) -> None:
     """Measure a network, unless that is done."""
-    steps.once(name, lambda: _measured(name, given))
+    measured = _first_steps if given.first else _measured
+    steps.once(name, lambda: measured(name, given))
+
+
+def _first_steps(name: str, given: Namespace) -> Record:
+    """Return the CPU time of first steps of fresh processes that take turns, in seconds."""
+    deciding = Namespace(**{**vars(given), "steps": _DECIDING_STEPS})
+    for _ in range(2):
+        with Worker(name, "first_aoe", deciding) as worker:
+            worker.ready()
+    single = Namespace(**{**vars(given), "steps": 1})
+    found: dict[str, list[float]] = {backend: [] for backend in FIRST}
+    for _ in range(given.first):
+        for backend in FIRST:
+            with Worker(name, f"first_{backend}", single) as worker:
+                found[backend].append(worker.ready()["cpu_s"])
+    return {"title": TRAININGS[name][0], "first": found}
+
+
+def _first_table(document: Mapping[str, Any]) -> str:
+    """Return the ratios of first steps as Markdown."""
+    lines = ["| network | aot_eager, CPU s | aoe over aot_eager | least and largest |"]
+    lines += ["|---|---|---|---|"]
+    for one in document["steps"].values():
+        aoe, other = (one["first"][backend] for backend in FIRST)
+        ratios = [mine / its for mine, its in zip(aoe, other, strict=True)]
+        cells = (one["title"], f"{median(other):.2f}", f"{median(ratios):.2f}")
+        lines.append(f"| {' | '.join(cells)} | {min(ratios):.2f} to {max(ratios):.2f} |")
+    return "\n".join(lines) + "\n"
 
 
 def _measured(name: str, given: Namespace) -> Record:
@@ -131,6 +165,8 @@ def difference(expected: Sequence[float], found: Sequence[float]) -> float:
 
 def table(document: Mapping[str, Any]) -> str:
     """Return the figures as Markdown."""
+    if document["options"].get("first"):
+        return _first_table(document)
     records: list[Record] = list(document["steps"].values())
     shown = [form for form in FORMS if any(form in one["forms"] for one in records)]
     others = [form for form in shown if form != "eager"]
@@ -187,7 +223,7 @@ def _line(record: Record, others: Sequence[str]) -> str:
 
 def is_passed(document: Mapping[str, Any]) -> bool:
     """True if losses are eager's within the bound, where the same masks are drawn."""
-    forms = [one["forms"] for one in document["steps"].values()]
+    forms = [one.get("forms", {}) for one in document["steps"].values()]
     found = [one[form] for one in forms for form in _COMPARED if form in one]
     return all(one.get("loss_difference", 0.0) <= BOUND for one in found)
 
@@ -210,11 +246,13 @@ EXPERIMENT = Experiment(
         "turn": Option(default=1.0, help="seconds of one turn"),
         "steps": Option(default=20, help="steps whose losses are compared"),
         "budget": Option(default=60.0, help="tuning_time_limit of a graph, seconds"),
+        "first": Option(default=0, help="pairs of first steps; nothing else is measured then"),
         "forms": Option(default=tuple(FORMS), type=str, help=f"of {', '.join(FORMS)}"),
     },
     settings=lambda given: {
         **{name: getattr(given, name) for name in ("threads", "rounds", "turn", "steps", "budget")},
         "forms": list(given.forms),
+        **({"first": given.first} if given.first else {}),
         "torch": _torch_version(),
     },
     short=lambda document, _: table(document),

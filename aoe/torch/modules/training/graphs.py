@@ -20,7 +20,6 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch._dynamo.utils import counters
 from torch._functorch.aot_autograd import aot_module_simplified
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.graph import _BoxedCodeGen
 
@@ -28,6 +27,7 @@ from aoe.errors import AoeError, FallbackWarning, first_line
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.convolutions import choose_ways, cut_convolutions
 from aoe.torch.modules.training.loops import LoopCompiler, Loops
+from aoe.torch.modules.training.partitions import partition
 from aoe.torch.modules.training.pass_code import call_directly, put_function, put_inline
 from aoe.torch.modules.training.records import (
     LOOP,
@@ -126,7 +126,7 @@ class TrainingGraph:
                 fw_compiler=partial(self._compile, "forward"),
                 bw_compiler=partial(self._compile, "backward"),
                 inference_compiler=partial(self._compile, "forward"),
-                partition_fn=min_cut_rematerialization_partition,
+                partition_fn=partial(partition, self._decisions),
                 decompositions={},
             )
 
@@ -136,6 +136,13 @@ class TrainingGraph:
         if not self._is_decided and torch.is_grad_enabled():
             self._decide(inputs)
         return self._eager(*inputs) if self._uses_eager else self._compiled(*inputs)
+
+    def _decisions(self) -> Loops | None:
+        """Return where partitions are kept, None where they cannot be."""
+        try:
+            return self._loops(self._make_settings("forward"))
+        except Exception:  # the passes name the reason: a training goes on without
+            return None
 
     def _compile(
         self, direction: str, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]

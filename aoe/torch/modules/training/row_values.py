@@ -124,6 +124,41 @@ def _shapes(module: torch.fx.GraphModule, form: RegionForm) -> Iterator[tuple[to
     Raises:
         Refused: masks are added up, which are 0 and 1 in a loop.
     """
+    found = _traced_values(module, form) or _computed_values(module, form)
+    for node, made in found.items():
+        is_mask = isinstance(made, torch.Tensor) and made.dtype is torch.bool
+        if is_mask and name_of(node) in _SUMS:
+            raise Refused(f"{name_of(node)}: of masks")
+        yield (
+            node,
+            torch.utils._pytree.tree_map_only(torch.Tensor, lambda one: tuple(one.shape), made),
+        )
+
+
+def _traced_values(module: torch.fx.GraphModule, form: RegionForm) -> dict[torch.fx.Node, Any]:
+    """Return what tracing made of each node; empty if it was traced in another form."""
+    given = iter(form.arguments)
+    found: dict[torch.fx.Node, Any] = {}
+    for node in module.graph.nodes:
+        if node.op == "output":
+            found[node] = torch.fx.map_arg(node.args[0], found.__getitem__)
+            continue
+        made = node.meta.get("val")
+        found[node] = made
+        if node.op == "placeholder":
+            laid = next(given)
+            if not isinstance(laid, Laid) or not isinstance(made, torch.Tensor):
+                return {}
+            extents = (*made.shape, *made.stride())  # symbolic ones are never compared: they guard
+            if not all(type(one) is int for one in extents) or not laid.holds(made):
+                return {}
+        elif not isinstance(made, torch.Tensor | tuple | list):
+            return {}
+    return found
+
+
+def _computed_values(module: torch.fx.GraphModule, form: RegionForm) -> dict[torch.fx.Node, Any]:
+    """Return what each node makes of tensors without memory."""
     found: dict[torch.fx.Node, Any] = {}
 
     class Shapes(torch.fx.Interpreter):  # type: ignore[misc]
@@ -134,14 +169,7 @@ def _shapes(module: torch.fx.GraphModule, form: RegionForm) -> Iterator[tuple[to
     with FakeTensorMode(), torch.no_grad():
         given = [laid.empty() if isinstance(laid, Laid) else laid for laid in form.arguments]
         Shapes(module, garbage_collect_values=False).run(*given)
-    for node, made in found.items():
-        is_mask = isinstance(made, torch.Tensor) and made.dtype is torch.bool
-        if is_mask and name_of(node) in _SUMS:
-            raise Refused(f"{name_of(node)}: of masks")
-        yield (
-            node,
-            torch.utils._pytree.tree_map_only(torch.Tensor, lambda one: tuple(one.shape), made),
-        )
+    return found
 
 
 def _defaults(node: torch.fx.Node) -> list[Any]:
