@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from aoebank.formats.text.member_words import member_text
@@ -24,6 +25,7 @@ _ZERO_POINT = "w_zero_point"
 
 _RESULT = "result"
 """Attribute of one of several operations that stand for the results of one node."""
+_MANY = 3
 
 
 def computed_words(workload: JsonValue) -> str:
@@ -70,9 +72,20 @@ def computed_words(workload: JsonValue) -> str:
             parts.append(f"result {_tensor(made)}")
         if precision := workload.get("precision"):
             parts.append(f"products in {precision}")
-        return f"{' + '.join(filter(None, chain))}: {', '.join(parts)}"
+        return f"{' + '.join(_counted(filter(None, chain)))}: {', '.join(_counted(parts))}"
     except (KeyError, TypeError, IndexError, AttributeError, ValueError):  # of another engine
         return ""
+
+
+def _counted(words: Iterable[str]) -> Iterator[str]:
+    """Yield words, of `_MANY` and more equal neighbours one with their number.
+
+    >>> [*_counted(["Slice", "Slice", "Slice", "Gather", "Gather"])]
+    ['Slice (3 times)', 'Gather', 'Gather']
+    """
+    for word, group in groupby(words):
+        count = len([*group])
+        yield from [f"{word} ({count} times)"] if count >= _MANY else [word] * count
 
 
 def _nodes(operations: Iterable[Any]) -> Iterator[Any]:
