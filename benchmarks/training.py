@@ -3,7 +3,7 @@
     python benchmarks/training.py                              # hours, quiet machine
     python benchmarks/training.py --smoke                      # does everything work
     python benchmarks/training.py vae mixer --threads 2 --forms eager fused aoe
-    python benchmarks/training.py bert4 resnet18 --first 5     # first steps over aot_eager
+    python benchmarks/training.py bert4 resnet18 --first 5 --results first.json
 
 Needs the extras `engine` and `torch`. Networks are plain `torch.nn` with random weights, see
 `networks/trained.py`; a step is forward, backward and AdamW. Each form of a network has a process

@@ -16,6 +16,7 @@ import networkx  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from support.trainings_compiled import Always  # noqa: E402
 from torch import nn  # noqa: E402
+from torch._functorch import config  # noqa: E402
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func  # noqa: E402
 from torch._functorch.partitioners import min_cut_rematerialization_partition  # noqa: E402
 
@@ -79,22 +80,22 @@ def _graphs(function: Partition) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _afresh() -> Iterator[None]:
-    torch._dynamo.reset()
+    torch.compiler.reset()
     yield
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
 
 @pytest.fixture(scope="module")
 def solved() -> list[str]:
     """Code of both graphs as PyTorch makes them."""
-    torch._dynamo.reset()
+    torch.compiler.reset()
     return _graphs(min_cut_rematerialization_partition)
 
 
 @pytest.fixture(scope="module")
 def kept(solved: list[str]) -> Kept:
     """The partition of the network."""
-    torch._dynamo.reset()
+    torch.compiler.reset()
     decisions = Kept()
     assert _graphs(partial(partition, lambda: decisions)) == solved
     assert len(decisions.texts) == 1
@@ -148,7 +149,7 @@ def test_partition_of_another_graph_is_not_asked_for(kept: Kept) -> None:
     before = dict(kept.texts)
     decisions = Kept()
     decisions.texts = dict(before)
-    with torch._functorch.config.patch(ban_recompute_reductions=False):
+    with config.patch(ban_recompute_reductions=False):
         _graphs(partial(partition, lambda: decisions))
     assert len(decisions.texts) == 2
     assert before.items() <= decisions.texts.items()
@@ -174,7 +175,7 @@ def test_training_with_a_remembered_partition_has_the_same_gradients(
     decisions, found = Kept(), []
     plain = Net()
     for _ in range(2):
-        torch._dynamo.reset()
+        torch.compiler.reset()
         net = copy.deepcopy(plain)
         train = partial(TrainingGraph, choice=Always(), loops=partial(_Remembering, decisions))
         model = torch.compile(net, backend=partial(aoe_backend, train=train))
