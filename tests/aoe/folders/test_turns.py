@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from support.forked import end_in_time
 
 from aoe.errors import RunError, TurnTimeoutError
 from aoe.folders.turns import SLICE_S, Turns, join_turn
@@ -553,6 +554,7 @@ def _as_nobody(check: Callable[[], bool]) -> bool:
     if process == 0:
         code = 2
         try:
+            end_in_time()
             os.setgroups([])
             os.setgid(nobody)
             os.setuid(nobody)

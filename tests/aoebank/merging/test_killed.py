@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.faulty_system import FaultySystem
+from support.forked import end_in_time
 from support.merge_files import NAMES, Answer, make_file
 from support.tiers import few_every_day
 
@@ -21,7 +22,7 @@ from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
 from aoebank.storage.writing.journal import Journal
 
 KILLED = 42
-_COPIES, _WAITING_S = 3, 60
+_COPIES = 3
 UNIFIED = "unified"
 ONE = f"Ascend910B2/unified_bank/{NAMES[UNIFIED]}"
 TWO, GONE, NEW = (ONE.replace("matmul", op) for op in ("add", "gone", "new"))
@@ -214,8 +215,7 @@ def _exit_code(action: Action, root: Path, at: int) -> int:
     if child == 0:
         code = 1
         try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(_WAITING_S)
+            end_in_time()
             killer = _Killer(at)
             killer.arm()
             action(root)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import version_banks as banks
 from support.documents import find_faults
+from support.forked import end_in_time
 from support.golden_harness import run
 
 import aoebank
@@ -185,6 +186,7 @@ def _unpack_and_die(pack: Path, root: Path) -> None:
     """Unpack in a process that dies when the bank has just got its name."""
     child = os.fork()
     if child == 0:
+        end_in_time()
         rename = os.rename
 
         def last(*arguments: Any) -> None:

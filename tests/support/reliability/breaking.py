@@ -21,6 +21,7 @@ from pathlib import Path
 
 from aoebank import AoebankError, verify_history
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
+from support.forked import end_in_time
 from support.reliability.operations import OPERATIONS, Operation
 
 SOURCE = Path(__file__).with_name("breaking.c")
@@ -140,6 +141,7 @@ def _in_child(
     hear, on_event = os.pipe()
     child = os.fork()
     if child == 0:
+        end_in_time()
         library.breaking_arm(str(root).encode(), at, mode, code)
         problem = _act(operation, root)
         os.write(on_event, json.dumps([library.breaking_count(), problem]).encode())

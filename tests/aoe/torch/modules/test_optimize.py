@@ -20,6 +20,7 @@ torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
 from support.engine.untuned import UntunedEngine  # noqa: E402
+from support.forked import end_in_time  # noqa: E402
 from support.optimized_modules import Linear, computed_by_torch, optimize, snapshot  # noqa: E402
 from support.temp_folder import temp_folder  # noqa: E402
 from torch import nn  # noqa: E402
@@ -479,6 +480,7 @@ def test_a_forked_process_computes_in_pytorch(tmp_path: Path) -> None:
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: other threads
         child = os.fork()
     if not child:
+        end_in_time()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             same = torch.equal(tuned(x), expected)

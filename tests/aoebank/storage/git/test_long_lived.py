@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support import version_banks as banks
+from support.forked import end_in_time
 
 from aoebank import HistoryError
 from aoebank.storage.git.long_lived import ObjectReader, TreeReader
@@ -89,6 +90,7 @@ def test_forked_process_shares_no_pipe(clone: Path) -> None:
     if not child:
         code = 1
         try:
+            end_in_time()
             code = int(not all(reader.read(name) == bytes([n]) for n, name in enumerate(names)))
         finally:  # or the child would go on with the tests, and this process wait for it for ever
             os._exit(code)
