@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from math import prod
+from operator import attrgetter
 
 import halide as hl
 
@@ -170,7 +171,7 @@ def _part(
     ref: str,
     rows: int,
 ) -> _Part | Support:
-    """Return what an input of the Concat is made of."""
+    """Return the part of the result that an input of the Concat makes, or the reason against it."""
     columns = prod(shapes[ref]) // rows
     while ref in makers and op_key(makers[ref]) == RESHAPE:
         ref = makers[ref].inputs[0]
@@ -198,7 +199,7 @@ def _indices(
     counts: tuple[int, int],
     length: int,
 ) -> Indices | Support:
-    """Return where the indices of a look-up lie in the input they are moved from."""
+    """Return the place of a look-up's indices in the input they are moved from."""
     rows, count = counts
     variables = Variables({_ROW: rows, _COLUMN: count})
     at = variable(_ROW, rows).times(count).plus(variable(_COLUMN, count))
@@ -207,7 +208,9 @@ def _indices(
         found = Tracer(workload, shapes, variables).trace(ref, index)
     except (CutLoop, NoPlaceError):
         return Support("indices that are moved too far")
-    if not isinstance(found, Read) or variables.made or not _is_read_of_indices(workload, found):
+    if not isinstance(found, Read) or variables.made:
+        return Support("indices that are no regular part of a tensor")
+    if workload.inputs[found.number].dtype not in INDEX_DTYPES:
         return Support("indices that are no regular part of a tensor")
     place: Position = found.address
     return Indices(
@@ -217,10 +220,6 @@ def _indices(
         counts=counts,
         strides=(place.coefficient(_ROW), place.coefficient(_COLUMN)),
     )
-
-
-def _is_read_of_indices(workload: Workload, found: Read) -> bool:
-    return workload.inputs[found.number].dtype in INDEX_DTYPES
 
 
 def _checked(plan: _LookUpPlan) -> _LookUpPlan | Support:
@@ -250,8 +249,7 @@ def _vectors(plan: _LookUpPlan, lanes: int) -> tuple[int, ...]:
 
 def _argument_extents(plan: _LookUpPlan) -> tuple[tuple[int, ...], ...]:
     """Return the extents of all buffers, innermost first."""
-    extents = [(spec.size,) for spec in plan.workload.inputs]
-    found: list[tuple[int, ...]] = [*extents]
+    found: list[tuple[int, ...]] = [(spec.size,) for spec in plan.workload.inputs]
     for part in plan.parts:
         size = plan.workload.inputs[part.source].size
         found[part.source] = (part.width, size // part.width)
@@ -274,19 +272,16 @@ def _element(
 
 def _checks(plan: _LookUpPlan) -> tuple[Indices, ...]:
     """Return the indices the glue checks: a tensor as a whole where its columns count alike."""
+    tensor_of = attrgetter("tensor")
     every = dict.fromkeys(part.indices for part in plan.parts if part.indices is not None)
     found = list[Indices]()
-    for number, group in groupby(sorted(every, key=_of), key=_of):
+    for number, group in groupby(sorted(every, key=tensor_of), key=tensor_of):
         some, size = list(group), plan.workload.inputs[number].size
         is_whole = sum(prod(one.counts) for one in some) == size
         if is_whole and len({one.length for one in some}) == 1 and _are_apart(some):
             some = [all_indices(number, size, some[0].length)]
         found += some
     return tuple(found)
-
-
-def _of(indices: Indices) -> int:
-    return indices.tensor
 
 
 def _are_apart(some: Sequence[Indices]) -> bool:

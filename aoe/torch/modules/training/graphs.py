@@ -138,7 +138,7 @@ class TrainingGraph:
         return self._eager(*inputs) if self._uses_eager else self._compiled(*inputs)
 
     def _decisions(self) -> Loops | None:
-        """Return where partitions are kept, None where they cannot be."""
+        """Return the store of partitions, None where there is no place for one."""
         try:
             return self._loops(self._make_settings("forward"))
         except Exception:  # the passes name the reason: a training goes on without

@@ -70,7 +70,7 @@ def partition(
     """Return the forward and backward graphs of a joint graph, as PyTorch's minimum cut has them.
 
     Args:
-        find_decisions: Returns where partitions are kept, None for nowhere.
+        find_decisions: Returns the store of partitions, None if there is none.
         joint_module: Graph of AOTAutograd, which is changed.
         joint_inputs: Passed on to the partitioner.
         given: Number of results and other arguments of the partitioner.

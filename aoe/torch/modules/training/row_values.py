@@ -136,7 +136,7 @@ def _shapes(module: torch.fx.GraphModule, form: RegionForm) -> Iterator[tuple[to
 
 
 def _traced_values(module: torch.fx.GraphModule, form: RegionForm) -> dict[torch.fx.Node, Any]:
-    """Return what tracing made of each node; empty if it was traced in another form."""
+    """Return the values of the nodes as traced; none if the region was traced in another form."""
     given = iter(form.arguments)
     found: dict[torch.fx.Node, Any] = {}
     for node in module.graph.nodes:
@@ -158,7 +158,7 @@ def _traced_values(module: torch.fx.GraphModule, form: RegionForm) -> dict[torch
 
 
 def _computed_values(module: torch.fx.GraphModule, form: RegionForm) -> dict[torch.fx.Node, Any]:
-    """Return what each node makes of tensors without memory."""
+    """Return the values of the nodes, computed of tensors without memory."""
     found: dict[torch.fx.Node, Any] = {}
 
     class Shapes(torch.fx.Interpreter):  # type: ignore[misc]
