@@ -81,18 +81,18 @@ def proof(name: str, steps: int, work: Path) -> Record:
     one = Trained(training, steps)
     two = Trained(training, steps, threads=2)
     rounded = [Trained(_off_by_roundings(training, seed), steps) for seed in range(_ROUNDED)]
+    eager = (one, two, *rounded)
     exact = Trained(_in_float64(training), steps)
     with _watched() as said:
         used = Every()
         backend = _backend(used, work / name)
         found = Trained(training, steps, wrap=partial(torch.compile, backend=backend))
     told = Counter(f"{each.category.__name__}: {each.message}" for each in said)
-    eager = [each.losses for each in (one, two, *rounded)]
     return {
         "title": PUBLISHED[name][0],
         "losses": [one.losses[0], one.losses[-1]],
-        **compared_losses(exact.losses, eager, found.losses),
-        **compared_gradients(exact.gradients, (one.gradients, two.gradients), found.gradients),
+        **compared_losses(exact.losses, [each.losses for each in eager], found.losses),
+        **compared_gradients(exact.gradients, [each.gradients for each in eager], found.gradients),
         "regions": len(used.outcomes),
         "used": dict(Counter(way for way, reason in used.outcomes if not reason)),
         "left": dict(Counter(reason for _, reason in used.outcomes if reason)),

@@ -38,6 +38,7 @@ from aoe.validation.time_reserve import (
     NO_COSTS,
     PROCESSES,
     ModelCosts,
+    ProcessPace,
     one_process_of,
 )
 
@@ -54,6 +55,9 @@ _ONCE = replace(single_run_policy(1), least_quiet=0.0)
 """At a point where only results are compared: its times need not count."""
 _ONE_ROUND = ComparisonTerms(orders=(False,))
 """Both models are loaded once, whatever the pairs."""
+_BESIDE = 2
+"""Processes that are started beside each other where a comparison in a hurry goes on: its looks are
+two processes apart."""
 
 
 class TimeIsUpError(Exception):
@@ -170,27 +174,18 @@ class ModelComparer(Generic[P]):
     @property
     def _hurried_s(self) -> float:
         """Seconds of a comparison in a hurry."""
-        hurried = self._costs.hurried(self._final)
-        least = replace(hurried, pairs_max=hurried.pairs_min)
-        return self._comparison_s(least, terms=_ONE_ROUND)
+        return self._costs.process_s + self._compared_s(self._costs.hurried(self._final))
 
-    def _process_s(
-        self, policy: MeasurePolicy, terms: ComparisonTerms, number: int, started: int
-    ) -> float:
-        """Return the seconds of a process of a comparison; in one round, if pairs hardly scatter.
+    def _compared_s(self, policy: MeasurePolicy, terms: ComparisonTerms = _ONE_ROUND) -> float:
+        """Return the seconds of a process that has started; in one round, if pairs hardly scatter.
 
         Args:
             policy: Of its pairs.
             terms: Of its rounds.
-            number: Of processes before it.
-            started: Processes that start with the first one, beside each other.
         """
         if len(terms.orders) == 1:
             policy = replace(policy, pairs_max=policy.pairs_min)
-        compared_s = self._comparison_s(policy, terms=terms) - self._costs.process_s
-        # two of them start in the time of one, as far as there are cores
-        waits = (1 + started) / 2 if number == 0 else float(number >= started)
-        return compared_s + waits * self._costs.process_s
+        return self._comparison_s(policy, terms=terms) - self._costs.process_s
 
     def _policies_elsewhere(
         self, policy: MeasurePolicy, elsewhere: MeasurePolicy | None
@@ -232,8 +227,14 @@ class ModelComparer(Generic[P]):
         return self.left_s() < self._hurried_processes_s(HURRIED_PROCESSES)
 
     def _hurried_processes_s(self, count: int) -> float:
-        """Return the seconds of so many processes in a hurry at the pace of those so far."""
-        return count * self._slowness * self._hurried_s
+        """Return the seconds of so many processes in a hurry at the pace of those so far.
+
+        They start beside each other.
+        """
+        compared_s = self._compared_s(self._costs.hurried(self._final))
+        return self._slowness * ProcessPace(self._costs.process_s).seconds(
+            compared_s, started=count, count=count
+        )
 
     @property
     def least_s(self) -> float:
@@ -490,6 +491,7 @@ class ModelComparer(Generic[P]):
             is_enough=partial(self._mean.is_decided_in_turns, looked_at=looked_at),
             is_hopeless=stays_open,
             surely=surely,
+            beside=_BESIDE,
             fits=fits,
         )
 
@@ -504,7 +506,7 @@ class ModelComparer(Generic[P]):
         """
         more = HURRIED_PROCESSES - len(found)
         policy = self._policy_in_turns(found)
-        each_s = self._slowness * self._process_s(policy, _ONE_ROUND, len(found), 0)
+        each_s = self._slowness * (self._costs.process_s + self._compared_s(policy))
         if len(found) < LEAST_PROCESSES or more <= 0 or self._at_most_s() <= more * each_s:
             return False, found
         if not self._mean.may_go_on(found, more):
@@ -549,45 +551,52 @@ class ModelComparer(Generic[P]):
         is_enough: Callable[[Sequence[ModelComparison]], bool] = lambda found: False,
         is_hopeless: Callable[[Sequence[ModelComparison], int], bool] = lambda found, more: False,
         surely: int = LEAST_PROCESSES,
+        beside: int = 1,
         fits: Callable[[ModelMemory | None], bool] = lambda memory: True,
         until_s: Callable[[], float] | None = None,
     ) -> list[ModelComparison]:
         """Return a comparison in a process of its own for each of `terms`, while there is time.
 
         No more follow once `is_enough` of those there are, or the last one does not fit, or it
-        `is_hopeless` with as many more as there is time for; the first `surely` ones are started
-        beside each other, before anything is measured. The next one has `policy_of` those there
-        are. What was taken while the machine was busy does not count and is taken again, at most
-        once for each of `terms`; unless there is nothing else, or it shows a wrong result, which
-        no load explains. Which side of 1 a process lies on is no reason to take it again: a gain by
-        CPU time that wall time does not show is asked for of all processes together, see
-        `PointMean.gain`.
+        `is_hopeless` with as many more as there is time for. The first `surely` ones are started
+        beside each other, before anything is measured, and the others `beside` each other. The next
+        one has `policy_of` those there are. What was taken while the machine was busy does not
+        count and is taken again, at most once for each of `terms`; unless there is nothing else, or
+        it shows a wrong result, which no load explains. Which side of 1 a process lies on is no
+        reason to take it again: a gain by CPU time that wall time does not show is asked for of all
+        processes together, see `PointMean.gain`.
 
         The least processes that prove anything go on beyond the limit, as far as they may: what
         was found would be found in vain otherwise. With `until_s`, all of them end by that.
         """
         found: list[ModelComparison] = []
         busy: list[ModelComparison] = []
-        pace = 1.0
+        pace, started = ProcessPace(self._costs.process_s), 0
         while len(found) < len(terms):
             is_least = len(found) < LEAST_PROCESSES
             left_s = until_s or (self._at_most_s if is_least else self.left_s)
-            begun, policy = len(found) + len(busy), policy_of(found)
-            reckoned_s = self._process_s(policy, terms[0], begun, surely)
-            needed_s = pace * reckoned_s
-            if (began_s := left_s()) <= needed_s:
+            began_s, policy = left_s(), policy_of(found)
+            compared_s = self._compared_s(policy, terms[0])
+            starting = 0
+            if (begun := len(found) + len(busy)) >= started:
+                several = beside if begun else surely
+                has_time = began_s > pace.seconds(compared_s, started=several, count=several)
+                starting = several if has_time or not begun else 1
+            needed_s = pace.seconds(compared_s, started=starting)
+            if began_s <= needed_s:
                 break
             if not is_least and needed_s > 0 and math.isfinite(began_s):
                 more = min(len(terms) - len(found), int(began_s / needed_s))
                 if is_hopeless(found, more):
                     break
-            self._runner.restart(0 if begun else surely - 1)
+            started += starting
+            self._runner.restart(max(0, starting - 1))
             try:
                 one = self._compare(baseline, tuned, policy, terms[len(found)], left_s=left_s)
             except TimeIsUpError:
                 break
             if math.isfinite(began_s):
-                pace = (began_s - left_s()) / reckoned_s
+                pace.note(began_s - left_s(), compared_s, started=starting)
             if one.is_timed or not one.deviation.acceptable:
                 found.append(one)
                 if is_enough(found) or not fits(one.memory):

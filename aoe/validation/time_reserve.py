@@ -211,6 +211,44 @@ class ModelCosts:
         return min(left_s, self.finishing_s + kept_s)
 
 
+class ProcessPace:
+    """What the processes of a comparison take, by those that have run.
+
+    Args:
+        process_s: Seconds in which one should start.
+    """
+
+    def __init__(self, process_s: float) -> None:
+        self._process_s = process_s
+        self._compared: float | None = None  # Of what is reckoned, as far as one has told
+        self._start = 1.0
+
+    def seconds(self, compared_s: float, *, started: int, count: int = 1) -> float:
+        """Return the seconds of so many processes.
+
+        Args:
+            compared_s: What each is reckoned to take once it has started.
+            started: Processes that start before the first of them, beside each other.
+            count: How many.
+        """
+        compared = self._start if self._compared is None else self._compared
+        return self._start * self._starting_s(started) + count * compared * compared_s
+
+    def note(self, seconds: float, compared_s: float, *, started: int) -> None:
+        """Keep what one has taken. Of the first, what starting took of it is not known."""
+        if not started and compared_s > 0:
+            self._compared = seconds / compared_s
+        elif started and self._compared is not None:
+            starting_s = seconds - self._compared * compared_s
+            self._start = max(0.0, starting_s / self._starting_s(started))
+        elif started:
+            self._start = seconds / (self._starting_s(started) + compared_s)
+
+    def _starting_s(self, started: int) -> float:
+        """Return what is reckoned: two start in the time of one, as far as there are cores."""
+        return (1 + started) / 2 * self._process_s if started else 0.0
+
+
 NO_COSTS = ModelCosts()
 """Where there is no time limit, nothing has to be reckoned."""
 

@@ -57,6 +57,12 @@ class _OrderedRunner(ScriptedRunner):
     busy: tuple[int, ...] = ()
     # Comparisons in which the tuned model is slow, without a load that tells why.
     slow: tuple[int, ...] = ()
+    # Processes that wait behind each one that was asked for.
+    following: list[int] = field(default_factory=list)
+
+    def restart(self, following: int = 0) -> None:
+        self.following.append(following)
+        ScriptedRunner.restart(self, following)
 
     def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
         if task == "compare_unusual":  # runs alone: next to nothing beside a comparison
@@ -346,6 +352,7 @@ def test_gain_that_few_processes_show_and_do_not_prove_gets_two_more_where_there
     runner = _runner(left_s=44.0, each_s=7.0, slow=(1, 2), speedup=1.35)
     assert _comparer(runner).for_the_record([make_kernel(1)]).surely > 1
     assert runner.orders() == _LONE * 3
+    assert runner.following == [3, 0, 0, 0, 1, 0]  # four start together, and the two behind them
 
 
 def test_few_processes_that_show_no_gain_at_all_decide() -> None:

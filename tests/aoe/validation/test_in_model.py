@@ -205,7 +205,7 @@ def test_small_loss_is_no_loss(model: ProfiledModel) -> None:
     assert found.saved_us[kernel.name] < 0 and not found.losses
 
 
-@pytest.mark.parametrize(("left_s", "profiles"), [(1.9, 0), (2.1, 2), (3.1, 3), (100.0, 4)])
+@pytest.mark.parametrize(("left_s", "profiles"), [(1.9, 0), (5.9, 2), (6.1, 3), (100.0, 4)])
 def test_profiles_are_as_many_as_there_is_time_for(
     model: ProfiledModel, left_s: float, profiles: int
 ) -> None:

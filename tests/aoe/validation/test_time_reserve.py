@@ -12,6 +12,7 @@ from aoe.validation.time_reserve import (
     LEAST_PROCESSES,
     NO_COSTS,
     ModelCosts,
+    ProcessPace,
     one_process_of,
 )
 
@@ -109,3 +110,21 @@ def test_processes_in_a_hurry_have_two_pairs_where_four_cost_half_of_beginning_o
     costs = ModelCosts(load_s=load_s, run_s=run_s)
     assert costs.hurried(_FINAL).pairs_min == pairs
     assert costs.hurried(_FINAL, is_scattered=True).pairs_min == max(4, pairs)
+
+
+def test_processes_that_have_run_tell_what_starting_and_comparing_take() -> None:
+    """Four that started together in 2 s and compared in 1 s each, where half of that was reckoned.
+
+    Starting one is reckoned as a second, two of them start in the time of one.
+    """
+    pace = ProcessPace(1.0)
+    assert pace.seconds(0.5, started=4) == 3.0 and pace.seconds(0.5, started=0) == 0.5
+    pace.note(3.0, 0.5, started=4)
+    assert pace.seconds(0.5, started=4) == pytest.approx(3.0)
+    pace.note(1.0, 0.5, started=0)
+    assert pace.seconds(0.5, started=0) == 1.0
+    assert pace.seconds(0.5, started=2, count=2) == pytest.approx(1.5 + 2.0)
+    pace.note(1.3, 0.5, started=1)  # starts faster than was reckoned
+    assert pace.seconds(0.5, started=1) == pytest.approx(1.3)
+    pace.note(0.9, 0.5, started=1)  # faster than the last one compared: no time below none
+    assert pace.seconds(0.5, started=1) == 1.0
