@@ -417,7 +417,7 @@ class ModelComparer(Generic[P]):
                 held_against, tuned, lambda found: self._final, terms, surely=PROCESSES
             )
             found = [*found, *more]
-            gain = self._mean.gain(found, in_turns=False)
+            gain = self._mean.gain(found, in_turns=False, known=known)
         if len(found) < LEAST_PROCESSES and gain.surely <= 1:
             raise TimeIsUpError
         return replace(gain, is_open=in_turns and gain.surely <= 1 < gain.estimate.high)
