@@ -19,7 +19,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests may load ONNX Runti
 TESTS = Path(__file__).resolve().parent
 sys.path.insert(0, str(TESTS.parent))
 sys.path.append(str(TESTS))  # support
-from support import tiers  # noqa: E402
+from support import tiers, workers  # noqa: E402
 from support.faulty_system import FaultySystem  # noqa: E402
 from support.once import made_once  # noqa: E402
 
@@ -106,6 +106,7 @@ _SLICE = pytest.StashKey[frozenset[tiers.Part]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(workers)
     tier = tiers.tier_of(config.option.markexpr)
     settings.load_profile(tier)
     number = config.getoption("--slice")

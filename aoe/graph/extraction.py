@@ -11,6 +11,7 @@ import onnx
 
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.weights import array_of
+from aoe.kernels.halide.iteration import MAX_AXES
 from aoe.operators import (
     BLOCKED_CONVOLUTION,
     INDEX_DTYPES,
@@ -19,7 +20,6 @@ from aoe.operators import (
     OPERATORS,
     RESULT_NUMBER,
     STORED_DTYPES,
-    OperatorFacts,
     OperatorKey,
     OperatorKind,
     Shape,
@@ -28,7 +28,7 @@ from aoe.operators import (
 from aoe.operators.element_types import BIAS, BOOLEAN, LEVELS
 from aoe.operators.facts import QuantisedInputs
 from aoe.operators.gathering import GATHER, LOOK_UP
-from aoe.operators.movement import RESHAPE, RESHAPING, SPLIT
+from aoe.operators.movement import RESHAPE, RESHAPING, SPLIT, interpolates
 from aoe.operators.products import PLAIN_CONVOLUTIONS, TRANSPOSED_CONVOLUTION
 from aoe.operators.quantised import (
     INTEGER_CONVOLUTION,
@@ -115,6 +115,16 @@ def is_look_up(graph: ModelGraph, node: onnx.NodeProto) -> bool:
     return table is not None and axis in (0, -len(table.dims)) and len(table.dims) > 0
 
 
+def is_move(node: onnx.NodeProto) -> bool:
+    """Return True for nodes that only copy, or only change the shape."""
+    if op_key(node) in RESHAPING or op_key(node) == SPLIT:
+        return True
+    facts = OPERATORS.get(op_key(node))
+    if facts is None or facts.kind is not OperatorKind.MOVEMENT:
+        return False
+    return not interpolates(op_key(node), attributes_of(node))
+
+
 def _with_pads(
     graph: ModelGraph, node: onnx.NodeProto, attributes: dict[str, AttributeValue]
 ) -> dict[str, AttributeValue]:
@@ -192,9 +202,26 @@ def _biases(quantised: QuantisedInputs) -> Collection[int]:
     return (quantised.bias,)
 
 
+def _index_inputs(graph: ModelGraph, nodes: Sequence[onnx.NodeProto]) -> Sequence[Collection[int]]:
+    """Return, for each of some nodes in topological order, the inputs that are indices.
+
+    The first input of a move is indices if look-ups alone read what is moved.
+    """
+    found, asked, others = list[Collection[int]](), set[str](), set[str]()
+    for node in reversed(nodes):
+        facts, made = OPERATORS.get(op_key(node)), set(node.output)
+        of_rows: Collection[int] = ()  # inputs that are indices of look-ups
+        if is_look_up(graph, node):
+            of_rows = LOOK_UP.indices
+        elif is_move(node) and made & asked and not made & others:
+            of_rows = (0,)
+        for at, name in enumerate(node.input):
+            (asked if at in of_rows else others).add(name)
+        found.append(of_rows or (facts.indices if facts is not None else ()))
+    return found[::-1]
+
+
 UNCLASSIFIED = "unclassified"
-_MAX_RANK = 8
-"""What the kernel library describes tensors with: AOE_MAX_RANK of `kernels/glue/aoe_kernels.h`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +249,7 @@ class _Extraction:
     def __init__(self, graph: ModelGraph, nodes: Sequence[int]) -> None:
         self._graph = graph
         self._nodes = [graph.nodes[index] for index in nodes]
+        self._indices = _index_inputs(graph, self._nodes)
         self._inputs: dict[str, TensorSpec] = {}
         self._scalars: dict[str, float] = {}
         self._references: dict[str, str] = {}
@@ -308,8 +336,8 @@ class _Extraction:
             return f"the shape of {name} may differ from run to run"
         if info.dtype not in self._dtypes(name):
             return f"{name} is {info.dtype}, kernels compute in float32"
-        if len(info.shape) > _MAX_RANK:
-            return f"{name} has rank {len(info.shape)}, more than {_MAX_RANK}"
+        if len(info.shape) > MAX_AXES:
+            return f"{name} has rank {len(info.shape)}, more than {MAX_AXES}"
         if any(extent < 1 for extent in info.shape):
             return f"{name} is empty, shape {info.shape}"
         blocked = name in self._graph.blocked and self._layout_matters()
@@ -338,36 +366,12 @@ class _Extraction:
     def _holds_indices(self, name: str) -> bool:
         """Return True for tensors only indices are read from, moved perhaps, or written to."""
         roles = set()
-        for node in self._nodes:
-            facts = OPERATORS.get(op_key(node))
-            indices: Collection[int] = facts.indices if facts is not None else ()
-            if is_look_up(self._graph, node):
-                indices = LOOK_UP.indices
-            read = [at for at, other in enumerate(node.input) if other == name]
-            if read == [0] and self._moves_indices(node, facts):
-                indices = read
-            roles |= {at in indices for at in read}
+        for node, indices in zip(self._nodes, self._indices, strict=True):
+            roles |= {at in indices for at, other in enumerate(node.input) if other == name}
             if name in node.output:
+                facts = OPERATORS.get(op_key(node))
                 roles.add(facts is not None and facts.makes_indices)
         return roles == {True}
-
-    def _moves_indices(self, node: onnx.NodeProto, facts: OperatorFacts | None) -> bool:
-        """Return True for a move in front of look-ups alone: of integers."""
-        if not any(is_look_up(self._graph, other) for other in self._nodes):
-            return False
-        is_move = op_key(node) in (*RESHAPING, SPLIT)
-        is_move |= facts is not None and facts.kind is OperatorKind.MOVEMENT
-        if not is_move or is_look_up(self._graph, node):
-            return False
-        behind = [other for other in self._nodes if set(node.output) & set(other.input)]
-        return bool(behind) and all(
-            any(self._reads_as_index(other, made) for made in node.output) for other in behind
-        )
-
-    def _reads_as_index(self, node: onnx.NodeProto, name: str) -> bool:
-        if is_look_up(self._graph, node):
-            return bool(node.input[1] == name)
-        return self._moves_indices(node, OPERATORS.get(op_key(node))) and node.input[0] == name
 
     def _is_quantised_as(
         self, name: str, positions: Callable[[QuantisedInputs], Collection[int]]

@@ -22,7 +22,7 @@ from itertools import product
 
 import onnx
 
-from aoe.graph.extraction import converts, has_kernel_types, is_folded, result_of
+from aoe.graph.extraction import converts, has_kernel_types, is_folded, is_move, result_of
 from aoe.graph.looked_up import grow_looked_up
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.walking import Backwards, is_result, readers_of
@@ -60,16 +60,6 @@ _READ_THROUGH = (SPLIT, REORDER_OUTPUT, MEASURED_LEVELS)
 _NORMALISATIONS = frozenset(
     {("", "LayerNormalization"), ("", "RMSNormalization"), ("", "SimplifiedLayerNormalization")}
 )
-
-
-def is_move(node: onnx.NodeProto) -> bool:
-    """Return True for nodes that only copy, or only change the shape."""
-    if op_key(node) in RESHAPING or op_key(node) == SPLIT:
-        return True
-    facts = OPERATORS.get(op_key(node))
-    if facts is None or facts.kind is not OperatorKind.MOVEMENT:
-        return False
-    return not interpolates(op_key(node), attributes_of(node))
 
 
 def is_read_through(node: onnx.NodeProto) -> bool:

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import onnx
-
 from aoe.graph.extraction import is_look_up
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.walking import Backwards, is_result, readers_of
+from aoe.graph.walking import Backwards, is_result, readers_of, without_reshapes
 from aoe.operators import OperatorKey, op_key
 from aoe.operators.gathering import GATHER
 from aoe.operators.movement import RESHAPING, SPLIT
 
-MAX_TABLES = 63
-"""Tensors a kernel that looks rows up may read, one after the other: what the glue calls."""
 _CONCAT: OperatorKey = ("", "Concat")
 _PICKING = frozenset({*RESHAPING, SPLIT, GATHER, ("", "Slice")})
 
@@ -40,13 +36,13 @@ def grow_looked_up(graph: ModelGraph, sink: int, *, free: Collection[int]) -> tu
         return ()
     members, gathers = {sink}, list[int]()
     for name in graph.nodes[sink].input:
-        reshaped, nodes = _without_reshapes(graph, name, members, free)
+        reshaped, nodes = without_reshapes(graph, name)
         at = graph.producer.get(reshaped)
-        around = {*members, *nodes}
         if at is None or not is_look_up(graph, graph.nodes[at]):
             continue
-        if _is_inner(graph, at, around, free):
-            members = {*around, at}
+        around = {*members, *nodes, at}
+        if all(_is_inner(graph, index, around, free) for index in (*nodes, at)):
+            members = around
             gathers.append(at)
     before = Backwards(graph, [graph.nodes[at].input[1] for at in gathers])
     for index in before:
@@ -59,28 +55,6 @@ def grow_looked_up(graph: ModelGraph, sink: int, *, free: Collection[int]) -> tu
             members.add(index)
             before.add(node.input[:1])
     return tuple(sorted(members)) if len(gathers) > 1 else ()
-
-
-def looks_up(graph: ModelGraph, nodes: Collection[int]) -> bool:
-    """Return True if one of some nodes looks rows of a table up."""
-    return any(is_look_up(graph, graph.nodes[at]) for at in nodes)
-
-
-def _without_reshapes(
-    graph: ModelGraph, name: str, members: Collection[int], free: Collection[int]
-) -> tuple[str, set[int]]:
-    """Return the tensor that becomes `name` by other shapes alone, and the nodes between."""
-    found: set[int] = set()
-    while (at := graph.producer.get(name)) is not None and _reshapes(graph.nodes[at]):
-        if not _is_inner(graph, at, {*members, *found}, free):
-            break
-        found.add(at)
-        name = graph.nodes[at].input[0]
-    return name, found
-
-
-def _reshapes(node: onnx.NodeProto) -> bool:
-    return op_key(node) in RESHAPING
 
 
 def _is_inner(

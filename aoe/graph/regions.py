@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterator
 from dataclasses import dataclass
 
-from aoe.graph.extraction import extract_workload
-from aoe.graph.growth import MAX_INPUTS, Growth, is_move
-from aoe.graph.looked_up import MAX_TABLES, looks_up
+from aoe.graph.extraction import extract_workload, is_move
+from aoe.graph.growth import MAX_INPUTS, Growth
 from aoe.graph.model_graph import ModelGraph
 from aoe.operators import (
     BLOCKED_CONVOLUTION,
@@ -16,6 +15,7 @@ from aoe.operators import (
     facts_of,
     op_key,
 )
+from aoe.operators.gathering import looks_up
 from aoe.workload import Workload
 
 
@@ -218,9 +218,10 @@ def region_of(graph: ModelGraph, nodes: tuple[int, ...], classify: Classify) -> 
     extracted = extract_workload(graph, nodes)
     if isinstance(extracted, str):
         return extracted
-    most = MAX_TABLES if looks_up(graph, nodes) else MAX_INPUTS
-    if len(extracted.inputs) > most:
-        return f"reads {len(extracted.inputs)} tensors, more than {most}"
+    count = len(extracted.inputs)
+    # look-ups read one table after the other: their kernel family bounds the number of tables
+    if count > MAX_INPUTS and not any(map(looks_up, extracted.workload.operations)):
+        return f"reads {count} tensors, more than {MAX_INPUTS}"
     workload = classify(extracted.workload)
     if isinstance(workload, str):
         return workload

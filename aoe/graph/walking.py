@@ -1,4 +1,4 @@
-"""Nodes of a graph in the order of their results, and who reads them."""
+"""Nodes of a graph in the order of their results, who reads them, and what they reshape."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from heapq import heappop, heappush
 import onnx
 
 from aoe.graph.model_graph import ModelGraph
+from aoe.operators import op_key
+from aoe.operators.movement import RESHAPING
 
 
 class Backwards:
@@ -40,3 +42,16 @@ def readers_of(graph: ModelGraph, index: int) -> set[int]:
 
 def is_result(graph: ModelGraph, node: onnx.NodeProto) -> bool:
     return any(name in graph.output_names for name in node.output)
+
+
+def without_reshapes(graph: ModelGraph, name: str) -> tuple[str, tuple[int, ...]]:
+    """Return the tensor in front of the reshapes that make another one, and those nodes.
+
+    Returns:
+        `name` itself where nothing reshapes; indices of the nodes, the last one first.
+    """
+    nodes = list[int]()
+    while (at := graph.producer.get(name)) is not None and op_key(graph.nodes[at]) in RESHAPING:
+        nodes.append(at)
+        name = graph.nodes[at].input[0]
+    return name, tuple(nodes)

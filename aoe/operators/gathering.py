@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from aoe.operators.axes import axis_of
 from aoe.operators.facts import (
-    Named,
     OperatorFacts,
     OperatorKey,
     OperatorKind,
@@ -16,7 +15,7 @@ from aoe.operators.facts import (
     Specials,
     op_key,
 )
-from aoe.workload import AttributeValue, Operation
+from aoe.workload import Operation
 
 _GRID_TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
 
@@ -63,9 +62,9 @@ def _rows_of_table(operation: Operation, shape: Shape) -> int:
     return shape[0]
 
 
-def looks_up(operator: Named, attributes: Mapping[str, AttributeValue]) -> bool:
+def looks_up(operation: Operation) -> bool:
     """Return True for a Gather of a workload whose indices are an input: rows of a table."""
-    return op_key(operator) == GATHER and "indices" not in attributes
+    return op_key(operation) == GATHER and "indices" not in operation.attributes
 
 
 GATHER: OperatorKey = ("", "Gather")

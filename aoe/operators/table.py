@@ -55,7 +55,7 @@ def facts_of(operation: Operation) -> OperatorFacts:
         return DENSE_CONVOLUTION
     if interpolates(op_key(operation), operation.attributes):
         return INTERPOLATION
-    if looks_up(operation, operation.attributes):
+    if looks_up(operation):
         return LOOK_UP
     found = OPERATORS.get(op_key(operation))
     if found is None:

@@ -10,7 +10,6 @@ import onnx
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo, attributes_of, subgraphs
 from aoe.operators import MICROSOFT_DOMAIN, OperatorKey, OperatorKind, Shape, facts_of, op_key
-from aoe.operators.gathering import GATHER
 from aoe.operators.movement import RESHAPING
 from aoe.profiling.peak import NodeWork
 from aoe.workload import Operation
@@ -98,7 +97,7 @@ def _flops(node: onnx.NodeProto, infos: Mapping[str, TensorInfo]) -> int | None:
     shapes = [infos[name].shape if name else () for name in node.input]
     results = [infos[name].shape for name in node.output if name]
     key, attributes = op_key(node), attributes_of(node)
-    if key in _VIEWS or key == GATHER or not shapes:  # of rows by indices of a call, too
+    if key in _VIEWS or not shapes:
         return 0
     counted = _COUNTED.get(key)
     if counted is not None:
@@ -176,7 +175,10 @@ def _nothing(shapes: Shapes, results: Shapes) -> int:
     return 0
 
 
-_COPYING = ("Cast", "CastLike", "ConstantOfShape", "GatherND", "Range", "ScatterND", "Split")
+_COPYING = (
+    *("Cast", "CastLike", "ConstantOfShape", "Range"),
+    *("Gather", "GatherND", "ScatterND", "Split"),
+)
 _COUNTED: dict[OperatorKey, Counted] = {
     **{("", name): _nothing for name in _COPYING},
     ("", "MatMulInteger"): _deep_product,

@@ -415,10 +415,10 @@ class ModelComparer(Generic[P]):
         if not in_turns and gain.surely <= 1 < gain.estimate.median:
             terms = _both_orders(PROCESSES, begin=len(found))
             more = self._one_by_one(
-                held_against, tuned, lambda found: self._final, terms, surely=PROCESSES
+                held_against, tuned, lambda found: self._final, terms, started=PROCESSES
             )
             found = [*found, *more]
-            gain = self._mean.gain(found, in_turns=False)
+            gain = self._mean.gain(found, in_turns=False, known=known)
         if len(found) < LEAST_PROCESSES and gain.surely <= 1:
             raise TimeIsUpError
         return replace(gain, is_open=in_turns and gain.surely <= 1 < gain.estimate.high)
@@ -482,7 +482,7 @@ class ModelComparer(Generic[P]):
         """
         looked_at = EARLY_LOOKS if is_early else HURRIED_LOOKS
         stays_open = partial(self._mean.stays_open, is_early=is_early, is_only=self._is_only)
-        surely = LEAST_PROCESSES if is_early or self.is_pressed else HURRIED_PROCESSES
+        started = LEAST_PROCESSES if is_early or self.is_pressed else HURRIED_PROCESSES
         return self._one_by_one(
             baseline,
             tuned,
@@ -490,7 +490,7 @@ class ModelComparer(Generic[P]):
             _in_turns(looked_at[-1]),
             is_enough=partial(self._mean.is_decided_in_turns, looked_at=looked_at),
             is_hopeless=stays_open,
-            surely=surely,
+            started=started,
             beside=_BESIDE,
             fits=fits,
         )
@@ -538,7 +538,7 @@ class ModelComparer(Generic[P]):
             lambda found: self._final,
             _both_orders(PROCESSES),
             is_enough=partial(self._mean.is_clear, known=known, expected_us=expected_us),
-            surely=max(LEAST_PROCESSES, min(looks(known))),
+            started=max(LEAST_PROCESSES, min(looks(known))),
             fits=fits,
         )
 
@@ -550,7 +550,7 @@ class ModelComparer(Generic[P]):
         terms: Sequence[ComparisonTerms],
         is_enough: Callable[[Sequence[ModelComparison]], bool] = lambda found: False,
         is_hopeless: Callable[[Sequence[ModelComparison], int], bool] = lambda found, more: False,
-        surely: int = LEAST_PROCESSES,
+        started: int = LEAST_PROCESSES,
         beside: int = 1,
         fits: Callable[[ModelMemory | None], bool] = lambda memory: True,
         until_s: Callable[[], float] | None = None,
@@ -558,7 +558,7 @@ class ModelComparer(Generic[P]):
         """Return a comparison in a process of its own for each of `terms`, while there is time.
 
         No more follow once `is_enough` of those there are, or the last one does not fit, or it
-        `is_hopeless` with as many more as there is time for. The first `surely` ones are started
+        `is_hopeless` with as many more as there is time for. The first `started` ones start
         beside each other, before anything is measured, and the others `beside` each other. The next
         one has `policy_of` those there are. What was taken while the machine was busy does not
         count and is taken again, at most once for each of `terms`; unless there is nothing else, or
@@ -571,17 +571,18 @@ class ModelComparer(Generic[P]):
         """
         found: list[ModelComparison] = []
         busy: list[ModelComparison] = []
-        pace, started = ProcessPace(self._costs.process_s), 0
+        pace, waiting = ProcessPace(self._costs.process_s), 0
         while len(found) < len(terms):
             is_least = len(found) < LEAST_PROCESSES
             left_s = until_s or (self._at_most_s if is_least else self.left_s)
             began_s, policy = left_s(), policy_of(found)
             compared_s = self._compared_s(policy, terms[0])
             starting = 0
-            if (begun := len(found) + len(busy)) >= started:
-                several = beside if begun else surely
+            if not waiting:
+                is_first = not found and not busy
+                several = started if is_first else beside
                 has_time = began_s > pace.seconds(compared_s, started=several, count=several)
-                starting = several if has_time or not begun else 1
+                starting = several if is_first or has_time else 1
             needed_s = pace.seconds(compared_s, started=starting)
             if began_s <= needed_s:
                 break
@@ -589,7 +590,7 @@ class ModelComparer(Generic[P]):
                 more = min(len(terms) - len(found), int(began_s / needed_s))
                 if is_hopeless(found, more):
                     break
-            started += starting
+            waiting += starting - 1
             self._runner.restart(max(0, starting - 1))
             try:
                 one = self._compare(baseline, tuned, policy, terms[len(found)], left_s=left_s)
@@ -640,6 +641,7 @@ class ModelComparer(Generic[P]):
             points=tuple(points) if is_everywhere else (),
             tolerance=self._tolerance,
             rounding=self._assembly.untuned if self._rounds else None,
+            streams=self._streams,
         )
         began_s = left_s()
         try:
@@ -677,7 +679,7 @@ class ModelComparer(Generic[P]):
                 tuned=tuned,
                 policy=policy,
                 inputs=self._inputs,
-                terms=replace(terms, streams=self._streams),
+                terms=terms,
             )
         except RunTimeoutError as error:
             if began_s < most_s or left_s() <= 0:

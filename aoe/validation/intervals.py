@@ -140,7 +140,7 @@ class ProcessGain:
         """Return half of the interval of the middle.
 
         Args:
-            level: Its coverage, `PRINTED` or `ACCEPTING`.
+            level: Its coverage: `PRINTED`, `ACCEPTING`, `LATER` or `CLEAR`.
         """
         quantile, error = self._interval(level)
         return quantile * error
@@ -161,16 +161,16 @@ class ProcessGain:
                 is_strict = count > PROCESSES or (self.known is not None and count == PROCESSES)
                 quantile = _ONCE_IN_400[count - 2] if is_strict else LOOKS.get(count, quantile)
             return quantile, self._spread / math.sqrt(count)
-        known = self._with_experience(level)
+        experienced = self._with_experience(level)
         squares, freedom = _scatter(self._orders())
         if freedom < 2:
-            return known
+            return experienced
         quantiles = _QUANTILES[level]
         quantile = quantiles[min(freedom, len(quantiles)) - 1]
         # a few may agree by chance: they scatter no less than their pairs show
         by_pairs = fmean(process.calm_variance for process in self.processes)
         alone = quantile, math.sqrt(max(squares / freedom, by_pairs) / count)
-        return min(known, alone, key=math.prod)
+        return min(experienced, alone, key=math.prod)
 
     @property
     def is_scattered(self) -> bool:
@@ -223,7 +223,7 @@ class ProcessGain:
         orders = self._orders()
         squares, freedom = _scatter(orders)
         if len(self.processes) == 2:  # what the order does is noise then
-            squares, freedom = _scatter([[process.log for process in self.processes]])
+            squares, freedom = _scatter([self._logs])
         by_pairs = fmean(process.variance for process in self.processes)
         before = _WORTH * (PLACING**2 + by_pairs)
         variance = (before + squares) / (_WORTH + freedom)
@@ -233,7 +233,7 @@ class ProcessGain:
 
     def _orders(self) -> list[list[float]]:
         """Return the logarithms of the processes of each order of loading."""
-        logs = [process.log for process in self.processes]
+        logs = self._logs
         if not self.in_turns:
             return [logs]
         return [same for same in (logs[::2], logs[1::2]) if same]

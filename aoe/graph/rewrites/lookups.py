@@ -23,6 +23,7 @@ from aoe.graph.rewrites.matching import (
     value_of,
 )
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
+from aoe.graph.walking import without_reshapes
 
 # ---- One look-up for many tables that are read side by side ----
 # A recommender reads a row of each of some dozen tables, and puts the rows side by side. For each
@@ -38,7 +39,6 @@ _LEAST_TABLES = 4
 """Fewer have no more nodes than what takes their place."""
 _MOST_BYTES = 512 << 20
 """Of all tables: they are copied."""
-_RESHAPING = ("Unsqueeze", "Squeeze", "Reshape", "Flatten")
 _INTEGERS = ("int32", "int64")
 _BOUNDS = ("starts", "ends", "axes", "steps")
 
@@ -105,7 +105,7 @@ def _kind(found: _LookUp | None) -> tuple[Shape, str, str] | None:
 
 def _look_up(graph: ModelGraph, name: str) -> _LookUp | None:
     """Return the look-up in a constant table that makes a tensor, None if there is none."""
-    made, nodes = _without_reshapes(graph, name)
+    made, nodes = without_reshapes(graph, name)
     at = graph.producer.get(made)
     shape = any_shape_of(graph, name)
     if at is None or shape is None or not is_op(graph.nodes[at], "Gather"):
@@ -121,7 +121,7 @@ def _look_up(graph: ModelGraph, name: str) -> _LookUp | None:
     count, width = prod(asked.shape), table.shape[1]
     if shape not in ((count, 1, width), (count, width)):
         return None
-    numbers, column = _column(graph, _without_reshapes(graph, gather.input[1])[0], count)
+    numbers, column = _column(graph, without_reshapes(graph, gather.input[1])[0], count)
     return _LookUp(
         nodes=(*nodes, at),
         table=table,
@@ -130,15 +130,6 @@ def _look_up(graph: ModelGraph, name: str) -> _LookUp | None:
         dtype=asked.dtype,
         shape=shape,
     )
-
-
-def _without_reshapes(graph: ModelGraph, name: str) -> tuple[str, tuple[int, ...]]:
-    """Return the tensor whose elements another has in the same order, and the nodes between."""
-    nodes = list[int]()
-    while (at := graph.producer.get(name)) is not None and is_op(graph.nodes[at], *_RESHAPING):
-        nodes.append(at)
-        name = graph.nodes[at].input[0]
-    return name, tuple(nodes)
 
 
 def _column(graph: ModelGraph, name: str, count: int) -> tuple[str, int | None]:

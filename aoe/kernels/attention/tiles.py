@@ -218,10 +218,14 @@ def filled_stage(number: int) -> str:
 
 
 def _filled_operands(attention: Attention, arguments: ProductArguments) -> dict[int, hl.Func]:
-    """Return what the chain reads for each of an open number of keys, in panels.
+    """Return a copy in whole panels of each input that the chain reads per key, such as a mask.
 
-    Masked vectors fill them once for all queries of a task. Read where it is added, by an index
-    that is held inside, each element of the last panel would be read by itself, for each query.
+    A copy is zeros, over which vectors with a mask write the keys there are, once for all queries
+    of a task. Without it the chain would clamp the index of a key for the last panel, which makes
+    Halide load the elements of that panel one by one, for each query again.
+
+    Returns:
+        Stages by the number of their input; none where the number of keys is fixed.
     """
     keys = open_keys(attention, arguments)
     found = dict[int, hl.Func]()

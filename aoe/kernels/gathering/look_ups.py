@@ -95,7 +95,7 @@ class LookUps(PlannedFamily[_LookUpPlan]):
         last, shapes = workload.operations[-1], infer_shapes(workload)
         if isinstance(shapes, str):
             return Support(shapes)
-        if not any(looks_up(item, item.attributes) for item in workload.operations):
+        if not any(map(looks_up, workload.operations)):
             return Support("no indices that are an input")
         if op_key(last) != ("", "Concat"):
             return Support("look-ups that no Concat joins")
@@ -178,7 +178,7 @@ def _part(
     if ref.startswith("x"):
         return _Part(source=int(ref[1:]), columns=columns, width=columns)
     maker = makers.get(ref)
-    if maker is None or not looks_up(maker, maker.attributes):
+    if maker is None or not looks_up(maker):
         return Support("a Concat of what is computed")
     table, index = maker.inputs
     if not table.startswith("x") or not workload.inputs[int(table[1:])].constant:

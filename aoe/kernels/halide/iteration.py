@@ -18,9 +18,9 @@ from aoe.operators import KERNEL_DTYPES, Shape, is_reorder
 from aoe.workload import Layout, Operation, TensorSpec, Workload
 
 MAX_AXES = 8
-"""Rank up to which the glue describes a buffer."""
+"""Rank up to which the glue describes a buffer: AOE_MAX_RANK of `glue/aoe_kernels.h`."""
 MAX_ARGUMENTS = 64
-"""Arguments up to which the glue calls a kernel."""
+"""Inputs and result of a kernel, as many as the glue calls: AOE_MAX_ARGUMENTS."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,15 @@ def test_scatter_known_from_a_model_like_it_spares_processes(
     assert found <= counts
 
 
+@pytest.mark.parametrize("seed", [16, 17, 22])  # gains within the bound of five processes alone
+def test_known_scatter_stays_known_where_no_time_is_left_for_more_processes(seed: int) -> None:
+    runner = _runner(seed, speedup=1.05, noise=0.02, left_s=69.3, each_s=12.6)
+    scatter = Scatter(deviation=0.001, processes=PROCESSES)
+    gain = _comparer(runner).for_the_record([make_kernel(1)], known=scatter)
+    assert len(runner.orders()) == PROCESSES
+    assert gain.surely <= 1 < gain.estimate.low
+
+
 def test_early_end_is_one_a_later_run_believes() -> None:
     """What is sure may still be known so badly that the next run would judge it again."""
     scatter = Scatter(deviation=0.02, processes=PROCESSES)

@@ -114,6 +114,7 @@ class TestLookUps(KernelFamilyTests):
             "no Concat joins",
         ),
         (side_by_side((5, 1 << 14), (6, 16)), "rows of 16400 columns"),
+        (side_by_side(*[(5, 8)] * 63, column=True), "64 tensors are too many"),
     )
 
 
