@@ -91,7 +91,6 @@ class ModelComparer(Generic[P]):
         elsewhere: Further points of a range, of which `inputs` are those that take most. Models
             are loaded once for all points, and gain what they gain in the geometric mean.
         weight: Of `inputs` in that mean.
-        is_only: False where an early comparison of the run could have proven a gain.
         at_most_s: Seconds until the least processes of a comparison with kernels have to end, where
             nothing is proven without them; None for `left_s`.
 
@@ -114,7 +113,6 @@ class ModelComparer(Generic[P]):
         tolerance: float = MODEL_TOLERANCE,
         elsewhere: Sequence[PointInputs] = (),
         weight: float = 1.0,
-        is_only: bool = True,
         at_most_s: Callable[[], float] | None = None,
     ) -> None:
         self._assembly = assembly
@@ -130,7 +128,6 @@ class ModelComparer(Generic[P]):
         self._rounds = rounds
         self._tolerance = tolerance
         self._elsewhere = elsewhere
-        self._is_only = is_only
         self._mean = PointMean([*(point.weight for point in elsewhere), weight])
         self._unusual: dict[frozenset[str], Deviation] = {}
 
@@ -407,7 +404,6 @@ class ModelComparer(Generic[P]):
             in_turns=in_turns,
             known=known,
             is_early=is_early,
-            is_only=self._is_only,
             is_extended=is_extended,
         )
         if is_too_large:
@@ -481,7 +477,7 @@ class ModelComparer(Generic[P]):
         accepts no model, so that it passes none that is no faster.
         """
         looked_at = EARLY_LOOKS if is_early else HURRIED_LOOKS
-        stays_open = partial(self._mean.stays_open, is_early=is_early, is_only=self._is_only)
+        stays_open = partial(self._mean.stays_open, is_early=is_early)
         started = LEAST_PROCESSES if is_early or self.is_pressed else HURRIED_PROCESSES
         return self._one_by_one(
             baseline,

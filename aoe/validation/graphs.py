@@ -52,7 +52,6 @@ class TunedGraph:
     costs: ModelCosts  # What things take with this model
     # The model of an early proof, None if there was none.
     proven: ValidationResult[ChosenKernel] | None = None
-    early_proofs: int = 0  # How often one was tried
 
 
 def rewrite_bank(tuning: TuneContext) -> SubgraphBank:
@@ -93,7 +92,6 @@ def validate_graphs(
         made.tuned.operators,
         made.costs,
         proven=made.proven,
-        is_only=not made.early_proofs,
     )
     if verdicts:  # none where answers are only looked up
         bank.note(verdicts)

@@ -99,7 +99,6 @@ def validate_kernels(
     *,
     is_proven_anew: bool = False,
     proven: ValidationResult[ChosenKernel] | None = None,
-    is_only: bool = True,
 ) -> tuple[ValidationResult[ChosenKernel], Verdicts]:
     """Return the kernels that stay in the run's graph; a library of the staying kernels is built.
 
@@ -116,7 +115,6 @@ def validate_kernels(
         costs: What things take with this model.
         is_proven_anew: True to measure in full even where all kernels are settled.
         proven: The model of an early proof, which stays unless this one is better.
-        is_only: False where there was an early comparison.
 
     Returns:
         The judgement, and what of it is to be kept.
@@ -136,9 +134,7 @@ def validate_kernels(
         candidates = [kernel for kernel in candidates if earlier[kernel.key] is not Event.DROPPED]
     candidates = kernels_within_memory(tuning, candidates)
     # one library for every model that is compared: a kernel that is left out stays in it
-    comparer = model_comparer(
-        tuning, assembly, costs, is_only=is_only, at_most_s=_at_most_s(tuning, costs, proven)
-    )
+    comparer = model_comparer(tuning, assembly, costs, at_most_s=_at_most_s(tuning, costs, proven))
     in_library, lost = compiled(tuning, assembly, candidates, comparer)
     # accuracy before time: a kernel that has to go for it must not count in a gain
     accuracy = _held(tuning, checker, in_library) if checker is not None else None
@@ -542,7 +538,7 @@ def model_comparer(
         tuning: The run.
         assembly: Puts the model together.
         costs: What things take with this model.
-        points: `elsewhere`, `weight`, `is_only` and `at_most_s` of a `ModelComparer`.
+        points: `elsewhere`, `weight` and `at_most_s` of a `ModelComparer`.
     """
     threads, settings = tuning.threads_validated, tuning.settings
     left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s

@@ -138,9 +138,7 @@ class PointMean:
             PRINTED
         ) > then.half_width(LATER)
 
-    def stays_open(
-        self, found: Sequence[ModelComparison], more: int, *, is_early: bool, is_only: bool
-    ) -> bool:
+    def stays_open(self, found: Sequence[ModelComparison], more: int, *, is_early: bool) -> bool:
         """True if further processes of one order each that read like these prove no gain.
 
         Not even the largest gain these leave possible, the upper end of their printed interval.
@@ -149,13 +147,12 @@ class PointMean:
             found: Of processes that have run.
             more: Processes there is time for.
             is_early: See `gain`.
-            is_only: See `gain`.
         """
         if not all(one.deviation.acceptable and one.is_timed for one in found):
             return False
         now = self._together(found, in_turns=True, known=None)
         count = len(found) + more
-        level = level_at_the_end(count, in_turns=True, is_early=is_early, is_only=is_only)
+        level = level_at_the_end(count, in_turns=True, is_early=is_early)
         return now.middle + now.half_width(PRINTED) <= now.continued(count).half_width(level)
 
     def gain(
@@ -165,7 +162,6 @@ class PointMean:
         in_turns: bool,
         known: Scatter | None = None,
         is_early: bool = False,
-        is_only: bool = True,
         is_extended: bool = False,
     ) -> ModelGain:
         """Return the gain of comparisons, one per process; see `ProcessGain`.
@@ -173,7 +169,7 @@ class PointMean:
         One `is_extended` that was looked at before it went on beyond its limit, or ended there.
         """
         gain = self._together(found, in_turns=in_turns, known=known)
-        level = level_at_the_end(len(found), in_turns=in_turns, is_early=is_early, is_only=is_only)
+        level = level_at_the_end(len(found), in_turns=in_turns, is_early=is_early)
         if is_extended:
             level = max(level, LATER)
         surely = math.exp(gain.middle - gain.half_width(level))

@@ -355,7 +355,6 @@ def tuned_graphs(
             assembly=made[number],
             costs=costs[number],
             proven=checkpoints.best,
-            early_proofs=checkpoints.tries,
         )
 
 

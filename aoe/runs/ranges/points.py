@@ -38,7 +38,6 @@ def validate_points(
     points: Sequence[ShapePoint],
     costs: ModelCosts,
     proven: ValidationResult[ChosenKernel] | None = None,
-    is_only: bool = True,
 ) -> tuple[ValidationResult[ChosenKernel], tuple[PointGain, ...]]:
     """Return the kernels that stay, and their gains; a library of the staying kernels is built.
 
@@ -54,10 +53,9 @@ def validate_points(
         points: The smallest first, with their counts.
         costs: What things take with this model, at these points.
         proven: The model of an early proof, which stays unless this one is better.
-        is_only: False where there was an early comparison.
     """
     tuning.time.phases.begin(Phase.VALIDATE)
-    comparer = _comparer(tuning, assembly, costs, points, is_only=is_only)
+    comparer = _comparer(tuning, assembly, costs, points)
     earlier = {one.name: _earlier(tuning, bank, one) for one in kernels}
     candidates = [one for one in kernels if earlier[one.name] is not Event.DROPPED]
     candidates = kernels_within_memory(tuning, candidates)
@@ -162,8 +160,6 @@ def _comparer(
     assembly: Assembly,
     costs: ModelCosts,
     points: Sequence[ShapePoint],
-    *,
-    is_only: bool = True,
 ) -> ModelComparer[ChosenKernel]:
     """Return the comparer of models at all points at once.
 
@@ -187,7 +183,6 @@ def _comparer(
             costs,
             elsewhere=elsewhere,
             weight=largest.count,
-            is_only=is_only,
         )
 
     everywhere = comparer(points)

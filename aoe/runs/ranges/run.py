@@ -310,9 +310,8 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         invalid_reason = partial(invalid_reason_of, tuning.machine.runner)
         kernels = image_kernels(there.images, _by_key(tuned), bank, invalid_reason)
         kernels += row_kernels(tuning, context, operators, points, tuned, deciding.left_s)
-        early = checkpoints.best, not checkpoints.tries
         validation, gains = validate_points(
-            tuning, bank, assembly, kernels, points, judging, *early
+            tuning, bank, assembly, kernels, points, judging, checkpoints.best
         )
         tuned_profile = profile_tuned(
             tuning, opened.graph, assembly, validation, opened.profile, costs
