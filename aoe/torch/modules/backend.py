@@ -101,7 +101,9 @@ def warn_of_recurrent_modules() -> None:
     compile_it = context.__call__
 
     def watched(self: Any, function: Any) -> Any:
-        backend = torch._dynamo.eval_frame.innermost_backend(self.callback)
+        backend = self.callback
+        while (inner := getattr(backend, "_torchdynamo_orig_backend", None)) is not None:
+            backend = inner  # each wrapper of Dynamo's has what it wraps
         if getattr(backend, "compiler_fn", backend) is aoe_backend:
             _warn_of_recurrent(function)
         return compile_it(self, function)

@@ -21,14 +21,13 @@ import torch
 from torch._dynamo.utils import counters
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.graph import _BoxedCodeGen
 
 from aoe.errors import AoeError, FallbackWarning, first_line
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.convolutions import choose_ways, cut_convolutions
 from aoe.torch.modules.training.loops import LoopCompiler, Loops
 from aoe.torch.modules.training.partitions import partition
-from aoe.torch.modules.training.pass_code import call_directly, put_function, put_inline
+from aoe.torch.modules.training.pass_code import BoxedCode, call_directly, put_function, put_inline
 from aoe.torch.modules.training.records import (
     LOOP,
     NOT_TUNED,
@@ -249,7 +248,7 @@ class GraphPass:
         self.convolutions = cut_convolutions(graph_module)
         self._parts: list[Part] = [*self.regions, *self.convolutions]
         call_directly(graph_module.graph)
-        graph_module.graph.set_codegen(_BoxedCodeGen())
+        graph_module.graph.set_codegen(BoxedCode())
         graph_module.recompile()
         self._graph_module = graph_module
         self._forward: Callable[[list[Any]], Any] = graph_module.forward

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.fx.graph import CodeGen
 
 _ATEN = torch.ops.aten
 _FUNCTIONS: tuple[str, ...] = (
@@ -70,6 +71,20 @@ def call_directly(graph: torch.fx.Graph) -> None:
             node.op, node.target = "call_method", _TO_METHODS[node.target]
         elif node.target in _TO_FUNCTIONS:
             node.target = _TO_FUNCTIONS[node.target]
+
+
+class BoxedCode(CodeGen):  # type: ignore[misc]
+    """Code of a graph whose arguments come in one list, which the code empties.
+
+    Nothing else keeps an argument alive then. PyTorch 2.9 has no such class of its own.
+    """
+
+    def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, **options: Any) -> str:
+        """Return the head of the function, up to where each argument has its name."""
+        given = (one for one in free_vars if one != "self")
+        names = "".join(one.partition(":")[0].partition("=")[0].strip() + ", " for one in given)
+        head = f"def {self._func_name}(self, _given){maybe_return_annotation}:"
+        return f"{head}\n    ({names}) = _given\n    _given.clear()"
 
 
 def put_inline(node: torch.fx.Node, inner: torch.fx.Graph) -> None:

@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from aoe.torch.modules.training.pass_code import (  # noqa: E402
+    BoxedCode,
     call_directly,
     put_function,
     put_inline,
@@ -54,6 +55,20 @@ def test_operators_called_directly_give_the_same_bits_in_the_same_strides() -> N
     assert before > 40 and traced.code.count("torch.ops.aten") < 12
     for one, other in zip(expected, traced(*arguments), strict=True):
         assert torch.equal(one, other) and one.stride() == other.stride()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_boxed_code_empties_the_list_of_its_arguments(count: int) -> None:
+    def total(*values: Any) -> Any:
+        return sum(values, torch.ones(2))
+
+    arguments = [torch.full((2,), float(one)) for one in range(count)]
+    traced = make_fx(total)(*arguments)
+    expected = total(*arguments)
+    traced.graph.set_codegen(BoxedCode())
+    traced.recompile()
+    assert torch.equal(traced.forward(arguments), expected)
+    assert arguments == []
 
 
 def test_modules_become_their_operators_or_a_function() -> None:
