@@ -94,8 +94,8 @@ def aoe_backend(
 def warn_of_recurrent_modules() -> None:
     """Warn where `torch.compile` gets this backend with modules Dynamo makes no graph of.
 
-    Dynamo leaves a module that calls them to eager and asks no backend: without this, nobody says
-    that nothing is tuned. A second call does nothing.
+    Before PyTorch 2.15 Dynamo leaves a module that calls them to eager and asks no backend: without
+    this, nobody says that nothing is tuned. A second call does nothing.
     """
     context = torch._dynamo.eval_frame.OptimizeContext
     compile_it = context.__call__
@@ -119,9 +119,9 @@ def _warn_of_recurrent(function: Any) -> None:
     found = (f"nn.{type(one).__name__}" for one in module.modules() if isinstance(one, _RECURRENT))
     if names := " and ".join(dict.fromkeys(found)):
         warnings.warn(
-            f"aoe backend: {type(module).__name__}: what calls {names} runs in PyTorch, whose "
-            "compiler makes no graph of it; compile the modules beside it one by one, or tune its "
-            "inference by aoe.torch.optimize",
+            f"aoe backend: {type(module).__name__}: {names} runs in PyTorch, and before PyTorch "
+            "2.15 all that calls it, since its compiler makes no graph of it; compile the modules "
+            "beside it one by one, or tune its inference by aoe.torch.optimize",
             FallbackWarning,
             stacklevel=4,
         )

@@ -76,13 +76,27 @@ def partition(
         given: Number of results and other arguments of the partitioner.
     """
 
-    def solved() -> Graphs:
-        graphs: Graphs = min_cut_rematerialization_partition(joint_module, joint_inputs, **given)
+    own = getattr(partitioners, _SOLVER)
+    seen: list[tuple[torch.fx.Graph, Sequence[torch.fx.Node]]] = []
+
+    def solve(joint_graph: torch.fx.Graph, *args: Any, **options: Any) -> Any:
+        found, *others = own(joint_graph, *args, **options)
+        # such an input holds other numbers in the backward pass: before 2.15 PyTorch fails there
+        copies = _copies(joint_graph)
+        saved = list(dict.fromkeys(copies.get(node, node) for node in found))
+        seen.append((joint_graph, saved))
+        return saved, *others
+
+    def solved(solver: Callable[..., Any]) -> Graphs:
+        with _solver(solver):
+            graphs: Graphs = min_cut_rematerialization_partition(
+                joint_module, joint_inputs, **given
+            )
         return graphs
 
     joint_module.graph.eliminate_dead_code()  # as the partitioner does first
     if not _is_plain(joint_module) or (decisions := find_decisions()) is None:
-        return solved()
+        return solved(solve)
     graph = joint_module.graph
     text = _text(graph, given)
     digest = decisions.digest("partition", text)
@@ -91,18 +105,9 @@ def partition(
     if answer is not None and _merge(graph, answer.equal):
         saved = _saved_nodes(graph, answer.saved, given.get("num_fwd_outputs", 0))
         if saved is not None:
-            with _solver(lambda *_, **__: (saved, set())), config.patch(cse=False):
-                return solved()
-    seen: list[tuple[torch.fx.Graph, Sequence[torch.fx.Node]]] = []
-    solve = getattr(partitioners, _SOLVER)
-
-    def watched(joint_graph: torch.fx.Graph, *args: Any, **options: Any) -> Any:
-        found = solve(joint_graph, *args, **options)
-        seen.append((joint_graph, tuple(found[0])))
-        return found
-
-    with _solver(watched):
-        graphs = solved()
+            with config.patch(cse=False):
+                return solved(lambda *_, **__: (saved, set()))
+    graphs = solved(solve)
     # a kept answer that was merged in part and then refused has changed the graph of the digest
     if answer is None and len(seen) == 1:
         equal = _merged(graph, seen[0][0])
@@ -127,8 +132,11 @@ def _solver(solve: Callable[..., Any]) -> Iterator[None]:
 
 
 def _is_plain(joint_module: torch.fx.GraphModule) -> bool:
-    """True for a graph of functional operators of fixed extents, without marks of checkpoints."""
-    if not hasattr(partitioners, _SOLVER) or not config.cse or config.activation_memory_budget != 1:
+    """True for a graph of functional operators of fixed extents, without marks of checkpoints.
+
+    The same graph may write to an input, or return what is written there: it is not plain.
+    """
+    if not config.cse or config.activation_memory_budget != 1 or _copies(joint_module.graph):
         return False
     for node in joint_module.graph.nodes:
         if node.op not in ("placeholder", "call_function", "output"):
@@ -239,6 +247,22 @@ def _is_random(node: torch.fx.Node) -> bool:
 
 
 # ---- saved values ----
+
+
+def _copies(graph: torch.fx.Graph) -> dict[torch.fx.Node, torch.fx.Node]:
+    """Return the inputs that are written to behind the forward pass, each with its only reader.
+
+    Only those that the graph copies before it computes anything from them.
+    """
+    descriptions = graph.output_node().meta.get("desc") or ()
+    written = {getattr(one, "mutated_input", None) for one in descriptions} - {None}
+    found = {}
+    for node in graph.find_nodes(op="placeholder"):
+        if node.meta.get("desc") in written and len(node.users) == 1:
+            (reader,) = node.users
+            if reader.target is torch.ops.aten.clone.default:
+                found[node] = reader
+    return found
 
 
 def _saved_nodes(

@@ -362,7 +362,7 @@ def test_recurrent_module_is_one_warning_with_the_way_out(compile_it: Any) -> No
         compile_it(Recurrent())
     (warning,) = told
     words = str(warning.message)
-    assert words.startswith("aoe backend: Recurrent: what calls nn.LSTM runs in PyTorch")
+    assert words.startswith("aoe backend: Recurrent: nn.LSTM runs in PyTorch")
     assert words.endswith(
         "compile the modules beside it one by one, or tune its inference by aoe.torch.optimize"
     )

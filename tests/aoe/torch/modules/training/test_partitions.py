@@ -16,7 +16,7 @@ import networkx  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from support.trainings_compiled import Always  # noqa: E402
 from torch import nn  # noqa: E402
-from torch._functorch import config  # noqa: E402
+from torch._functorch import config, partitioners  # noqa: E402
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func  # noqa: E402
 from torch._functorch.partitioners import min_cut_rematerialization_partition  # noqa: E402
 
@@ -59,10 +59,8 @@ class Net(nn.Module):  # type: ignore[misc]
 Partition = Callable[..., Any]
 
 
-def _graphs(function: Partition) -> list[str]:
-    """Return the code of forward and backward that a partition makes."""
-    torch.manual_seed(0)
-    codes: list[str] = []
+def _compiled(call: Any, function: Partition, codes: list[str]) -> Any:
+    """Return a compiled call whose joint graphs a partition cuts, and gather their code."""
 
     def keep(graph_module: Any, given: Any) -> Any:
         codes.append(graph_module.code)
@@ -73,8 +71,15 @@ def _graphs(function: Partition) -> list[str]:
             graph_module, given, keep, keep, partition_fn=function, decompositions={}
         )
 
+    return torch.compile(call, backend=backend)
+
+
+def _graphs(function: Partition) -> list[str]:
+    """Return the code of forward and backward that a partition makes."""
+    torch.manual_seed(0)
+    codes: list[str] = []
     x = torch.randn(8, 24, requires_grad=True)
-    torch.compile(Net(), backend=backend)(x).sum().backward()
+    _compiled(Net(), function, codes)(x).sum().backward()
     return codes
 
 
@@ -102,17 +107,28 @@ def kept(solved: list[str]) -> Kept:
     return decisions
 
 
-def _unsolvable(*_: object) -> Any:
-    raise AssertionError("solved again")
+@pytest.fixture
+def forbid_solving(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes a minimum cut fail from now on."""
+
+    def fail(*_: object) -> Any:
+        raise AssertionError("solved again")
+
+    def forbid() -> None:
+        for module in (networkx, partitioners):  # PyTorch has a function of its own since 2.15
+            if hasattr(module, "minimum_cut"):
+                monkeypatch.setattr(module, "minimum_cut", fail)
+
+    return forbid
 
 
 def test_remembered_partition_is_that_of_pytorch(
-    solved: list[str], kept: Kept, monkeypatch: pytest.MonkeyPatch
+    solved: list[str], kept: Kept, forbid_solving: Callable[[], None]
 ) -> None:
     (text,) = kept.texts.values()
     answer = json.loads(text)
     assert answer["equal"] and answer["saved"]
-    monkeypatch.setattr(networkx, "minimum_cut", _unsolvable)
+    forbid_solving()
     assert _graphs(partial(partition, lambda: kept)) == solved
     assert list(kept.texts.values()) == [text]
 
@@ -155,6 +171,47 @@ def test_partition_of_another_graph_is_not_asked_for(kept: Kept) -> None:
     assert before.items() <= decisions.texts.items()
 
 
+def _returning(x: Any, weight: Any) -> Any:
+    copied = x.clone()
+    found = (copied.clone() * weight).sin()
+    return copied * 3, found
+
+
+def _writing(x: Any, weight: Any) -> Any:
+    found = (x.clone() * weight).sin()
+    x.mul_(3)
+    return found
+
+
+def _writing_numbers(x: Any, weight: Any) -> Any:
+    found = (x.clone() * weight).sin()
+    with torch.no_grad():
+        x.mul_(3)
+    return found
+
+
+def _slopes(call: Any) -> list[Any]:
+    """Return gradients through a call that returns values, and may write to its input."""
+    torch.manual_seed(0)
+    leaves = [torch.randn(4, requires_grad=True) for _ in range(2)]
+    x = leaves[0] * 1
+    made = call(x, leaves[1])
+    values = [*made] if isinstance(made, tuple) else [x, made]
+    return list(torch.autograd.grad(sum(one.sum() for one in values), leaves))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # asked for by Dynamo
+def test_written_input_has_gradients_as_in_eager() -> None:
+    decisions = Kept()
+    find: Callable[[], Any]
+    for find in (lambda: None, lambda: decisions, lambda: decisions):
+        for call in (_returning, _writing, _writing_numbers):  # the first two have one graph
+            torch.compiler.reset()
+            found = _slopes(_compiled(call, partial(partition, find), []))
+            assert all(map(torch.equal, found, _slopes(call)))
+    assert decisions.texts
+
+
 class _Remembering(LoopCompiler):
     """Keeps verdicts in memory."""
 
@@ -170,7 +227,7 @@ class _Remembering(LoopCompiler):
 
 
 def test_training_with_a_remembered_partition_has_the_same_gradients(
-    monkeypatch: pytest.MonkeyPatch,
+    forbid_solving: Callable[[], None],
 ) -> None:
     decisions, found = Kept(), []
     plain = Net()
@@ -182,5 +239,5 @@ def test_training_with_a_remembered_partition_has_the_same_gradients(
         torch.manual_seed(1)
         model(torch.randn(64, 24)).square().mean().backward()
         found.append([one.grad for one in net.parameters()])
-        monkeypatch.setattr(networkx, "minimum_cut", _unsolvable)
+        forbid_solving()
     assert all(map(torch.equal, *found))
