@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from operator import attrgetter
 from statistics import fmean, median
 from typing import Any, TypeVar
@@ -104,7 +105,7 @@ class DdpTraining:
             default_device().describe(),
             threads=torch.get_num_threads(),
             device=str(self._ddp.device),
-            torch=str(torch.__version__),
+            torch=version("torch"),  # as the bank layer reads it: no +cu132
         )
         return facts | {"soc_version": self.soc_version}
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import torch
 
 from aoe.target import Target
 from aoe.tuner.mode import TuneSettings
@@ -48,7 +47,8 @@ def open_bank(settings: RegionSettings, target: Target) -> OperatorBank:
     journal = BankJournal(
         bank_root(settings.env, cwd, writes=not settings.tune.lookup_only),
         target.soc_version,
-        fingerprint={**fingerprint(target, versions), "torch": str(torch.__version__)},
+        # as the bank layer reads it: torch.__version__ of the same package may end in +cu132
+        fingerprint={**fingerprint(target, versions), "torch": version("torch")},
         model={
             "name": settings.name,
             "graph": "training",
