@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -330,6 +331,8 @@ SLOW = ("evaluation",)
     "name", [pytest.param(one, marks=[pytest.mark.slow] * (one in SLOW)) for one in SESSIONS]
 )
 def test_session_trains_as_eager(name: str) -> None:
+    if name == "frozen layer" and version("torch").startswith("2.9."):
+        pytest.skip("PyTorch 2.9 leaves it frozen: pytorch_2_9_compiled_layer_stays_frozen.sh")
     session, counted = SESSIONS[name], LoopCalls()
     module = session.module()
     plain = copy.deepcopy(module)
