@@ -12,8 +12,8 @@ Noise is what eager itself is off: the largest difference so far from float64 of
 on one thread, on two, and six times from weights that differ by a rounding: small networks with
 batch normalisation make 1e-7 of a weight 1e-3 of a loss within ten steps. Losses may be off
 float64 by `LOSS_RATIO` times that. A gradient of the first step may be `GRADIENT_RATIO` times as
-far from autograd in float64 as eager's (the worse of one thread and two). To both come some
-roundings of the largest element.
+far from autograd in float64 as the worst of these trainings of eager. To both come some roundings
+of the largest element.
 """
 
 from __future__ import annotations

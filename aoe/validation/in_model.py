@@ -36,8 +36,8 @@ _TIMEOUT_S = 60.0
 _FEWEST, _MOST = 2, 4
 """Profiles of each model, in turns: what disturbs one of them is not in the others."""
 _MORE_SHARE = 0.1
-"""What all of them may take where there are more than the fewest: one takes what another process of
-the proof does, and of the gains of 3 to 10 % which four processes leave open, six prove most."""
+"""What all of them may take where there are more than the fewest: one takes as long as a process of
+the proof."""
 _SURE_LOSS, _SURE_BESIDE = 0.05, 0.03
 """Parts of the time a kernel replaces, and of that of its neighbours, which it has to cost in all
 profiles. Source: the shortest times of a node in eight sessions have quartiles 3 to 4 % apart on a

@@ -245,7 +245,7 @@ class ProcessPace:
             self._start = seconds / (self._starting_s(started) + compared_s)
 
     def _starting_s(self, started: int) -> float:
-        """Return what is reckoned: two start in the time of one, as far as there are cores."""
+        """Return the seconds reckoned for starting so many: two start in the time of one."""
         return (1 + started) / 2 * self._process_s if started else 0.0
 
 

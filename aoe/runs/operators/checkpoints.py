@@ -58,12 +58,12 @@ class Checkpoints:
     report: LiveReport[OpatReport]  # Says what is proven
     prove: Proof  # Tries the whole model
     best: ValidationResult[ChosenKernel] | None = None  # The best model proven so far
-    tries: int = 0  # How often a proof was tried
     # Time to search, without what is kept for the last comparison.
     searching: Stopwatch = field(init=False)
     _began_s: float = field(init=False)
     _reserve_s: float = 0.0
     _promised: float = 0.0
+    _tries: int = 0  # How often a proof was tried
     _vain_s: float = 0.0  # Seconds of proofs that have proven nothing
 
     def begin(self, searching: Stopwatch) -> Stopwatch:
@@ -107,7 +107,7 @@ class Checkpoints:
         promise = sum(map(_saved_share, tuned))
         if not self._is_due(promise):
             return
-        self._promised, self.tries = promise, self.tries + 1
+        self._promised, self._tries = promise, self._tries + 1
         stopwatch, began_s = self.tuning.time.stopwatch, self.searching.elapsed_s()
         assert stopwatch.limit_s is not None
         most_s = _MOST_SHARE * stopwatch.limit_s - self._vain_s
@@ -130,7 +130,7 @@ class Checkpoints:
             return False
         limit_s, passed_s = self.searching.limit_s, self.searching.elapsed_s()
         whole_s = self.tuning.time.stopwatch.limit_s
-        if limit_s is None or whole_s is None or self.tries >= _MOST_TRIES:
+        if limit_s is None or whole_s is None or self._tries >= _MOST_TRIES:
             return False
         if promise < max(_LEAST_PROMISE, _MORE_PROMISE * self._promised):
             return False

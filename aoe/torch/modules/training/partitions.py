@@ -75,7 +75,6 @@ def partition(
         joint_inputs: Passed on to the partitioner.
         given: Number of results and other arguments of the partitioner.
     """
-
     own = getattr(partitioners, _SOLVER)
     seen: list[tuple[torch.fx.Graph, Sequence[torch.fx.Node]]] = []
 
