@@ -1,4 +1,4 @@
-"""Sound: Whisper's encoder and decoder, a Conformer block, HiFi-GAN, a keyword spotter."""
+"""Sound: Whisper's two halves, a Conformer block, HiFi-GAN, Conv-TasNet, a keyword spotter."""
 
 from __future__ import annotations
 
@@ -196,6 +196,57 @@ class HifiGan(nn.Module):
         return torch.tanh(self.leave(functional.leaky_relu(x)))
 
 
+class SeparationBlock(nn.Module):
+    """Conv-TasNet's block: 1x1, depthwise over time, and two 1x1 of what comes out."""
+
+    def __init__(self, width: int, inside: int, dilation: int) -> None:
+        super().__init__()
+        self.enter = nn.Conv1d(width, inside, 1)
+        self.act1, self.act2 = nn.PReLU(), nn.PReLU()
+        self.norm1, self.norm2 = (nn.GroupNorm(1, inside, eps=1e-8) for _ in range(2))
+        self.depthwise = nn.Conv1d(
+            inside, inside, 3, padding=dilation, dilation=dilation, groups=inside
+        )
+        self.residual, self.skip = (_damped(nn.Conv1d(inside, width, 1)) for _ in range(2))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, width, frames) to two of the same: what to add to the input, and to the masks."""
+        x = self.norm1(self.act1(self.enter(x)))
+        x = self.norm2(self.act2(self.depthwise(x)))
+        return self.residual(x), self.skip(x)
+
+
+class ConvTasNet(nn.Module):
+    """Splits a waveform by masks over a learned basis; global norms, non-causal."""
+
+    def __init__(
+        self, basis: int = 512, width: int = 128, inside: int = 512, speakers: int = 2
+    ) -> None:
+        super().__init__()
+        self.speakers = speakers
+        self.encoder = nn.Conv1d(1, basis, 16, stride=8, bias=False)
+        self.norm = nn.GroupNorm(1, basis, eps=1e-8)
+        self.enter = nn.Conv1d(basis, width, 1)
+        self.blocks = nn.ModuleList(
+            SeparationBlock(width, inside, 2**depth) for _ in range(3) for depth in range(8)
+        )
+        self.act = nn.PReLU()
+        self.masks = nn.Conv1d(width, speakers * basis, 1)
+        self.decoder = nn.ConvTranspose1d(basis, 1, 16, stride=8, bias=False)
+
+    def forward(self, waveform: Tensor) -> Tensor:
+        """(n, 1, samples) to (n, speakers, samples), samples a multiple of 8."""
+        frames = self.encoder(waveform)
+        x, skips = self.enter(self.norm(frames)), 0.0
+        for block in self.blocks:
+            residual, skip = block(x)
+            x, skips = x + residual, skips + skip
+        masks = torch.sigmoid(self.masks(self.act(skips)))
+        masks = masks.reshape(-1, self.speakers, *frames.shape[1:])
+        masked = (masks * frames.unsqueeze(1)).reshape(-1, *frames.shape[1:])
+        return self.decoder(masked).reshape(-1, self.speakers, waveform.shape[2])
+
+
 def sinusoids(places: Tensor, width: int) -> Tensor:
     """Return sines, then cosines, of places at frequencies from 1 to 1e-4: (places, width)."""
     rates = torch.exp(-math.log(1e4) / (width // 2 - 1) * torch.arange(width // 2))
@@ -221,6 +272,11 @@ def conformer_block() -> nn.Module:
 def hifigan() -> nn.Module:
     """The vocoder, 32 frames at a time."""
     return HifiGan()
+
+
+def conv_tasnet() -> nn.Module:
+    """The best of the publication's sizes: L 16, N 512, B 128, H 512, P 3, X 8, R 3."""
+    return ConvTasNet()
 
 
 def ds_cnn() -> nn.Module:

@@ -210,6 +210,12 @@ NETWORKS: dict[str, Network] = {
         inputs=(NetworkInput(name="mel", shape=(1, 80, 32)),),
         source="arXiv:2010.05646",
     ),
+    "conv_tasnet": Network(
+        title="Conv-TasNet",
+        builder="audio:conv_tasnet",
+        inputs=(NetworkInput(name="waveform", shape=(1, 1, 8000)),),
+        source="arXiv:1809.07454",
+    ),
     "ds_cnn": Network(
         title="DS-CNN, keywords",
         builder="audio:ds_cnn",
