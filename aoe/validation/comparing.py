@@ -85,8 +85,8 @@ class ModelComparer(Generic[P]):
         left_s: Seconds until comparing has to end.
         costs: What things take with this model.
         streams: Callers that run models at the same time, see `ComparisonTerms`.
-        rounds: True of a model that rounds to integers: its own results tell how far others may be
-            apart.
+        is_quantised: True of a model that rounds to integers: its own results tell how far others
+            may be apart.
         tolerance: Largest error of a result, infinite where a constraint on the whole model counts.
         elsewhere: Further points of a range, of which `inputs` are those that take most. Models
             are loaded once for all points, and gain what they gain in the geometric mean.
@@ -109,7 +109,7 @@ class ModelComparer(Generic[P]):
         left_s: Callable[[], float] = lambda: math.inf,
         costs: ModelCosts = NO_COSTS,
         streams: int = 1,
-        rounds: bool = False,
+        is_quantised: bool = False,
         tolerance: float = MODEL_TOLERANCE,
         elsewhere: Sequence[PointInputs] = (),
         weight: float = 1.0,
@@ -118,6 +118,7 @@ class ModelComparer(Generic[P]):
         self._assembly = assembly
         self._runner = runner
         self._screen = costs.warmed(screen)
+        self._all_processes = final
         self._final = costs.warmed(one_process_of(final))
         self._inputs = inputs
         self.left_s = left_s
@@ -125,7 +126,7 @@ class ModelComparer(Generic[P]):
         self._costs = costs
         self._slowness = 1.0
         self._streams = streams
-        self._rounds = rounds
+        self._is_quantised = is_quantised
         self._tolerance = tolerance
         self._elsewhere = elsewhere
         self._mean = PointMean([*(point.weight for point in elsewhere), weight])
@@ -206,12 +207,12 @@ class ModelComparer(Generic[P]):
                 self._assembly,
                 self._runner,
                 screen=self._screen,
-                final=self._final,
+                final=self._all_processes,
                 inputs=point.inputs,
                 left_s=lambda: self.left_s() - self._proof_s(),
                 costs=costs,
                 streams=self._streams,
-                rounds=self._rounds,
+                is_quantised=self._is_quantised,
                 tolerance=self._tolerance,
             )
             for point, costs in zip(self._elsewhere, self._costs.at_each(), strict=True)
@@ -386,9 +387,9 @@ class ModelComparer(Generic[P]):
         """
         tuned = self._assembly.write_model(kept)
         held_against = baseline or self._assembly.untuned
-        in_turns = is_early or self.is_hurried
+        is_hurried = is_early or self.is_hurried
         is_extended = False
-        if in_turns:
+        if is_hurried:
             found = self._hurried(held_against, tuned, is_early=is_early, fits=fits)
             if not is_early and found and fits(found[-1].memory):
                 is_extended, found = self._beyond_limit(held_against, tuned, found)
@@ -401,23 +402,23 @@ class ModelComparer(Generic[P]):
             found[0] = self._also_unusual(found[0], kept, tuned)
         gain = self._mean.gain(
             found,
-            in_turns=in_turns,
+            is_hurried=is_hurried,
             known=known,
             is_early=is_early,
             is_extended=is_extended,
         )
         if is_too_large:
             return gain
-        if not in_turns and gain.surely <= 1 < gain.estimate.median:
+        if not is_hurried and gain.surely <= 1 < gain.estimate.median:
             terms = _both_orders(PROCESSES, begin=len(found))
             more = self._one_by_one(
                 held_against, tuned, lambda found: self._final, terms, started=PROCESSES
             )
             found = [*found, *more]
-            gain = self._mean.gain(found, in_turns=False, known=known)
+            gain = self._mean.gain(found, is_hurried=False, known=known)
         if len(found) < LEAST_PROCESSES and gain.surely <= 1:
             raise TimeIsUpError
-        return replace(gain, is_open=in_turns and gain.surely <= 1 < gain.estimate.high)
+        return replace(gain, is_open=is_hurried and gain.surely <= 1 < gain.estimate.high)
 
     def _also_unusual(
         self, found: ModelComparison, kernels: Sequence[P], tuned: ModelPart
@@ -482,9 +483,9 @@ class ModelComparer(Generic[P]):
         return self._one_by_one(
             baseline,
             tuned,
-            self._policy_in_turns,
-            _in_turns(looked_at[-1]),
-            is_enough=partial(self._mean.is_decided_in_turns, looked_at=looked_at),
+            self._hurried_policy,
+            _one_order_each(looked_at[-1]),
+            is_enough=partial(self._mean.is_decided_in_hurry, looked_at=looked_at),
             is_hopeless=stays_open,
             started=started,
             beside=_BESIDE,
@@ -501,20 +502,20 @@ class ModelComparer(Generic[P]):
         to `LATER`: together they pass as many equal models as the one that there is without.
         """
         more = HURRIED_PROCESSES - len(found)
-        policy = self._policy_in_turns(found)
+        policy = self._hurried_policy(found)
         each_s = self._slowness * (self._costs.process_s + self._compared_s(policy))
         if len(found) < LEAST_PROCESSES or more <= 0 or self._at_most_s() <= more * each_s:
             return False, found
         if not self._mean.may_go_on(found, more):
             return True, found
-        terms = _in_turns(HURRIED_PROCESSES)[len(found) :]
+        terms = _one_order_each(HURRIED_PROCESSES)[len(found) :]
         following = self._one_by_one(
-            baseline, tuned, self._policy_in_turns, terms, until_s=self._at_most_s
+            baseline, tuned, self._hurried_policy, terms, until_s=self._at_most_s
         )
         counting = all(one.counts for one in following)
         return True, [*found, *following] if counting else found
 
-    def _policy_in_turns(self, found: Sequence[ModelComparison]) -> MeasurePolicy:
+    def _hurried_policy(self, found: Sequence[ModelComparison]) -> MeasurePolicy:
         """Return the policy of the process that follows others, by how much their pairs scatter."""
         return self._costs.hurried(self._final, is_scattered=self._mean.is_scattered(found))
 
@@ -636,7 +637,7 @@ class ModelComparer(Generic[P]):
             terms,
             points=tuple(points) if is_everywhere else (),
             tolerance=self._tolerance,
-            rounding=self._assembly.untuned if self._rounds else None,
+            rounding=self._assembly.untuned if self._is_quantised else None,
             streams=self._streams,
         )
         began_s = left_s()
@@ -695,6 +696,6 @@ def _both_orders(count: int, begin: int = 0) -> list[ComparisonTerms]:
     return [ComparisonTerms(orders=sequences[n % 2]) for n in range(begin, begin + count)]
 
 
-def _in_turns(count: int) -> list[ComparisonTerms]:
+def _one_order_each(count: int) -> list[ComparisonTerms]:
     """Return terms for processes of one round, in alternating order."""
     return [ComparisonTerms(orders=(bool(n % 2),)) for n in range(count)]

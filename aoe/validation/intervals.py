@@ -130,7 +130,7 @@ class ProcessGain:
     processes: tuple[ProcessRatio, ...]  # In the order they ran
     # True if each has loaded both models once, every other one the tuned one first; False if each
     # has loaded them in both orders.
-    in_turns: bool
+    is_hurried: bool
     # Scatter of processes of both orders of a model like this one; it helps where there are one to
     # three that scatter no more than it explains.
     known: Scatter | None = None
@@ -159,7 +159,7 @@ class ProcessGain:
         logs, count = self._logs, len(self.processes)
         if self.known is not None and self._is_explained:
             return _known_interval(self.known.pooled(logs), count, level)
-        if not self.in_turns and count >= _ENOUGH:
+        if not self.is_hurried and count >= _ENOUGH:
             quantile = _QUANTILES[level][count - 2]
             if level == ACCEPTING:
                 is_strict = count > PROCESSES or (self.known is not None and count == PROCESSES)
@@ -197,7 +197,7 @@ class ProcessGain:
     @property
     def scatter(self) -> Scatter | None:
         """Scatter of the ratios, with what earlier runs know of it; None where they cannot tell."""
-        if self.in_turns:
+        if self.is_hurried:
             return None
         if self.known is not None and len(self.processes) < PROCESSES:
             return self.known.pooled(self._logs)
@@ -210,7 +210,7 @@ class ProcessGain:
     @property
     def _is_explained(self) -> bool:
         """True if so few, or the pairs of one, scatter no more than what is known lets expect."""
-        if self.known is None or self.in_turns or len(self.processes) not in _EARLY:
+        if self.known is None or self.is_hurried or len(self.processes) not in _EARLY:
             return False
         lone = len(self.processes) == 1
         seen = math.sqrt(self.processes[0].variance) if lone else self._spread
@@ -242,22 +242,23 @@ class ProcessGain:
     def _orders(self) -> list[list[float]]:
         """Return the logarithms of the processes of each order of loading."""
         logs = self._logs
-        if not self.in_turns:
+        if not self.is_hurried:
             return [logs]
         return [same for same in (logs[::2], logs[1::2]) if same]
 
 
-def level_at_the_end(processes: int, *, in_turns: bool, is_early: bool = False) -> float:
+def level_at_the_end(processes: int, *, is_hurried: bool, is_early: bool = False) -> float:
     """Return the level of the interval that accepts a gain when a comparison is over.
 
     Args:
         processes: That have run.
-        in_turns: True for those of one order each: with fewer than a look asks for there was none.
+        is_hurried: True for those of one order each; with fewer than a look asks for there was
+            none.
         is_early: True for a model whose search goes on.
     """
     if is_early:
         return CLEAR
-    return LATER if in_turns and processes >= HURRIED_LOOKS[0] else ACCEPTING
+    return LATER if is_hurried and processes >= HURRIED_LOOKS[0] else ACCEPTING
 
 
 def least_early_gain(processes: int) -> float:
@@ -269,7 +270,7 @@ def least_early_gain(processes: int) -> float:
     distances = (_LEAST_SCATTER / math.sqrt(2), -_LEAST_SCATTER / math.sqrt(2))
     usual = [ProcessRatio(log=distances[at // 2 % 2]) for at in range(EARLY_LOOKS[-1])]
     widths = (
-        ProcessGain(processes=tuple(usual[:count]), in_turns=True).half_width(CLEAR)
+        ProcessGain(processes=tuple(usual[:count]), is_hurried=True).half_width(CLEAR)
         for count in EARLY_LOOKS
         if count <= processes
     )

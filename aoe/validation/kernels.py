@@ -557,7 +557,7 @@ def model_comparer(
         left_s=left_s,
         costs=costs,
         streams=tuning.subject.streams,
-        rounds=rounds,
+        is_quantised=rounds,
         tolerance=math.inf if rounds and settings.precision.accuracy else MODEL_TOLERANCE,
         **points,
     )

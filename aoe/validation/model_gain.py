@@ -100,16 +100,16 @@ class PointMean:
             return False
         if not all(one.deviation.acceptable and one.is_timed for one in found):
             return False
-        if not self._together(found, in_turns=False, known=known).is_sure:
+        if not self._together(found, is_hurried=False, known=known).is_sure:
             return False
         if known is None:
             return True
-        gain = self.gain(found, in_turns=False, known=known)
+        gain = self.gain(found, is_hurried=False, known=known)
         return _is_larger_than_wide(gain.estimate) or (
             expected_us is not None and saves_as_expected(gain, expected_us)
         )
 
-    def is_decided_in_turns(
+    def is_decided_in_hurry(
         self, found: Sequence[ModelComparison], looked_at: Collection[int]
     ) -> bool:
         """True if processes of one order each prove a gain, or show none, at one of their looks."""
@@ -117,13 +117,13 @@ class PointMean:
             return False
         if len(found) not in looked_at:
             return False
-        gain = self._together(found, in_turns=True, known=None)
+        gain = self._together(found, is_hurried=True, known=None)
         shows_none = len(found) >= HURRIED_LOOKS[0] and gain.middle <= 0
         return shows_none or gain.middle > gain.half_width(CLEAR)
 
     def is_scattered(self, found: Sequence[ModelComparison]) -> bool:
         """True if what pairs scatter by counts beside what the place of a process does."""
-        return bool(found) and self._together(found, in_turns=True, known=None).is_scattered
+        return bool(found) and self._together(found, is_hurried=True, known=None).is_scattered
 
     def may_go_on(self, found: Sequence[ModelComparison], more: int) -> bool:
         """True if a comparison of one order each may go on beyond its limit.
@@ -132,7 +132,7 @@ class PointMean:
         """
         if not all(one.deviation.acceptable and one.is_timed for one in found):
             return False
-        now = self._together(found, in_turns=True, known=None)
+        now = self._together(found, is_hurried=True, known=None)
         then = now.continued(len(found) + more)
         return now.middle <= now.half_width(LATER) and now.middle + now.half_width(
             PRINTED
@@ -150,16 +150,16 @@ class PointMean:
         """
         if not all(one.deviation.acceptable and one.is_timed for one in found):
             return False
-        now = self._together(found, in_turns=True, known=None)
+        now = self._together(found, is_hurried=True, known=None)
         count = len(found) + more
-        level = level_at_the_end(count, in_turns=True, is_early=is_early)
+        level = level_at_the_end(count, is_hurried=True, is_early=is_early)
         return now.middle + now.half_width(PRINTED) <= now.continued(count).half_width(level)
 
     def gain(
         self,
         found: Sequence[ModelComparison],
         *,
-        in_turns: bool,
+        is_hurried: bool,
         known: Scatter | None = None,
         is_early: bool = False,
         is_extended: bool = False,
@@ -168,8 +168,8 @@ class PointMean:
 
         One `is_extended` that was looked at before it went on beyond its limit, or ended there.
         """
-        gain = self._together(found, in_turns=in_turns, known=known)
-        level = level_at_the_end(len(found), in_turns=in_turns, is_early=is_early)
+        gain = self._together(found, is_hurried=is_hurried, known=known)
+        level = level_at_the_end(len(found), is_hurried=is_hurried, is_early=is_early)
         if is_extended:
             level = max(level, LATER)
         surely = math.exp(gain.middle - gain.half_width(level))
@@ -177,7 +177,7 @@ class PointMean:
         estimates = {}
         for number in self._timed:
             ratios = tuple(ProcessRatio.of(one.points[number]) for one in found)
-            at_point = ProcessGain(processes=ratios, in_turns=in_turns, known=known)
+            at_point = ProcessGain(processes=ratios, is_hurried=is_hurried, known=known)
             estimate = _estimate(at_point, len(joined.points[number].tuned_us))
             most = math.exp(at_point.middle + at_point.half_width(ACCEPTING))
             estimates[number] = estimate, most, at_point.standard_error
@@ -209,10 +209,10 @@ class PointMean:
         return joined.with_points([replace(one, disagreement=against) for one in joined.points])
 
     def _together(
-        self, found: Sequence[ModelComparison], *, in_turns: bool, known: Scatter | None
+        self, found: Sequence[ModelComparison], *, is_hurried: bool, known: Scatter | None
     ) -> ProcessGain:
         processes = tuple(ProcessRatio.mean(one.points, self._shares) for one in found)
-        return ProcessGain(processes=processes, in_turns=in_turns, known=known)
+        return ProcessGain(processes=processes, is_hurried=is_hurried, known=known)
 
     def _points(
         self, found: ModelComparison, estimates: Mapping[int, tuple[SpeedupEstimate, float, float]]

@@ -492,7 +492,7 @@ def _comparer(
         left_s=stopwatch.left_s,
         costs=costs or NO_COSTS,
         streams=tuning.subject.streams,
-        rounds=is_quantised(tuning.subject.model.proto),
+        is_quantised=is_quantised(tuning.subject.model.proto),
     )
 
 

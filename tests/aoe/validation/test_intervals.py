@@ -44,10 +44,10 @@ def _process(logs: Sequence[float]) -> ProcessRatio:
     )
 
 
-def _of_ratios(*ratios: float, in_turns: bool = True) -> ProcessGain:
+def _of_ratios(*ratios: float, is_hurried: bool = True) -> ProcessGain:
     """Return processes without noise in their pairs."""
     processes = tuple(_process([math.log(ratio)] * 4) for ratio in ratios)
-    return ProcessGain(processes=processes, in_turns=in_turns)
+    return ProcessGain(processes=processes, is_hurried=is_hurried)
 
 
 def _surely(gain: ProcessGain) -> float:
@@ -79,8 +79,8 @@ def _accepted(
         for number in range(count):
             middle = math.log(speedup) + rng.gauss(0.0, placing) + (-order, order)[number % 2]
             processes.append(_process([rng.gauss(middle, jitter) for _ in range(pairs)]))
-        gain = ProcessGain(processes=tuple(processes), in_turns=True)
-        accepted += gain.middle > gain.half_width(level_at_the_end(count, in_turns=True))
+        gain = ProcessGain(processes=tuple(processes), is_hurried=True)
+        accepted += gain.middle > gain.half_width(level_at_the_end(count, is_hurried=True))
     return accepted
 
 
@@ -154,7 +154,7 @@ def test_what_the_order_does_cancels(count: int) -> None:
 
 def test_pairs_that_scatter_widen_the_interval_of_processes_that_agree() -> None:
     calm, noisy = (
-        ProcessGain(processes=(ProcessRatio(log=0.3, variance=v),) * 2, in_turns=True)
+        ProcessGain(processes=(ProcessRatio(log=0.3, variance=v),) * 2, is_hurried=True)
         for v in (0.0, 0.02)
     )
     for level in (PRINTED, ACCEPTING):
@@ -181,7 +181,7 @@ def test_processes_of_both_orders_say_themselves_how_much_they_scatter(count: in
     # a few pairs a neighbour has disturbed, and pairs that scatter less than the processes
     for deviations in ([0.0] * 8 + [0.7, -0.7], [0.002, -0.002] * 5):
         processes = tuple(_process([log + one for one in deviations]) for log in logs)
-        beside = ProcessGain(processes=processes, in_turns=False)
+        beside = ProcessGain(processes=processes, is_hurried=False)
         assert beside.half_width(ACCEPTING) == pytest.approx(own.half_width(ACCEPTING))
 
 
@@ -192,15 +192,15 @@ def test_processes_alike_by_chance_prove_no_more_than_their_pairs(count: int) ->
     assert _together(logs[:PROCESSES]).is_sure
     pairs = [0.1, -0.1, 0.05, -0.05, 0.02, -0.02] * 2
     processes = tuple(_process([log + one for one in pairs]) for log in logs[:count])
-    gain = ProcessGain(processes=processes, in_turns=False)
+    gain = ProcessGain(processes=processes, is_hurried=False)
     assert not gain.is_sure and gain.half_width(PRINTED) > 0.02
     faster = tuple(_process([log + 0.3 + one for one in pairs]) for log in logs[:count])
-    assert ProcessGain(processes=faster, in_turns=False).is_sure is (count > 3)
+    assert ProcessGain(processes=faster, is_hurried=False).is_sure is (count > 3)
 
 
 def test_two_of_both_orders_are_held_against_experience() -> None:
-    assert _surely(_of_ratios(1.1, 1.1001, in_turns=False)) < 1
-    assert _surely(_of_ratios(1.3, 1.3001, in_turns=False)) > 1
+    assert _surely(_of_ratios(1.1, 1.1001, is_hurried=False)) < 1
+    assert _surely(_of_ratios(1.3, 1.3001, is_hurried=False)) > 1
 
 
 @pytest.mark.slow
@@ -213,7 +213,7 @@ def test_looks_before_the_last_pass_no_more_equal_models_than_it_does() -> None:
         passed += any(
             gain.middle > gain.half_width(ACCEPTING)
             for gain in (
-                ProcessGain(processes=tuple(found[:count]), in_turns=False) for count in LOOKS
+                ProcessGain(processes=tuple(found[:count]), is_hurried=False) for count in LOOKS
             )
         )
     assert passed <= 32  # 20 of 4000 are a two-hundredth
@@ -229,14 +229,14 @@ def test_early_and_last_looks_pass_less_than_one_equal_model_in_a_hundred(
 ) -> None:
     """An early comparison, then the final one, which its time ends after `last` processes."""
     passed = sum(
-        _is_accepted_in_turns(random.Random(run), EARLY_LOOKS, EARLY_LOOKS[-1], noise)
-        or _is_accepted_in_turns(random.Random(-run), HURRIED_LOOKS, last, noise)
+        _is_accepted_in_hurry(random.Random(run), EARLY_LOOKS, EARLY_LOOKS[-1], noise)
+        or _is_accepted_in_hurry(random.Random(-run), HURRIED_LOOKS, last, noise)
         for run in range(1, _RUNS + 1)
     )
     assert passed < _RARE
 
 
-def _is_accepted_in_turns(
+def _is_accepted_in_hurry(
     rng: random.Random, looked_at: Sequence[int], last: int, noise: dict[str, float]
 ) -> bool:
     """Return whether a comparison of a model with itself that ends at a look proves a gain."""
@@ -246,14 +246,15 @@ def _is_accepted_in_turns(
         middle = rng.gauss(0.0, placing) + (-order, order)[number % 2]
         pairs = int(noise.get("pairs", 4))
         if pairs == _LEAST_PAIRS and processes:
-            pairs = 4 if ProcessGain(processes=tuple(processes), in_turns=True).is_scattered else 2
+            so_far = ProcessGain(processes=tuple(processes), is_hurried=True)
+            pairs = 4 if so_far.is_scattered else 2
         logs = [rng.gauss(middle, noise["jitter"]) for _ in range(pairs)]
         processes.append(_process(logs))
-        gain = ProcessGain(processes=tuple(processes), in_turns=True)
+        gain = ProcessGain(processes=tuple(processes), is_hurried=True)
         if number + 1 in looked_at and gain.middle > gain.half_width(CLEAR):
             return True
     is_early = looked_at is EARLY_LOOKS
-    level = level_at_the_end(last, in_turns=True, is_early=is_early)
+    level = level_at_the_end(last, is_hurried=True, is_early=is_early)
     return gain.middle > gain.half_width(level)
 
 
@@ -264,12 +265,12 @@ def test_processes_that_run_on_keep_the_order_and_narrow_the_interval(is_early: 
     for _ in range(300):
         placing = rng.choice((0.005, 0.02, 0.07))
         logs = [rng.gauss(0.03, placing) for _ in range(rng.randint(2, 8))]
-        gain = ProcessGain(processes=tuple(_process([log] * 2) for log in logs), in_turns=True)
+        gain = ProcessGain(processes=tuple(_process([log] * 2) for log in logs), is_hurried=True)
         longer = gain.continued(len(logs) + rng.randint(1, 4))
         assert longer.processes[: len(logs)] == gain.processes
         assert longer.processes[-1] in longer.processes[-3::2]
         now, then = (
-            level_at_the_end(len(one.processes), in_turns=True, is_early=is_early)
+            level_at_the_end(len(one.processes), is_hurried=True, is_early=is_early)
             for one in (gain, longer)
         )
         if gain.middle + gain.half_width(PRINTED) <= longer.half_width(then):
@@ -277,8 +278,8 @@ def test_processes_that_run_on_keep_the_order_and_narrow_the_interval(is_early: 
 
 
 def test_printed_interval_lies_inside_the_deciding_one() -> None:
-    for count, in_turns in itertools.product(range(1, 5), (True, False)):
-        gain = _of_ratios(*[1.1, 1.12, 1.09, 1.11][:count], in_turns=in_turns)
+    for count, is_hurried in itertools.product(range(1, 5), (True, False)):
+        gain = _of_ratios(*[1.1, 1.12, 1.09, 1.11][:count], is_hurried=is_hurried)
         assert gain.half_width(PRINTED) < gain.half_width(ACCEPTING)
 
 
@@ -287,7 +288,7 @@ def test_printed_interval_lies_inside_the_deciding_one() -> None:
 
 def _together(logs: Sequence[float], known: Scatter | None = None) -> ProcessGain:
     processes = tuple(ProcessRatio(log=log) for log in logs)
-    return ProcessGain(processes=processes, in_turns=False, known=known)
+    return ProcessGain(processes=processes, is_hurried=False, known=known)
 
 
 def _passes(logs: Sequence[float], known: Scatter | None) -> bool:
@@ -367,7 +368,7 @@ def test_one_process_whose_pairs_scatter_says_nothing_by_itself() -> None:
     known = Scatter(deviation=0.005, processes=5)
     for variance, is_sure in ((0.01**2, True), (0.03**2, False)):
         process = ProcessRatio(log=0.2, variance=variance)
-        gain = ProcessGain(processes=(process,), in_turns=False, known=known)
+        gain = ProcessGain(processes=(process,), is_hurried=False, known=known)
         assert gain.is_sure is is_sure
 
 
