@@ -433,8 +433,8 @@ def _value(task: str, delivery: Delivery) -> Any:
 
 
 MOST_BIAS = 0.03
-"""Distance from 1 nothing may prove of two equal things. Source: `ACCEPT_SPEEDUP`, what a kernel
-has to prove to be kept."""
+"""Distance from 1 nothing may prove of two equal things. Source: `REPLACE_SPEEDUP`, what a kernel
+has to prove to take the place of another."""
 MOST_WIDTH = 0.05
 """Half-width of an interval in which the gain of a kernel is lost."""
 MOST_SLOWER = 1.15

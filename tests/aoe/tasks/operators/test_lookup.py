@@ -17,7 +17,13 @@ from aoe.bank.records.operator import StoredAnswer
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
-from aoe.tasks.operators.lookup import ACCEPT_SPEEDUP, OperatorLookup, look_up, settle
+from aoe.tasks.operators.lookup import (
+    ACCEPT_SPEEDUP,
+    REPLACE_SPEEDUP,
+    OperatorLookup,
+    look_up,
+    settle,
+)
 from aoebank import Event
 
 _EXP = chain_workload(("Exp",))
@@ -146,7 +152,7 @@ _NOW = {
     "none": None,
     "slower": make_estimate(0.9),
     "same": make_estimate(2.0),
-    "almost": make_estimate(2.0 / (ACCEPT_SPEEDUP - 0.001)),
+    "almost": make_estimate(2.0 / (REPLACE_SPEEDUP - 0.001)),
 }
 
 _EXPECTED = {
