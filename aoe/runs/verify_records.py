@@ -36,7 +36,7 @@ from aoe.execute.compiling import KernelCompilers
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate, estimate_speedup
 from aoe.target import Target
-from aoe.tasks.operators.lookup import REPLACE_SPEEDUP
+from aoe.tasks.operators.lookup import NOTABLE_SPEEDUP
 from aoebank import Drift, Event, Provenance, Record, RecordError, RichDisplay
 
 ONNX_RUNTIME = "ONNX Runtime's own"
@@ -134,7 +134,7 @@ def verdict_on(
         verdict, reason = Holding.UNDECIDED, f"the machine was busy: {found.busy_words}"
     elif estimate.high <= 1:
         verdict, reason = Holding.LOST, f"no faster than {default}"
-    elif recorded is not None and estimate.high * REPLACE_SPEEDUP < recorded.low:
+    elif recorded is not None and estimate.high * NOTABLE_SPEEDUP < recorded.low:
         verdict, reason = Holding.WEAKER, ""
     elif estimate.low <= 1:
         verdict, reason = Holding.UNDECIDED, "its interval reaches below 1"

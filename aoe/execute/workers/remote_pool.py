@@ -433,7 +433,7 @@ def _value(task: str, delivery: Delivery) -> Any:
 
 
 MOST_BIAS = 0.03
-"""Distance from 1 nothing may prove of two equal things. Source: `REPLACE_SPEEDUP`, what a kernel
+"""Distance from 1 nothing may prove of two equal things. Source: `NOTABLE_SPEEDUP`, what a kernel
 has to prove to take the place of another."""
 MOST_WIDTH = 0.05
 """Half-width of an interval in which the gain of a kernel is lost."""

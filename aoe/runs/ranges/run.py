@@ -71,7 +71,7 @@ from aoe.runs.tuned_model import write_model
 from aoe.runs.written_form import with_faster_form
 from aoe.schedule import Schedule
 from aoe.tasks.operators.chosen_kernel import ChosenKernel
-from aoe.tasks.operators.lookup import ACCEPT_SPEEDUP
+from aoe.tasks.operators.lookup import NOTABLE_SPEEDUP
 from aoe.tasks.operators.operator import (
     OperatorContext,
     TunedOperator,
@@ -543,7 +543,7 @@ def _is_known(tuning: TuneContext, bank: OperatorBank, workload: Workload) -> bo
     """True if the bank answers for a workload, so that nothing is searched."""
     if bank.find(workload) is not None:
         return True
-    failed = bank.failed_search(workload, tuning.settings.trials, threshold=ACCEPT_SPEEDUP)
+    failed = bank.failed_search(workload, tuning.settings.trials, threshold=NOTABLE_SPEEDUP)
     return failed is not None and not tuning.settings.lookup_only
 
 

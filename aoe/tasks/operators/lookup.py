@@ -22,9 +22,9 @@ from aoe.workload import Workload
 ACCEPT_SPEEDUP = 1.01
 """Lower bound of the speed-up an operator needs. What a kernel does to its neighbours, the model
 with it tells; 1.03 refused one that took 4.7 % less where a quarter of a RegNetY's time is."""
-REPLACE_SPEEDUP = 1.03
-"""The same over the strategy of a record: one that is about as good stays, and files in git with
-it."""
+NOTABLE_SPEEDUP = 1.03
+"""Speed-up that makes known answers new ones: over the strategy of a record, which stays in git
+where another is about as good, and above the wide interval of a search that won nothing."""
 _MOST_CHECKED = 4
 """Answers of ranges that are checked for one that can be compiled, the nearest first."""
 _LEAST_SAVED = 0.001
@@ -110,7 +110,7 @@ def look_up(
         failure = bank.failed_search(
             workload,
             trials,
-            threshold=ACCEPT_SPEEDUP,
+            threshold=NOTABLE_SPEEDUP,
             trials_in_base=1 if is_limited else None,
         )
     if failure is not None and share * failure.expected < _LEAST_SAVED:
@@ -145,6 +145,6 @@ def settle(
     """
     is_better = best is not None and accepts(best, ACCEPT_SPEEDUP)
     if best is not None and stored_now is not None:
-        is_better &= best.low > stored_now.median * REPLACE_SPEEDUP
+        is_better &= best.low > stored_now.median * NOTABLE_SPEEDUP
     # a record that cannot be used any more is a miss here: its place in the bank is written anew
     return OUTCOMES[BankState.MISS if stored is None else BankState.HIT, is_better]

@@ -19,7 +19,7 @@ from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
 from aoe.tasks.operators.lookup import (
     ACCEPT_SPEEDUP,
-    REPLACE_SPEEDUP,
+    NOTABLE_SPEEDUP,
     OperatorLookup,
     look_up,
     settle,
@@ -152,7 +152,7 @@ _NOW = {
     "none": None,
     "slower": make_estimate(0.9),
     "same": make_estimate(2.0),
-    "almost": make_estimate(2.0 / (REPLACE_SPEEDUP - 0.001)),
+    "almost": make_estimate(2.0 / (NOTABLE_SPEEDUP - 0.001)),
 }
 
 _EXPECTED = {

@@ -270,6 +270,18 @@ class _SlowRunner(ScriptedRunner):
         return found
 
 
+@dataclass(slots=True, kw_only=True)
+class _SpikyRunner(_SlowRunner):
+    """One whose first measurement is disturbed in one pair."""
+
+    def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        found = _SlowRunner.call(self, task, timeout_s=timeout_s, **arguments)
+        if len(self.calls) > 1:
+            return found
+        spiked = [4 * found[0].tuned_us[0], *found[0].tuned_us[1:]]
+        return [replace(found[0], tuned_us=tuple(spiked)), *found[1:]]
+
+
 def _operators(count: int) -> FoundOperators:
     return _found(*(placed_operator(_chain(rows=8 + row), 3000 + row) for row in range(count)))
 
@@ -298,6 +310,21 @@ def test_gain_that_is_large_takes_the_fewest_pairs_there_is_an_interval_of(tmp_p
     searches = [one.search for one in tuned.operators if one.search is not None]
     pairs = [len(search.trials[0].measurement.tuned_us) for search in searches]
     assert pairs == [8] * 20
+
+
+def test_gain_that_a_spike_leaves_open_is_proven_by_fresh_pairs(tmp_path: Path) -> None:
+    runner = _SpikyRunner(limit_s=3.0, candidate=lambda _: 1.5)
+    tuned, _ = _in_hurry(tmp_path, runner, _operators(5))
+    assert _tried(tuned) == [1] * 5  # no time for the rest of a search
+    assert {one.outcome for one in tuned.operators} == {RepoOutcome.ADD}
+    workloads = [str(one.arguments["workload"]) for one in runner.calls]
+    assert workloads[0] == workloads[1] and len(workloads) == 6
+
+
+def test_kernel_that_gains_two_percent_alone_is_left_to_the_model(tmp_path: Path) -> None:
+    runner = _SlowRunner(limit_s=3.0, candidate=lambda _: 1.02, drift=0.0)
+    tuned, _ = _in_hurry(tmp_path, runner, _operators(2))
+    assert {one.outcome for one in tuned.operators} == {RepoOutcome.ADD}
 
 
 def test_everybody_is_glanced_at_before_anybody_is_searched_further(tmp_path: Path) -> None:
