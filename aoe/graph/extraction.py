@@ -53,6 +53,8 @@ _PADDED = (
 ) - {TRANSPOSED_CONVOLUTION}
 """Operators whose zeros around what they read depend on its extents alone."""
 
+_PRELU = ("", "PRelu")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
@@ -308,6 +310,7 @@ class _Extraction:
             and not self._is_shaped(name)
             and not self._is_quantised_as(name, _parameters)
             and not self._is_scale(name)
+            and not self._is_slope(name)
         ):
             self._references[name] = f"s{len(self._scalars)}"
             self._scalars[name] = scalar
@@ -400,6 +403,10 @@ class _Extraction:
                 if maker is not None and op_key(maker) == MEASURED_LEVELS:
                     return bool(maker.output[MEASURED_SCALE] == other)
         return False
+
+    def _is_slope(self, name: str) -> bool:
+        """True for the slope of a PRelu: a weight, so that layers of one shape share a record."""
+        return any(op_key(node) == _PRELU and name in node.input[1:] for node in self._nodes)
 
     def _is_condition(self, name: str) -> bool:
         """True for tensors that are read as booleans alone; a kernel makes none."""

@@ -70,6 +70,28 @@ def test_equal_chains_in_other_places_are_the_same_workload() -> None:
     assert _extracted(first).workload == _extracted(second).workload
 
 
+@pytest.mark.parametrize("dims", [(), (1,), (1, 1, 1)])
+def test_layers_that_differ_in_a_learnt_slope_are_the_same_workload(dims: tuple[int, ...]) -> None:
+    nodes = [
+        helper.make_node("PRelu", ["x", "slope"], ["a"]),
+        helper.make_node("Mul", ["a", "half"], ["y"]),
+    ]
+    found = [
+        _extracted(
+            _graph(
+                nodes,
+                weights={
+                    "slope": np.full(dims, slope, np.float32),
+                    "half": np.full((), 0.5, np.float32),
+                },
+            )
+        )
+        for slope in (0.25, 0.2239)
+    ]
+    assert found[0].workload == found[1].workload
+    assert found[0].inputs == ("x", "slope") and found[0].scalars == ("half",)
+
+
 def test_attributes_belong_to_the_workload() -> None:
     workloads = {
         alpha: _extracted(
