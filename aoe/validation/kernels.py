@@ -126,7 +126,10 @@ def validate_kernels(
     dropped = _dropped_in_base(
         tuning, bank, assembly, [k for k in candidates if not earlier[k.key]]
     )
-    earlier |= dict.fromkeys((one.key for one, _ in dropped), Event.DROPPED)
+    for one, note in dropped:
+        reason = note.search["reason"]
+        tuning.progress.step(f"left out {one.name}, as in the earlier model: {reason}")
+        earlier[one.key] = Event.DROPPED
     left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
     checker = _accuracy_checker(tuning, assembly, candidates, left_s, costs)
     _warn_of_precision(tuning, candidates)
@@ -174,7 +177,7 @@ def validate_kernels(
         one.name: Drop(reason=f"as in the earlier model: {note.search['reason']}")
         for one, note in dropped
     }
-    validation = replace(validation, drops={**validation.drops, **losers, **lost, **as_before})
+    validation = validation.with_drops({**losers, **lost, **as_before})
     return validation, () if lookup_only else noted
 
 
@@ -249,11 +252,8 @@ def prove_early(
         tuned: Operators tuned so far.
     """
     tuning.time.phases.begin(Phase.VALIDATE)
-    candidates = [
-        one
-        for one in kernels_within_memory(tuning, kernels_of(tuned))
-        if earlier_verdict(tuning, bank, one.source.workload) is not Event.DROPPED
-    ]
+    candidates = _not_dropped(tuning, bank, assembly, kernels_of(tuned))
+    candidates = kernels_within_memory(tuning, candidates)
     comparer = model_comparer(tuning, assembly, costs)
     kernels, _ = compiled(tuning, assembly, candidates, comparer)
     threads = tuning.machine.runner.target.core_num
@@ -282,6 +282,20 @@ def prove_early(
             return f"without the others it is not accurate enough: {again}"
         accuracy = accuracy.followed_by(again)
     return replace(found, accuracy=accuracy)
+
+
+def _not_dropped(
+    tuning: TuneContext,
+    bank: OperatorBank,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+) -> list[ChosenKernel]:
+    """Return the kernels that neither this model nor the earlier one has dropped."""
+    earlier = {one.name: earlier_verdict(tuning, bank, one.source.workload) for one in kernels}
+    undecided = [one for one in kernels if earlier[one.name] is None]
+    dropped = {one.name for one, _ in _dropped_in_base(tuning, bank, assembly, undecided)}
+    dropped.update(name for name, verdict in earlier.items() if verdict is Event.DROPPED)
+    return [one for one in kernels if one.name not in dropped]
 
 
 def _without_losers(
@@ -330,7 +344,6 @@ def _dropped_in_base(
         here = assembly.surroundings(one) if verdict is not None else frozenset()
         if verdict is None or not here or not here <= verdict.surroundings:
             continue
-        tuning.progress.step(f"left out {one.name}, as in the earlier model: {verdict.reason}")
         note = BankNote.of_model(
             Event.DROPPED,
             one.op_names,

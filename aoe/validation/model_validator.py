@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic
@@ -144,6 +144,15 @@ class ValidationResult(Generic[P]):
         """True if what became of a kernel may be remembered."""
         drop = self.drops.get(kernel.name)
         return drop is None or drop.is_final
+
+    def with_drops(self, drops: Mapping[str, Drop]) -> ValidationResult[P]:
+        """Return the judgement with further kernels that go, but for those that stay after all.
+
+        A model that was proven before may have kernels which the last judgement did without.
+        """
+        kept = {one.name for one in self.kept}
+        others = {name: drop for name, drop in drops.items() if name not in kept}
+        return replace(self, drops=self.drops | others)
 
     @property
     def dropped(self) -> dict[str, str]:
@@ -551,15 +560,13 @@ def better_of(
         return found
     if found.kept and found.estimate.median >= proven.estimate.low:
         return found
-    kept = {one.name for one in proven.kept}
     slower = Drop(
         reason=f"the whole model is slower with all: {found.estimate.median:.3f}x",
         estimate=found.estimate,
         is_final=False,
     )
     drops = found.drops | dict.fromkeys((one.name for one in found.kept), slower)
-    drops = {name: drop for name, drop in drops.items() if name not in kept}
-    return replace(proven, drops=drops)
+    return replace(proven, drops={}).with_drops(drops)
 
 
 def sure_loss(points: Sequence[PointComparison]) -> SpeedupEstimate | None:

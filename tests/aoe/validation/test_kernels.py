@@ -31,8 +31,9 @@ from aoe.tasks.operators.operator import TunedOperator
 from aoe.tuner.live_report import PhaseTimes, start_stopwatch
 from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings, parse_precision
 from aoe.tuner.tune_context import ModelToTune, RunTime
-from aoe.validation.kernels import validate_model
+from aoe.validation.kernels import prove_early, validate_kernels, validate_model
 from aoe.validation.model_validator import ValidationResult
+from aoe.validation.time_reserve import ModelCosts
 from aoe.workload import Precision
 from aoebank import Bank, Event
 
@@ -131,6 +132,16 @@ class Model:
         return sorted(name for kernel in validation.kept for name in kernel.op_names)
 
     def validation(self, *, repeat_tune: bool = False) -> ValidationResult:
+        tuning, assembly = self.context(repeat_tune=repeat_tune)
+        found = validate_model(tuning, self.bank, assembly, self.tuned)
+        self.comparisons = len(self.runner.asked("compare_models"))
+        self.restarts = self.runner.restarts
+        return found
+
+    def context(
+        self, *, repeat_tune: bool = False, limit_s: float | None = None
+    ) -> tuple[Any, Any]:
+        """Return the context of a run, and its assembly."""
         moved = [_NAMES[number] for number in self.moved]
         assembly = CompilingAssembly(errors=self.errors, moved=moved)
         numbers = {_kernel_of(tuned): number for number, tuned in enumerate(self.tuned)}
@@ -147,7 +158,7 @@ class Model:
             more = MemoryUse(resident_bytes=taken.resident_bytes + kept)
             return ModelMemory(baseline=taken, tuned=more)
 
-        runner = ScriptedRunner(
+        runner = self.runner = ScriptedRunner(
             model=machine,
             memory=memory,
             results=results,
@@ -155,7 +166,7 @@ class Model:
             drift=0.0,
             given_share=self.given_share,
         )
-        stopwatch = start_stopwatch(time.monotonic, None)
+        stopwatch = start_stopwatch(time.monotonic, limit_s)
         tuning = SimpleNamespace(
             settings=SimpleNamespace(
                 repeat_tune=repeat_tune,
@@ -176,11 +187,7 @@ class Model:
             progress=self.progress,
             time=RunTime(stopwatch=stopwatch, phases=PhaseTimes(stopwatch)),
         )
-        found = validate_model(tuning, self.bank, assembly, self.tuned)  # type: ignore[arg-type]
-        self.runner = runner
-        self.comparisons = len(runner.asked("compare_models"))
-        self.restarts = runner.restarts
-        return found
+        return tuning, assembly
 
     def verdicts(self) -> list[Event | None]:
         return [self.bank.model_verdict(tuned.operator.workload) for tuned in self.tuned]
@@ -498,6 +505,42 @@ def test_what_an_earlier_model_dropped_in_the_same_place_stays_out(tmp_path: Pat
     assert model.verdicts() == [Event.KEPT, Event.DROPPED, Event.KEPT]
     assert model.judged() == ["a", "c"]
     assert model.comparisons == _CONFIRMED
+
+
+def test_early_proof_leaves_out_what_an_earlier_model_dropped(tmp_path: Path) -> None:
+    """It would stay in the model if the last judgement were not better, though it is left out."""
+    model = _behind(tmp_path, (0.1, -0.1, 0.1), saves=(0.2, 0.2, 0.2))
+    tuning, assembly = model.context(limit_s=1e5)
+    early = prove_early(model.bank, assembly, ModelCosts(), tuning, model.tuned)
+    assert not isinstance(early, str)
+    assert [name for kernel in early.kept for name in kernel.op_names] == ["a", "c"]
+    assert not model.progress.texts("warn") and "left out" not in str(model.progress.texts("step"))
+
+
+def test_kernel_that_stays_as_proven_before_is_not_told_as_gone(tmp_path: Path) -> None:
+    """A later profile speaks against one of them: the model without it is slower."""
+    model = Model(tmp_path, saves=(0.2, 0.2, 0.2))
+    tuning, assembly = model.context(limit_s=300.0)
+    early = prove_early(model.bank, assembly, ModelCosts(), tuning, model.tuned)
+    assert not isinstance(early, str) and len(early.kept) == 3
+    slow = early.kept[0].name
+
+    def node_us(part: ModelPart) -> dict[str, float]:
+        held = assembly.contents.get(str(part.model), frozenset())
+        times = dict.fromkeys(_NAMES, 100.0)
+        for kernel in early.kept:
+            if kernel.name in held:
+                (name,) = kernel.op_names
+                times[f"{name}_{kernel.name}"] = 200.0 if kernel.name == slow else 50.0
+        return times
+
+    model.runner.node_us = node_us
+    costs = ModelCosts(load_s=5.0, run_s=0.1)  # no time for groups
+    found, noted = validate_kernels(tuning, model.bank, assembly, model.tuned, costs, proven=early)
+    assert any(text.startswith(f"put back {slow}") for text in model.progress.texts("step"))
+    assert {kernel.name for kernel in found.kept} == {kernel.name for kernel in early.kept}
+    assert not found.drops and not found.undecided
+    assert [note.event for _, note in noted] == [Event.KEPT] * 3
 
 
 @pytest.mark.parametrize(
