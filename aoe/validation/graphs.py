@@ -23,6 +23,7 @@ from aoe.validation.comparing import TimeIsUpError
 from aoe.validation.kernel_assembly import Assembly
 from aoe.validation.kernels import (
     compiled,
+    held_kernels,
     model_comparer,
     validate_kernels,
     with_figures,
@@ -149,10 +150,11 @@ def _gain_of_rewrites(
     gone = {one.name for one in kernels_of(made.tuned.operators)} - kept
     kernels = [one for one in kernels_of(alone.tuned.operators) if one.name not in gone]
     in_library, _ = compiled(alone.tuning, alone.assembly, kernels, comparer)
-    if not in_library:
-        return None  # the rewrites have been held against that model already
     try:
-        gain = comparer.for_the_record(validation.kept, alone.assembly.write_model(in_library))
+        held = held_kernels(alone.tuning, alone.assembly, in_library, alone.costs)
+        if not held:
+            return None  # the rewrites have been held against that model already
+        gain = comparer.for_the_record(validation.kept, alone.assembly.write_model(held))
     except TimeIsUpError:
         progress.warn("the time limit left no time for that: the rewrites stay")
         return None

@@ -469,6 +469,31 @@ def _accuracy_checker(
     )
 
 
+def held_kernels(
+    tuning: TuneContext,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+    costs: ModelCosts,
+) -> Sequence[ChosenKernel]:
+    """Return the kernels with which a model keeps its accuracy, one for each occurrence.
+
+    Empty where no time is left to find that out.
+
+    Args:
+        tuning: The model.
+        assembly: Puts it together; its library holds every kernel.
+        kernels: In the library; an occurrence may have several.
+        costs: What things take with this model.
+
+    Raises:
+        RunError: the untuned model cannot be run.
+        AccuracyError: the metric fails.
+    """
+    left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
+    checker = _accuracy_checker(tuning, assembly, kernels, left_s, costs, is_early=True)
+    return kernels if checker is None else checker.hold(kernels).kernels
+
+
 def _warn_of_precision(tuning: TuneContext, kernels: Sequence[ChosenKernel]) -> None:
     """Warn if a lower precision was allowed and no kernel has it."""
     mode = tuning.settings.precision.mode

@@ -28,9 +28,12 @@ from aoe.ort.inputs import MADE_UP
 from aoe.results.files import RepoOutcome
 from aoe.tasks.operators.chosen_kernel import ChosenKernel
 from aoe.tasks.operators.operator import TunedOperator
+from aoe.tasks.operators.operator_tasks import TunedOperators
+from aoe.tuner.chosen_graph import ChosenGraph
 from aoe.tuner.live_report import PhaseTimes, start_stopwatch
 from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings, parse_precision
 from aoe.tuner.tune_context import ModelToTune, RunTime
+from aoe.validation.graphs import TunedGraph, validate_graphs
 from aoe.validation.kernels import prove_early, validate_kernels, validate_model
 from aoe.validation.model_validator import ValidationResult
 from aoe.validation.time_reserve import ModelCosts
@@ -145,11 +148,13 @@ class Model:
         moved = [_NAMES[number] for number in self.moved]
         assembly = CompilingAssembly(errors=self.errors, moved=moved)
         numbers = {_kernel_of(tuned): number for number, tuned in enumerate(self.tuned)}
+        lower = {name: self.lower[at] for name, at in numbers.items() if at in self.lower}
+        numbers |= {_kernel_of(_tuned(number)): number for number in self.lower}
         machine = Machine(assembly, numbers, self.saves, wrong=self.wrong)
 
         def results(part: ModelPart) -> list[object]:
             held = assembly.contents.get(str(part.model), ())
-            return [np.array([1.0 + sum(self.lower.get(numbers[name], 0) for name in held)])]
+            return [np.array([1.0 + sum(lower.get(name, 0) for name in held)])]
 
         def memory(baseline: ModelPart, tuned: ModelPart) -> ModelMemory:
             kept = len(assembly.contents.get(str(tuned.model), ())) * self.kept_mib << 20
@@ -176,7 +181,10 @@ class Model:
                 lookup_only=False,
                 kernel_memory_mib=self.kernel_memory_mib,
                 proves_settled=False,
+                anonymous=False,
             ),
+            banks=SimpleNamespace(base=None, journal=make_journal(self.root, model=self.name)),
+            places=SimpleNamespace(bank=None),
             subject=ModelToTune(
                 model=SimpleNamespace(proto=onnx.ModelProto()),  # type: ignore[arg-type]
                 inputs=MADE_UP,
@@ -541,6 +549,45 @@ def test_kernel_that_stays_as_proven_before_is_not_told_as_gone(tmp_path: Path) 
     assert {kernel.name for kernel in found.kept} == {kernel.name for kernel in early.kept}
     assert not found.drops and not found.undecided
     assert [note.event for _, note in noted] == [Event.KEPT] * 3
+
+
+@dataclass
+class AloneAssembly(CompilingAssembly):
+    """Assembly of the imported graph beside that of a chosen one."""
+
+    def write_model(self, kernels: Sequence[ChosenKernel], name: str = "model.onnx") -> ModelPart:
+        return CompilingAssembly.write_model(self, kernels, f"alone_{name}")
+
+
+@pytest.mark.parametrize(("off", "is_lower"), [(0.0, True), (9.0, False)])
+def test_rewrites_are_held_against_one_accurate_kernel_for_each_operator(
+    off: float, is_lower: bool, tmp_path: Path
+) -> None:
+    """Operators that only the imported graph has were in no model whose accuracy was checked."""
+    precision = parse_precision("allow_mix_precision_bf16", accuracy="max_relative<=0.01")
+    model = Model(tmp_path, saves=(0.1, -0.05), lower={1: off}, precision=precision)
+    tuning, assembly = model.context()
+    of_both, lowered = model.tuned
+    choice = (_tuned(1), replace(lowered, speedup=1.5))
+    chosen = ChosenGraph(proto=onnx.ModelProto(), uses=())
+    made, alone = (
+        TunedGraph(
+            tuning=SimpleNamespace(**vars(tuning) | {"subject": subject}),  # type: ignore[arg-type]
+            graph=None,  # type: ignore[arg-type]
+            profile=None,  # type: ignore[arg-type]
+            tuned=TunedOperators(operators=operators, refusals=()),
+            assembly=one,
+            costs=ModelCosts(),
+        )
+        for subject, operators, one in (
+            (replace(tuning.subject, chosen=chosen), (of_both,), assembly),
+            (tuning.subject, (of_both, *choice), AloneAssembly(contents=assembly.contents)),
+        )
+    )
+    stays, found = validate_graphs(made, alone, model.bank)
+    assert stays is made and len(found.kept) == 1
+    held = {_kernel_of(of_both), _kernel_of(choice[is_lower])}
+    assert assembly.contents["alone_model.onnx"] == held
 
 
 @pytest.mark.parametrize(
