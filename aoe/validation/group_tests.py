@@ -132,6 +132,8 @@ class GroupTests(Generic[P]):
             found = self._saving(losing)
             if found is not None and found.is_loss:
                 self._drop_if_loss(losing, found)
+        if len(self.kept) < 2:  # the last comparison shows what is left
+            return
         group = self._in_order()
         whole = (self._whole if not self.dropped else None) or self._measured(group)
         if whole is None or not whole.counts:

@@ -181,6 +181,14 @@ def test_kernels_that_lose_by_profiles_are_compared_first_and_the_reason_is_kept
     assert len(result.dropped) == 2
 
 
+def test_kernel_that_is_left_behind_others_is_left_to_the_last_comparison() -> None:
+    found = {0: 0.1, 1: -0.05}
+    case = model_of(0.05, -0.05, promised=[0.1, 0.1], in_model=found, losses=[1])
+    assert case.numbers(case.judged().kept) == [0]
+    # all of them, then twice without the one that loses
+    assert _tests(case) == 3
+
+
 def test_kernels_that_only_profiles_call_slow_stay() -> None:
     case = model_of(*[0.02] * 6, losses=[2, 4])
     assert len(case.judged().kept) == 6
