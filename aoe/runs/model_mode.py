@@ -487,6 +487,10 @@ def run_summary(modes: Sequence[ModelTuning[Any]]) -> dict[str, Any]:
         **last,
         "schema": last["schema"] if len(parts) == 1 else _SCHEMA,
         "seconds": round(seconds, 1),
+        # a file that one mode has set aside is not there for the next one
+        "damaged_bank_files": [
+            *dict.fromkeys(one for part in parts for one in part["damaged_bank_files"])
+        ],
         **count_members(rows, seconds),
         "repo": _added(part["repo"] for part in parts),
         **{name: _joined(parts, name) for name in names},
