@@ -352,6 +352,7 @@ def _banks(
     """
     may_write = not context.settings.lookup_only
     damaged = without_damaged(own.bank, own.soc_version, may_write=may_write)
+    damaged += base.damaged if base is not None else ()
     for bank in (built_in, base.bank if base is not None else None):
         if bank is not None:
             damaged += without_damaged(bank, own.soc_version, may_write=False)
