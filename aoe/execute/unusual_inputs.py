@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
@@ -407,7 +407,9 @@ class _Yardstick:
         if case.kind == _NAN:
             runs = [leaves for leaves in self._without_nan(case) if len(leaves) == len(expected)]
             reached = _reached(expected, runs)
-            leaves = zip(*runs, strict=True) if runs else [()] * len(expected)
+            leaves: Iterable[Sequence[Array]] = (
+                zip(*runs, strict=True) if runs else ((),) * len(expected)
+            )
             expected = list(map(_independent, expected, actual, leaves))
         worst = AS_BEFORE
         for number, (reference, result) in enumerate(zip(expected, actual, strict=True)):
