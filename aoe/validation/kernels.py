@@ -376,6 +376,7 @@ def model_validator(
         mapped_bytes=math.fsum(map(bytes_of, weights)),
         proves_settled=tuning.settings.proves_settled and not tuning.subject.is_rewritten,
         times=times,
+        streams=tuning.subject.streams,
     )
 
 

@@ -519,7 +519,7 @@ def _judged(
     ]
     own = frozenset(one.name for one in rewrites if verdicts[one.subgraph.graph_id] is Event.KEPT)
     validation, news = decide_candidates(
-        ModelValidator(comparer, tuning.progress.step),
+        ModelValidator(comparer, tuning.progress.step, streams=tuning.subject.streams),
         rewrites,
         own=own,
         prior=lambda: prior_result_of(

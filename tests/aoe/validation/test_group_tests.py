@@ -47,8 +47,10 @@ def test_several_harmful_kernels_are_all_dropped() -> None:
     assert case.numbers(case.judged().kept) == [0, 2, 4]
 
 
-def test_whole_that_keeps_its_promise_is_not_taken_apart() -> None:
-    case = model_of(*[0.05] * 10)
+@pytest.mark.parametrize("streams", [1, 4])
+def test_whole_that_keeps_its_promise_is_not_taken_apart(streams: int) -> None:
+    """A kernel promises a part of one call, of which several streams make several at a time."""
+    case = model_of(*[0.05] * 10, streams=streams)
     assert len(case.judged().kept) == 10
     assert _tests(case) == 1
 
