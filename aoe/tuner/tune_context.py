@@ -40,7 +40,14 @@ from aoe.tuner.chosen_graph import ChosenGraph, WrittenForm, chosen_before
 from aoe.tuner.float32_form import as_host_computes_it, find_float32_form
 from aoe.tuner.kernel_cache import kept_objects
 from aoe.tuner.live_report import PhaseTimes, Stopwatch, start_stopwatch
-from aoe.tuner.mode import JobType, ModeContext, TargetMetric, TuneSettings, training_command
+from aoe.tuner.mode import (
+    JobType,
+    ModeContext,
+    TargetMetric,
+    TrialCount,
+    TuneSettings,
+    training_command,
+)
 from aoe.tuner.parts import REAL_ENGINE, EngineParts
 from aoe.tuner.policies import final_policy
 from aoe.tuner.precision.constraint import DEFAULT
@@ -164,6 +171,7 @@ class TuneContext:
     scratch: Path  # Empty directory that goes with the run
     progress: Progress  # Is told what happens
     engine: EngineParts = REAL_ENGINE  # What of the engine the run may replace
+    trials: TrialCount = field(default_factory=TrialCount)  # Candidates of the whole run
     study: StudyWriter | None = None  # Takes its searches for Optuna, None where none are wanted
     log: ProgressLog = field(default_factory=ProgressLog)  # Follows its tasks, for `aoe watch`
 
@@ -298,6 +306,7 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
             scratch=scratch,
             progress=progress,
             engine=engine,
+            trials=context.trials,
         )
         # of a range the form is held against the model at its points
         yield tuning if shape_range else with_float32_form(tuning, [tuning.subject.calibration])

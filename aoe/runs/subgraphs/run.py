@@ -439,7 +439,6 @@ def _tuned(
             context=context,
             budget=budget,
             on_event=on_event,
-            most_trials=tuning.settings.max_tuning_count,
         )
         tune_tasks(tasks, context, pool)
     return sorted(done, key=lambda tuned: found.subgraphs.index(tuned.subgraph))
