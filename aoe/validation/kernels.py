@@ -429,6 +429,11 @@ def over_imported(
         else:  # nothing has changed since then
             tuning.progress.step("its gain is that of the comparison its form was chosen by")
             gain = PointMean([1.0]).of_one(form.comparison)
+    deviation = gain.comparison.deviation
+    if not deviation.acceptable:  # the graph and its parts may each keep the tolerance alone
+        tuning.progress.warn(
+            f"its results differ from the imported model's beyond the tolerance: {deviation.detail}"
+        )
     return replace(
         validation,
         comparison=gain.comparison,

@@ -34,7 +34,13 @@ from aoe.tuner.live_report import PhaseTimes, start_stopwatch
 from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings, parse_precision
 from aoe.tuner.tune_context import ModelToTune, RunTime
 from aoe.validation.graphs import TunedGraph, validate_graphs
-from aoe.validation.kernels import prove_early, validate_kernels, validate_model
+from aoe.validation.kernels import (
+    model_comparer,
+    over_imported,
+    prove_early,
+    validate_kernels,
+    validate_model,
+)
 from aoe.validation.model_validator import ValidationResult
 from aoe.validation.time_reserve import ModelCosts
 from aoe.workload import Precision
@@ -549,6 +555,20 @@ def test_kernel_that_stays_as_proven_before_is_not_told_as_gone(tmp_path: Path) 
     assert {kernel.name for kernel in found.kept} == {kernel.name for kernel in early.kept}
     assert not found.drops and not found.undecided
     assert [note.event for _, note in noted] == [Event.KEPT] * 3
+
+
+def test_model_of_a_chosen_graph_that_computes_something_else_is_told(tmp_path: Path) -> None:
+    model = Model(tmp_path)
+    found = model.validation()
+    for wrong in (frozenset[int](), frozenset({1})):
+        model.wrong = wrong
+        tuning, assembly = model.context()
+        comparer = model_comparer(tuning, assembly, ModelCosts())
+        measured = over_imported(tuning, comparer, found, assembly.imported)
+        assert measured.kept == found.kept and measured.graph_chosen
+        assert ["2 instead of 1" in text for text in model.progress.texts("warn")] == [True] * len(
+            wrong
+        )
 
 
 @dataclass
