@@ -257,6 +257,18 @@ def test_float32_stays_where_integers_are_slower_or_too_inaccurate(
     assert summary["precision"] == "float32"
 
 
+def test_float32_stays_where_noise_makes_integers_faster(
+    runs: ScriptedRuns, tmp_path: Path
+) -> None:
+    """Half of all comparisons of equal models have a median above 1."""
+    runs.candidate = lambda schedule: 0.5
+    runs.model = lambda baseline, tuned: 1.00001 if tuned.precision is Precision.INT8 else 1.0
+    _tune(runs, tmp_path)
+    summary = _summary(tmp_path)
+    assert any(row["speedup"] > 1 for row in summary["calibration"])
+    assert summary["precision"] == "float32"
+
+
 def test_model_the_quantiser_refuses_is_told_and_tuned_as_it_is(
     runs: ScriptedRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
