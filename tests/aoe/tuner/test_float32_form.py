@@ -18,7 +18,7 @@ import aoe
 from aoe import TuneResult
 from aoe.errors import AoeError
 from aoe.execute.messages import ModelPart
-from aoe.om.file import FALLBACK, MODEL, read_manifest
+from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, read_manifest
 
 _RNG = np.random.default_rng(0)
 
@@ -129,6 +129,11 @@ def test_the_model_as_written_stays_where_it_is_faster(tmp_path: Path) -> None:
     assert result.om_file is not None
     assert not read_manifest(result.om_file).kernels
     assert _part(result, MODEL) == _part(result, FALLBACK)
+    with zipfile.ZipFile(result.om_file) as file:
+        sizes = {one.filename: one.file_size for one in file.infolist()}
+    # neither kernels nor weights of the form in float32
+    assert LIBRARY not in sizes
+    assert sizes[WEIGHTS] < 2 * (64 * 48 + 48 * 32) + 1024
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert (summary["unchanged"], summary["speedup"]) == (True, 1)
 
