@@ -204,7 +204,7 @@ class TuneContext:
             kind: What is chosen.
             key: All that it depends on, but for the machine.
             recalled: Makes a stored choice again; None where it does not hold any more.
-            made: Chooses; is given what saves the choice for later runs.
+            made: Chooses; is given what saves the choice for later runs, which a look-up does not.
         """
         base, core_num = self.banks.base, self.machine.runner.target.core_num
         bank = ChoiceBank(
@@ -214,11 +214,13 @@ class TuneContext:
             base=base.bank if base is not None else None,
         )
         stored = None if self.settings.repeat_tune else bank.find(key)
-        found = recalled(stored) if stored is not None else None
-        if found is not None:
+        found, may_write = None, not self.settings.lookup_only
+        if stored is not None:
+            found = recalled(stored)
+        if found is None:
+            found = made(partial(bank.save, key) if may_write else lambda forms, chosen: None)
+        elif may_write:
             bank.adopt(key)
-        else:
-            found = made(partial(bank.save, key))
         if self.places.bank is not None:
             bank.copy_to(self.places.bank, [key])
         return found

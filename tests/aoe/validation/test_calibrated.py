@@ -397,6 +397,21 @@ def test_compiling_takes_the_choice_of_the_bank_and_makes_none(
     assert _summary(tmp_path)["precision"] == "int8"
 
 
+def test_looking_up_remembers_no_choice_of_an_earlier_result(
+    runs: ScriptedRuns, tmp_path: Path
+) -> None:
+    _tune(runs, tmp_path / "first")
+    _tune(runs, tmp_path / "second", base_result=tmp_path / "first" / "out", lookup_only=True)
+    summary = _summary(tmp_path / "second")
+    assert (summary["precision"], summary["calibration_from_bank"]) == ("int8", True)
+    assert not any((tmp_path / "second" / "bank").rglob("*.json"))
+    found = _tune(
+        runs, tmp_path / "third", base_result=tmp_path / "second" / "out", lookup_only=True
+    )
+    assert found.om_file is not None  # the choice went with the results
+    assert _summary(tmp_path / "third")["calibration_from_bank"]
+
+
 def test_damaged_choice_counts_as_none(runs: ScriptedRuns, tmp_path: Path) -> None:
     _tune(runs, tmp_path)
     (file,) = (tmp_path / "bank").rglob("*_calibration.json")
