@@ -162,14 +162,15 @@ def validate_kernels(
         proven_gain=lambda: _proven_gain(bank, kernels),
         without="without kernels" if tuning.subject.is_rewritten else "untuned",
     )
-    if (better := better_of(validation, proven)) is not validation:
+    stays = (better := better_of(validation, proven)) is not validation
+    if stays:
         validation, news = better, of_proven(tuning, assembly, better, news)
     noted = [
         (one.source.workload, validation.verdict(one, one.op_names, assembly.surroundings(one)))
         for one in news
     ]
     noted += [(one.source.workload, note) for one, note in dropped]
-    if checker is not None and accuracy is not None:
+    if checker is not None and accuracy is not None and not stays:  # whose accuracy is known
         validation = _still_accurate(checker, accuracy, validator, validation)
     if len(validation.kept) < len(in_library):
         assembly.build(validation.kept)  # the library a second run will build

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -148,7 +148,11 @@ class Model:
         return found
 
     def context(
-        self, *, repeat_tune: bool = False, limit_s: float | None = None
+        self,
+        *,
+        repeat_tune: bool = False,
+        limit_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> tuple[Any, Any]:
         """Return the context of a run, and its assembly."""
         moved = [_NAMES[number] for number in self.moved]
@@ -177,7 +181,7 @@ class Model:
             drift=0.0,
             given_share=self.given_share,
         )
-        stopwatch = start_stopwatch(time.monotonic, limit_s)
+        stopwatch = start_stopwatch(clock, limit_s)
         tuning = SimpleNamespace(
             settings=SimpleNamespace(
                 repeat_tune=repeat_tune,
@@ -569,6 +573,30 @@ def test_model_of_a_chosen_graph_that_computes_something_else_is_told(tmp_path: 
         assert ["2 instead of 1" in text for text in model.progress.texts("warn")] == [True] * len(
             wrong
         )
+
+
+def test_accuracy_of_a_model_that_was_proven_before_takes_no_time_in_the_end(
+    tmp_path: Path,
+) -> None:
+    """Its kernels would go, though it is accurate, faster and written."""
+    precision = parse_precision("allow_mix_precision_bf16", accuracy="max_relative<=0.01")
+    model = Model(tmp_path, saves=(0.3, -0.2), lower={0: 0.001}, precision=precision)
+    now_s = 0.0
+    tuning, assembly = model.context(limit_s=1000.0, clock=lambda: now_s)
+    costs = ModelCosts(load_s=5.0, run_s=0.1)
+    early = prove_early(model.bank, assembly, costs, tuning, model.tuned[:1])
+    assert not isinstance(early, str) and early.accuracy is not None
+    machine, now_s = model.runner.model, 900.0
+
+    def last(baseline: ModelPart, tuned: ModelPart) -> Any:
+        nonlocal now_s
+        now_s = 995.0
+        return machine(baseline, tuned)
+
+    model.runner.model = last
+    found, _ = validate_kernels(tuning, model.bank, assembly, model.tuned, costs, proven=early)
+    assert [kernel.op_names for kernel in found.kept] == [("a",)]
+    assert found.accuracy == early.accuracy and found.estimate == early.estimate
 
 
 @dataclass
