@@ -263,8 +263,7 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
     banks = custom_banks(env, cwd, writes=not settings.lookup_only)
     built_in = built_in_bank(env, cwd)
     objects = object_cache(settings, env, cwd, target, progress.warn)
-    toolchain = find_toolchain(env)
-    toolchain = replace(toolchain, kept=objects.kept if objects is not None else None)
+    toolchain = replace(find_toolchain(env), kept=objects.kept if objects is not None else None)
     # a compiler is run, which takes as long as loading
     with ThreadPoolExecutor(1) as beside, toolchain.ended_by_interrupt():
         checked = beside.submit(engine.check_toolchain, toolchain, target)

@@ -126,9 +126,12 @@ def validate_kernels(
     dropped = _dropped_in_base(
         tuning, bank, assembly, [k for k in candidates if not earlier[k.key]]
     )
-    for one, note in dropped:
-        reason = note.search["reason"]
-        tuning.progress.step(f"left out {one.name}, as in the earlier model: {reason}")
+    as_before = {
+        one.name: Drop(reason=f"as in the earlier model: {note.search['reason']}")
+        for one, note in dropped
+    }
+    for one, _ in dropped:
+        tuning.progress.step(f"left out {one.name}, {as_before[one.name].reason}")
         earlier[one.key] = Event.DROPPED
     left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
     checker = _accuracy_checker(tuning, assembly, candidates, left_s, costs)
@@ -174,10 +177,6 @@ def validate_kernels(
         validation = _still_accurate(checker, accuracy, validator, validation)
     if len(validation.kept) < len(in_library):
         assembly.build(validation.kept)  # the library a second run will build
-    as_before = {
-        one.name: Drop(reason=f"as in the earlier model: {note.search['reason']}")
-        for one, note in dropped
-    }
     validation = validation.with_drops({**losers, **lost, **as_before})
     return validation, () if lookup_only else noted
 
