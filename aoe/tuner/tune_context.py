@@ -190,6 +190,17 @@ class TuneContext:
         subject = replace(self.subject, chosen=chosen)
         return replace(self, subject=subject, scratch=scratch or self.scratch)
 
+    def as_imported(self) -> Self:
+        """Return the same run with the imported model, where no form of it has held up."""
+        form = self.subject.written_as
+        subject = replace(
+            self.subject,
+            chosen=None,
+            float32_form=None,
+            written_as=replace(form, proto=None) if form is not None else None,
+        )
+        return replace(self, subject=subject)
+
     def choice(
         self,
         kind: ChoiceKind,

@@ -7,7 +7,7 @@ operators tuned in that is held against the imported model with the same operato
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.subgraphs import BESIDE_OPERATORS, SubgraphBank
@@ -99,8 +99,11 @@ def validate_graphs(
     if alone is not None and not validation.undecided:
         better = _validated_alone(made, validation, alone, bank)
         if better is not None:
-            return alone, with_figures(alone.tuning, alone.assembly, better, alone.costs)
-    return made, with_figures(made.tuning, made.assembly, validation, made.costs)
+            made, validation = alone, better
+    found = with_figures(made.tuning, made.assembly, validation, made.costs)
+    if made.tuning.subject.is_rewritten and not found.is_changed:
+        made = replace(made, tuning=made.tuning.as_imported())
+    return made, found
 
 
 def _validated_alone(

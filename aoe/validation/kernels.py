@@ -51,6 +51,9 @@ from aoe.validation.time_reserve import (
 from aoe.workload import Workload
 from aoebank import Event, plural
 
+SLOWER_FORM = Drop(reason="the whole model is slower in its form than as written", is_final=False)
+"""Why nothing stays of a model whose form gives way to the imported one."""
+
 
 def check_accuracy(tuning: TuneContext, assembly: Assembly) -> None:
     """Refuse a metric that fails, or a bound out of reach, before time is spent on tuning.
@@ -390,7 +393,8 @@ def with_figures(
     """Return the judgement with the figures that count: over the imported model.
 
     Kernels were judged in the graph a run or an earlier mode of it has chosen, for that one's gain
-    is not theirs. A model in float32 that is slower than the imported one gives way to it.
+    is not theirs. A model in another form, or in float32, that is slower than the imported one
+    gives way to it: see `TuneContext.as_imported`.
     """
     if not tuning.subject.is_rewritten:
         return validation
@@ -398,13 +402,13 @@ def with_figures(
         return replace(validation, graph_chosen=True)
     comparer = comparer or model_comparer(tuning, assembly, costs)
     found = over_imported(tuning, comparer, validation, assembly.imported)
-    if tuning.subject.float32_form is not None and found.estimate.median < 1:
+    is_form = tuning.subject.chosen is None or tuning.subject.float32_form is not None
+    if is_form and found.estimate.median < 1:
         tuning.progress.step(
             f"as written the model is {1 / found.estimate.median:.3f}x as fast: it stays as it is"
         )
         assembly.write_imported()
-        slow = Drop(reason="the whole model in float32 is slower than as written", is_final=False)
-        drops = validation.drops | dict.fromkeys((one.name for one in validation.kept), slow)
+        drops = validation.drops | dict.fromkeys((one.name for one in validation.kept), SLOWER_FORM)
         return replace(
             validation, kept=(), drops=drops, comparison=found.comparison, estimate=found.estimate
         )

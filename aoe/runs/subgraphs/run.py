@@ -79,7 +79,7 @@ from aoe.tuner.task_scheduler import tune_tasks
 from aoe.tuner.tune_context import TuneContext, model_path
 from aoe.validation.comparing import ModelComparer
 from aoe.validation.graphs import rewrite_bank
-from aoe.validation.kernels import over_imported
+from aoe.validation.kernels import SLOWER_FORM, over_imported
 from aoe.validation.model_validator import (
     ModelValidator,
     ValidationResult,
@@ -173,6 +173,10 @@ def _tune_model(tuning: TuneContext, report: LiveReport[SgatReport]) -> SgatResu
             validation = _with_figures(tuning, assembly, comparer, validation)
     shutil.rmtree(assembly.directory)
     groups = _groups(whole.with_chosen(chosen), bank, report, reuse)
+    if whole.subject.is_rewritten and groups is not None and not groups.validation.is_changed:
+        whole, tuning, chosen = whole.as_imported(), tuning.as_imported(), None
+        drops = dict.fromkeys((one.name for one in validation.kept), SLOWER_FORM)
+        validation = replace(validation, kept=(), drops=validation.drops | drops)
     if groups is None or not groups.validation.kept:
         _write_model(tuning, bank, chosen)
     elif tuning.places.bank is not None:

@@ -232,6 +232,39 @@ def test_busy_machine_decides_nothing_about_a_form_for_later_runs(
     assert again == f"{words}: 2.5x{', as in the bank' if accept_busy else ''}"
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"job_type": "opat"},
+        {"job_type": "sgat"},
+        {"job_type": "sgat,opat"},
+        {"job_type": "opat", "input_shape": "x0:1,8,16~24,16~24"},
+    ],
+    ids=lambda options: " ".join(options.values()),
+)
+def test_form_that_is_slower_in_the_end_gives_way(options: dict[str, str], tmp_path: Path) -> None:
+    file = parallel(tmp_path)
+    (tmp_path / "bank").mkdir()
+    if "input_shape" in options:
+        open_image(file)
+
+    def model(baseline: ModelPart, tuned: ModelPart) -> float:
+        if tuned.model.name == "form.onnx":  # where its memory came to lie, say
+            return 1.05
+        counts = [convolutions(onnx.load(str(part.model))) for part in (baseline, tuned)]
+        return 0.97 if counts[0] > counts[1] else 1.0
+
+    runs = ScriptedRuns(model=model, candidate=lambda schedule: 0.5)
+    found = runs.tune(file, bank=tmp_path / "bank", output=tmp_path / "out", trials=2, **options)
+    assert found.om_file is not None
+    imported, tuned = models_of(found.om_file, tmp_path / "parts")
+    assert convolutions(imported) == convolutions(tuned) == 8
+    summary = mode_of(found).summary()
+    assert (summary["unchanged"], summary["speedup"]) == (True, 1)
+    assert summary["written_as"].startswith("the model stays as it is; parallel-branches-merged")
+    assert read_manifest(found.om_file).written_as == ""
+
+
 def test_form_that_computes_something_else_is_not_taken(tmp_path: Path) -> None:
     file = parallel(tmp_path)
     (tmp_path / "bank").mkdir()
