@@ -77,6 +77,13 @@ class ChoiceBank(TaskBank[Choice]):
         other = self._found(self._base, task)
         return None if other is None else replace(other, is_base=True)
 
+    def file_of(self, task: Choice) -> Path:
+        """Return the file with a choice, on a miss the one it would go to."""
+        found = self.find(task)
+        if self._base is not None and found is not None and found.is_base:
+            return self._file_in(self._base, task)
+        return self._file_in(self._bank, task)
+
     def save(self, task: Choice, forms: Sequence[Mapping[str, Any]], chosen: int | None) -> None:
         """Write the record of a choice; one in quarantine stays as it is."""
         record = make_unified_record(
@@ -87,7 +94,7 @@ class ChoiceBank(TaskBank[Choice]):
         )
         record = replace(record, soc_version=self.soc_version, op_type=self._kind.value)
         if self._journal.quarantine_reason(record) is None:
-            file = self.file_of(task)
+            file = self._file_in(self._bank, task)
             event = Event.ADD if self._record_at(file, record.key) is None else Event.UPDATE
             self._journal.put(file, record, [Note(key=record.key, event=event)])
 

@@ -498,9 +498,8 @@ class OperatorBank(TaskBank[Workload]):
         self._saved.add(record.key)
 
     def _copied(self, source: Path, root: Path) -> Path:
-        for other in (self._base, self._built_in):
-            if other is not None and source.is_relative_to(other.root):
-                return root / source.relative_to(other.root)
+        if self._built_in is not None and source.is_relative_to(self._built_in.root):
+            return root / source.relative_to(self._built_in.root)
         return super()._copied(source, root)
 
     def _key(self, task: Workload) -> str:

@@ -49,6 +49,8 @@ class TaskBank(ABC, Generic[T]):
 
     def _copied(self, source: Path, root: Path) -> Path:
         """Return the file below another root for records of a file."""
+        if self._base is not None and source.is_relative_to(self._base.root):
+            return root / source.relative_to(self._base.root)
         return root / source.relative_to(self._bank.root)
 
     def _cost_us(self, record: Record) -> float | None:

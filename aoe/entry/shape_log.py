@@ -139,7 +139,7 @@ def read_shape_log(path: Path) -> ShapeLog:
     """
     where = f"{_OPTION}={path}"
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(where, f"cannot be read: {error}") from error
     counts: Counter[str] = Counter()

@@ -248,7 +248,9 @@ class KernelCompilers:
                 at_once=self.processes,
                 all_s=left_s,
             )
-            self._late |= {name for name, error in found.items() if error in (NO_TIME, TOO_LONG)}
+            # what had no time before may have been compiled now, or have an error of its own
+            late = {name for name, error in found.items() if error in (NO_TIME, TOO_LONG)}
+            self._late = (self._late - found.keys()) | late
             return found
         except RunError as error:  # the worker itself: a kernel takes only its own child along
             self._late |= {source.name for source in sources}

@@ -107,6 +107,8 @@ class ModelPart:
     """A model file and how to run it."""
 
     model: Path  # ONNX file
+    # File beside it that has its weights and is to go with it to another machine, or None.
+    weights: Path | None = None
     library: Path | None = None  # Kernel library, or None
     optimize: bool = True  # True to let ONNX Runtime optimise the graph, False to run it as written
     precision: Precision = Precision.FLOAT32  # The lowest of its kernels

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
@@ -405,9 +405,12 @@ class _Yardstick:
         others = [leaves for leaves in others if len(leaves) == len(expected)]
         reached: list[Array | None] = [None] * len(expected)
         if case.kind == _NAN:
-            runs = self._without_nan(case)
+            runs = [leaves for leaves in self._without_nan(case) if len(leaves) == len(expected)]
             reached = _reached(expected, runs)
-            expected = list(map(_independent, expected, actual, zip(*runs, strict=True)))
+            leaves: Iterable[Sequence[Array]] = (
+                zip(*runs, strict=True) if runs else ((),) * len(expected)
+            )
+            expected = list(map(_independent, expected, actual, leaves))
         worst = AS_BEFORE
         for number, (reference, result) in enumerate(zip(expected, actual, strict=True)):
             apart = [other[number] for other in others]
@@ -469,7 +472,8 @@ def _leaves(result: Any) -> list[Array]:
 def _reached(expected: Sequence[Array], runs: Sequence[Sequence[Array]]) -> list[Array | None]:
     """Return for each result where it depends on the NaN, with all of the same sample.
 
-    A kernel may compute neighbours together, as tiles of an image, but no two samples.
+    A kernel may compute neighbours together, as tiles of an image, but no two samples. All of them
+    may depend on it where no time was left for a run.
 
     Args:
         expected: Results with the NaN.
@@ -478,7 +482,8 @@ def _reached(expected: Sequence[Array], runs: Sequence[Sequence[Array]]) -> list
     reached: list[Array | None] = []
     for number, reference in enumerate(expected):
         others = [run[number] for run in runs]
-        if any(other.shape != reference.shape for other in others) or not reference.ndim:
+        is_alike = all(other.shape == reference.shape for other in others)
+        if not (others and is_alike and reference.ndim):
             reached.append(np.ones(reference.shape, bool))
             continue
         differs = np.zeros(reference.shape, bool)

@@ -23,7 +23,7 @@ from aoe.results.files import (
 )
 from aoe.runs.run import TuneResult, tune_with
 from aoe.settings import work_path
-from aoe.tuner.mode import OneOfMany, TuneSettings, limits_of_part
+from aoe.tuner.mode import OneOfMany, TrialCount, TuneSettings, limits_of_part
 from aoe.tuner.parts import REAL_ENGINE, EngineParts
 from aoe.tuner.progress import Progress
 from aoebank import SpareBank
@@ -77,7 +77,8 @@ def tune_folder(
             got=settings.output,
             expected="a directory",
         )
-    stamp, folders, spare = timestamp_of(now), _folders(models), SpareBank()
+    stamp, folders = timestamp_of(now), _folders(models)
+    spare, trials = SpareBank(), TrialCount()
     start = engine.clock()
     with PoolOnDemand(engine.open_remote_pool) as remote_pools:
         for number, model in enumerate(models):
@@ -106,6 +107,7 @@ def tune_folder(
                         one_of_many=among,
                         remote_pools=remote_pools,
                         spare=spare,
+                        trials=trials,
                         engine=engine,
                     )
                 except ERRORS_OF_A_MODEL as failure:

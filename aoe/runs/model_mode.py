@@ -255,14 +255,14 @@ def run_model(
 
 def _open_log(tuning: TuneContext, job: JobType, *, is_last: bool) -> None:
     """Begin the log of a mode beside its reports, and tell others on this machine where it is."""
-    places, settings = tuning.places, tuning.settings
+    places, most = tuning.places, tuning.settings.max_tuning_count
     file = places.results / progress_name(places.result_file.name)
     facts = {
         "tuning_name": places.tuning_name,
         "mode": job,
         "is_last": is_last,
         "limit_s": tuning.time.stopwatch.limit_s,
-        "max_trials": settings.max_tuning_count,
+        "max_trials": None if most is None else int(tuning.trials.left(most)),
     }
     tuning.log.open(file, facts, tuning.progress.warn)
     with suppress(OSError):  # on a full disk it is found by its folder alone
@@ -487,6 +487,10 @@ def run_summary(modes: Sequence[ModelTuning[Any]]) -> dict[str, Any]:
         **last,
         "schema": last["schema"] if len(parts) == 1 else _SCHEMA,
         "seconds": round(seconds, 1),
+        # a file that one mode has set aside is not there for the next one
+        "damaged_bank_files": [
+            *dict.fromkeys(one for part in parts for one in part["damaged_bank_files"])
+        ],
         **count_members(rows, seconds),
         "repo": _added(part["repo"] for part in parts),
         **{name: _joined(parts, name) for name in names},

@@ -88,6 +88,7 @@ def shared_context(tuning: TuneContext, searching: Stopwatch) -> dict[str, Any]:
         "log": tuning.log,
         "left_s": searching.left_s,
         "clock": tuning.time.stopwatch.clock,
+        "count": tuning.trials,
     }
 
 

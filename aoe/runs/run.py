@@ -31,6 +31,7 @@ from aoe.tuner.mode import (
     ModeContext,
     ModeResult,
     OneOfMany,
+    TrialCount,
     TuneSettings,
     limits_of_part,
 )
@@ -215,6 +216,7 @@ def tune_with(
     one_of_many: OneOfMany | None = None,
     remote_pools: PoolOnDemand | None = None,
     spare: SpareBank | None = None,
+    trials: TrialCount | None = None,
     engine: EngineParts = REAL_ENGINE,
 ) -> TuneResult:
     """Run the modes of `settings`; each one refuses what it cannot tune before the first begins.
@@ -228,6 +230,7 @@ def tune_with(
         one_of_many: Where the model stands among those of the run; None if it is the only one.
         remote_pools: Keeps the workers for all models of the run; None for this one.
         spare: Takes what the bank cannot, for all models of the run; None for this one.
+        trials: Candidates of all models of the run; None for those of this one.
         engine: Runner, device, clock and what else of the engine may be replaced.
 
     Raises:
@@ -247,6 +250,7 @@ def tune_with(
         engine=engine,
         one_of_many=one_of_many,
         spare=spare or SpareBank(),
+        trials=trials or TrialCount(),
     )
     log = settings.shape_log if settings.shape_range is None else None
     for caveat in log.caveats() if log is not None else ():

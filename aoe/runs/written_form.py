@@ -26,6 +26,7 @@ from aoe.graph.rewrites.always import GROUPS_RULE as NORMALIZATION_RULE
 from aoe.graph.rewrites.always import rewritten, rewritten_and_counted
 from aoe.graph.rewrites.channels import FILTERS_RULE, GROUPS_RULE
 from aoe.graph.rewrites.convolution import PARALLEL_RULE
+from aoe.graph.rewrites.half_precision import is_half_precision
 from aoe.graph.rewrites.lookups import TABLES_RULE
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.graph.rewrites.quantization import (
@@ -37,6 +38,7 @@ from aoe.graph.rewrites.quantization import (
 from aoe.graph.weights import WeightStore, is_outside, laid_out
 from aoe.measurement.estimates import estimate_speedup
 from aoe.om.file import MODEL, WEIGHTS
+from aoe.ort.calibration import is_quantised
 from aoe.ort.offline_optimization import with_functions_in_place
 from aoe.tuner.chosen_graph import WrittenForm, form_before
 from aoe.tuner.policies import screen_policy
@@ -253,14 +255,34 @@ def _dequantized(proto: onnx.ModelProto) -> int:
 
 
 def _measured(tuning: TuneContext, form: WrittenForm) -> WrittenForm:
-    """Return the form with its gain; without one that is proven, the imported model stays."""
+    """Return the form with its gain; without one that is proven, the imported model stays.
+
+    What is no verdict has no gain, so that a later run compares again.
+    """
     tuning.progress.step("comparing the model with another form of it")
     found = _comparison(tuning, form)
     if found is None:
         return replace(form, proto=None)
+    if (why := _why_undecided(tuning, found)) is not None:
+        tuning.progress.warn(f"{why}: the imported form stays")
+        return replace(form, proto=None)
     estimate = estimate_speedup(found.measurement)
     form = replace(form, speedup=estimate.median)
     return replace(form, comparison=found) if estimate.low > 1 else replace(form, proto=None)
+
+
+def _why_undecided(tuning: TuneContext, found: ModelComparison) -> str | None:
+    """Return why a comparison with another form says nothing, None if it does.
+
+    What a model that rounds to integers computes in another form is for the comparison of the whole
+    model to judge: ONNX Runtime's own forms are steps apart.
+    """
+    measurement, deviation = found.measurement, found.deviation
+    if not deviation.acceptable and not is_quantised(tuning.subject.model.proto):
+        return f"the other form computes something else, {deviation.detail}"
+    if not (measurement.counts or tuning.settings.accept_busy):
+        return f"not decided, the machine was busy: {measurement.busy_words}"
+    return None
 
 
 def _comparison(tuning: TuneContext, form: WrittenForm) -> ModelComparison | None:
@@ -295,4 +317,4 @@ def _comparison(tuning: TuneContext, form: WrittenForm) -> ModelComparison | Non
 
 def _part(store: WeightStore, proto: onnx.ModelProto, file: Path) -> ModelPart:
     file.write_bytes(store.externalize(proto).SerializeToString(deterministic=True))
-    return ModelPart(model=file, is_large=is_outside(proto))
+    return ModelPart(model=file, is_large=is_outside(proto), is_narrow=is_half_precision(proto))

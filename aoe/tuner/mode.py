@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -232,6 +233,17 @@ def limits_of_part(
     return replace(settings, tuning_time_limit_s=left_s, stage_limits_s=tuple(stages))
 
 
+@dataclass(slots=True)
+class TrialCount:
+    """Number of candidates a run has measured, in all of its modes, shapes and models."""
+
+    spent: int = 0  # So far
+
+    def left(self, most: int | None) -> float:
+        """Return the number that may still be measured of so many; None for any number."""
+        return math.inf if most is None else max(0, most - self.spent)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneOfMany:
     """A model's place in a run that tunes several."""
@@ -268,6 +280,8 @@ class ModeContext:
     remote_pools: PoolOnDemand | None = None
     # Takes what the bank of the run cannot, for all of its modes.
     spare: SpareBank = field(default_factory=_no_spare)
+    # Candidates of the whole run, which `max_tuning_count` bounds.
+    trials: TrialCount = field(default_factory=TrialCount)
 
     @property
     def clock(self) -> Callable[[], float]:

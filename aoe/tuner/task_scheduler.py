@@ -22,7 +22,7 @@ from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
 from aoe.execute.workers.measure_pool import MeasurePool
 from aoe.results.progress_log import ProgressLog
-from aoe.tuner.mode import TuneSettings
+from aoe.tuner.mode import TrialCount, TuneSettings
 from aoe.tuner.progress import Progress
 
 
@@ -54,6 +54,12 @@ class TaskContext(Generic[BankT]):
     # Budget of time: seconds until searching has to end.
     left_s: Callable[[], float] = lambda: math.inf
     clock: Callable[[], float] = time.monotonic  # Monotonic seconds
+    # Candidates of the whole run, which tasks of a kind add theirs to.
+    count: TrialCount = field(default_factory=TrialCount)
+
+    def trials_to_spend(self) -> float:
+        """Return the number of candidates the run may still measure."""
+        return self.count.left(self.settings.max_tuning_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,14 @@ from aoe.tuner.chosen_graph import ChosenGraph, WrittenForm, chosen_before
 from aoe.tuner.float32_form import as_host_computes_it, find_float32_form
 from aoe.tuner.kernel_cache import kept_objects
 from aoe.tuner.live_report import PhaseTimes, Stopwatch, start_stopwatch
-from aoe.tuner.mode import JobType, ModeContext, TargetMetric, TuneSettings, training_command
+from aoe.tuner.mode import (
+    JobType,
+    ModeContext,
+    TargetMetric,
+    TrialCount,
+    TuneSettings,
+    training_command,
+)
 from aoe.tuner.parts import REAL_ENGINE, EngineParts
 from aoe.tuner.policies import final_policy
 from aoe.tuner.precision.constraint import DEFAULT
@@ -164,6 +171,7 @@ class TuneContext:
     scratch: Path  # Empty directory that goes with the run
     progress: Progress  # Is told what happens
     engine: EngineParts = REAL_ENGINE  # What of the engine the run may replace
+    trials: TrialCount = field(default_factory=TrialCount)  # Candidates of the whole run
     study: StudyWriter | None = None  # Takes its searches for Optuna, None where none are wanted
     log: ProgressLog = field(default_factory=ProgressLog)  # Follows its tasks, for `aoe watch`
 
@@ -182,6 +190,17 @@ class TuneContext:
         subject = replace(self.subject, chosen=chosen)
         return replace(self, subject=subject, scratch=scratch or self.scratch)
 
+    def as_imported(self) -> Self:
+        """Return the same run with the imported model, where no form of it has held up."""
+        form = self.subject.written_as
+        subject = replace(
+            self.subject,
+            chosen=None,
+            float32_form=None,
+            written_as=replace(form, proto=None) if form is not None else None,
+        )
+        return replace(self, subject=subject)
+
     def choice(
         self,
         kind: ChoiceKind,
@@ -196,7 +215,7 @@ class TuneContext:
             kind: What is chosen.
             key: All that it depends on, but for the machine.
             recalled: Makes a stored choice again; None where it does not hold any more.
-            made: Chooses; is given what saves the choice for later runs.
+            made: Chooses; is given what saves the choice for later runs, which a look-up does not.
         """
         base, core_num = self.banks.base, self.machine.runner.target.core_num
         bank = ChoiceBank(
@@ -206,11 +225,13 @@ class TuneContext:
             base=base.bank if base is not None else None,
         )
         stored = None if self.settings.repeat_tune else bank.find(key)
-        found = recalled(stored) if stored is not None else None
-        if found is not None:
+        found, may_write = None, not self.settings.lookup_only
+        if stored is not None:
+            found = recalled(stored)
+        if found is None:
+            found = made(partial(bank.save, key) if may_write else lambda forms, chosen: None)
+        elif may_write:
             bank.adopt(key)
-        else:
-            found = made(partial(bank.save, key))
         if self.places.bank is not None:
             bank.copy_to(self.places.bank, [key])
         return found
@@ -253,8 +274,7 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
     banks = custom_banks(env, cwd, writes=not settings.lookup_only)
     built_in = built_in_bank(env, cwd)
     objects = object_cache(settings, env, cwd, target, progress.warn)
-    toolchain = find_toolchain(env)
-    toolchain = replace(toolchain, kept=objects.kept if objects is not None else None)
+    toolchain = replace(find_toolchain(env), kept=objects.kept if objects is not None else None)
     # a compiler is run, which takes as long as loading
     with ThreadPoolExecutor(1) as beside, toolchain.ended_by_interrupt():
         checked = beside.submit(engine.check_toolchain, toolchain, target)
@@ -298,6 +318,7 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
             scratch=scratch,
             progress=progress,
             engine=engine,
+            trials=context.trials,
         )
         # of a range the form is held against the model at its points
         yield tuning if shape_range else with_float32_form(tuning, [tuning.subject.calibration])
@@ -352,6 +373,7 @@ def _banks(
     """
     may_write = not context.settings.lookup_only
     damaged = without_damaged(own.bank, own.soc_version, may_write=may_write)
+    damaged += base.damaged if base is not None else ()
     for bank in (built_in, base.bank if base is not None else None):
         if bank is not None:
             damaged += without_damaged(bank, own.soc_version, may_write=False)

@@ -23,6 +23,7 @@ from aoe.errors import AccuracyError, RunError
 from aoe.execute.messages import ModelPart
 from aoe.graph.origins import Origins
 from aoe.graph.weights import WeightStore, is_outside
+from aoe.measurement import SpeedupEstimate
 from aoe.om.file import FALLBACK, WEIGHTS
 from aoe.ort.calibration import CalibratedQuantizer, QuantizedReach, is_quantised
 from aoe.ort.profile import RUNS
@@ -199,6 +200,7 @@ class _Chooser:
     def __init__(self, tuning: TuneContext) -> None:
         self._tuning = tuning
         self._left_s = _share_of_time(tuning)
+        self._faster: set[CalibratedForm] = set()
         self._writer = _FormWriter(tuning.scratch / "calibrated", tuning.subject.model.proto)
         constraint = tuning.settings.precision.constraint
         assert constraint is not None  # the mode has one
@@ -252,7 +254,7 @@ class _Chooser:
             self._tuning.progress.step(f"  {form.words}")
         shutil.rmtree(self._writer.directory)
         measured = tuple(form for form, _ in forms)
-        faster_ones = [at for at, one in enumerate(forms) if _speed(one) > 1]
+        faster_ones = [at for at, one in enumerate(measured) if one in self._faster]
         fastest = max(faster_ones, key=lambda at: _speed(forms[at]), default=None)
         if self._left_s() > 0 and all(form.speedup is not None for form in measured):
             save([*map(form_to_json, measured)], fastest)
@@ -297,14 +299,18 @@ class _Chooser:
         if not left or not self._constraint.holds(accuracy):
             return None
         proto = self._quantizer.quantised(left, reach)
+        gain = self._gain(proto)
         form = CalibratedForm(
             reach=reach,
             products=len(names),
             inaccurate=inaccurate,
             slow=slow,
             accuracy=accuracy,
-            speedup=self._speedup(proto),
+            speedup=gain.median if gain is not None else None,
         )
+        # rounding to integers costs accuracy, and noise alone makes every other form faster
+        if gain is not None and gain.low > 1:
+            self._faster.add(form)
         return form, proto
 
     def _without_slow(
@@ -365,8 +371,8 @@ class _Chooser:
         )
         return found
 
-    def _speedup(self, proto: onnx.ModelProto) -> float | None:
-        """Return the speed-up of a form over the imported model, from one process."""
+    def _gain(self, proto: onnx.ModelProto) -> SpeedupEstimate | None:
+        """Return the gain of a form over the imported model, from one process; None without one."""
         tuning, left_s = self._tuning, self._left_s
         threads, accept_busy = tuning.threads_validated, tuning.settings.accept_busy
         comparer = ModelComparer[_Form](
@@ -383,7 +389,7 @@ class _Chooser:
         except TimeIsUpError:
             return None
         is_usable = accept_busy or gain.comparison.measurement.counts
-        return gain.estimate.median if is_usable else None
+        return gain.estimate if is_usable else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,7 @@ operators tuned in that is held against the imported model with the same operato
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.subgraphs import BESIDE_OPERATORS, SubgraphBank
@@ -23,6 +23,7 @@ from aoe.validation.comparing import TimeIsUpError
 from aoe.validation.kernel_assembly import Assembly
 from aoe.validation.kernels import (
     compiled,
+    held_kernels,
     model_comparer,
     validate_kernels,
     with_figures,
@@ -98,8 +99,11 @@ def validate_graphs(
     if alone is not None and not validation.undecided:
         better = _validated_alone(made, validation, alone, bank)
         if better is not None:
-            return alone, with_figures(alone.tuning, alone.assembly, better, alone.costs)
-    return made, with_figures(made.tuning, made.assembly, validation, made.costs)
+            made, validation = alone, better
+    found = with_figures(made.tuning, made.assembly, validation, made.costs)
+    if made.tuning.subject.is_rewritten and not found.is_changed:
+        made = replace(made, tuning=made.tuning.as_imported())
+    return made, found
 
 
 def _validated_alone(
@@ -149,10 +153,11 @@ def _gain_of_rewrites(
     gone = {one.name for one in kernels_of(made.tuned.operators)} - kept
     kernels = [one for one in kernels_of(alone.tuned.operators) if one.name not in gone]
     in_library, _ = compiled(alone.tuning, alone.assembly, kernels, comparer)
-    if not in_library:
-        return None  # the rewrites have been held against that model already
     try:
-        gain = comparer.for_the_record(validation.kept, alone.assembly.write_model(in_library))
+        held = held_kernels(alone.tuning, alone.assembly, in_library, alone.costs)
+        if not held:
+            return None  # the rewrites have been held against that model already
+        gain = comparer.for_the_record(validation.kept, alone.assembly.write_model(held))
     except TimeIsUpError:
         progress.warn("the time limit left no time for that: the rewrites stay")
         return None

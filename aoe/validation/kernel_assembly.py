@@ -95,6 +95,7 @@ class Assembly:
         self._write(original if laid_out is None else laid_out.imported, FALLBACK)
         self._start = FALLBACK if chosen is None else _CHOSEN
         self._precision = precision
+        self._is_given_up = False
         if chosen is not None:
             self._write(chosen if laid_out is None else laid_out.start, _CHOSEN)
         self.write_s = clock() - began_s + (laid_out.write_s if laid_out is not None else 0.0)
@@ -104,8 +105,8 @@ class Assembly:
         self._store.close()
 
     def drop_unused_weights(self) -> None:
-        """Write the weights of a closed assembly anew, without those of operators tried in vain."""
-        if not self._hosted:
+        """Write the weights of a closed assembly anew, without those of what was tried in vain."""
+        if not (self._hosted or self._is_given_up):
             return
         tried = self.directory / "tried"
         tried.mkdir()
@@ -231,7 +232,9 @@ class Assembly:
         return [*found.values()]
 
     def write_imported(self) -> ModelPart:
-        """Write the imported model as the tuned one."""
+        """Write the imported model as the tuned one; nothing of the chosen graph is left."""
+        self._is_given_up = True
+        (self.directory / LIBRARY).unlink(missing_ok=True)
         shutil.copyfile(self.directory / FALLBACK, self.directory / MODEL)
         return self._plain(MODEL)
 

@@ -51,6 +51,9 @@ from aoe.validation.time_reserve import (
 from aoe.workload import Workload
 from aoebank import Event, plural
 
+SLOWER_FORM = Drop(reason="the whole model is slower in its form than as written", is_final=False)
+"""Why nothing stays of a model whose form gives way to the imported one."""
+
 
 def check_accuracy(tuning: TuneContext, assembly: Assembly) -> None:
     """Refuse a metric that fails, or a bound out of reach, before time is spent on tuning.
@@ -126,7 +129,13 @@ def validate_kernels(
     dropped = _dropped_in_base(
         tuning, bank, assembly, [k for k in candidates if not earlier[k.key]]
     )
-    earlier |= dict.fromkeys((one.key for one, _ in dropped), Event.DROPPED)
+    as_before = {
+        one.name: Drop(reason=f"as in the earlier model: {note.search['reason']}")
+        for one, note in dropped
+    }
+    for one, _ in dropped:
+        tuning.progress.step(f"left out {one.name}, {as_before[one.name].reason}")
+        earlier[one.key] = Event.DROPPED
     left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
     checker = _accuracy_checker(tuning, assembly, candidates, left_s, costs)
     _warn_of_precision(tuning, candidates)
@@ -159,22 +168,19 @@ def validate_kernels(
         proven_gain=lambda: _proven_gain(bank, kernels),
         without="without kernels" if tuning.subject.is_rewritten else "untuned",
     )
-    if (better := better_of(validation, proven)) is not validation:
+    stays = (better := better_of(validation, proven)) is not validation
+    if stays:
         validation, news = better, of_proven(tuning, assembly, better, news)
     noted = [
         (one.source.workload, validation.verdict(one, one.op_names, assembly.surroundings(one)))
         for one in news
     ]
     noted += [(one.source.workload, note) for one, note in dropped]
-    if checker is not None and accuracy is not None:
+    if checker is not None and accuracy is not None and not stays:  # whose accuracy is known
         validation = _still_accurate(checker, accuracy, validator, validation)
     if len(validation.kept) < len(in_library):
         assembly.build(validation.kept)  # the library a second run will build
-    as_before = {
-        one.name: Drop(reason=f"as in the earlier model: {note.search['reason']}")
-        for one, note in dropped
-    }
-    validation = replace(validation, drops={**validation.drops, **losers, **lost, **as_before})
+    validation = validation.with_drops({**losers, **lost, **as_before})
     return validation, () if lookup_only else noted
 
 
@@ -249,11 +255,8 @@ def prove_early(
         tuned: Operators tuned so far.
     """
     tuning.time.phases.begin(Phase.VALIDATE)
-    candidates = [
-        one
-        for one in kernels_within_memory(tuning, kernels_of(tuned))
-        if earlier_verdict(tuning, bank, one.source.workload) is not Event.DROPPED
-    ]
+    candidates = _not_dropped(tuning, bank, assembly, kernels_of(tuned))
+    candidates = kernels_within_memory(tuning, candidates)
     comparer = model_comparer(tuning, assembly, costs)
     kernels, _ = compiled(tuning, assembly, candidates, comparer)
     threads = tuning.machine.runner.target.core_num
@@ -282,6 +285,20 @@ def prove_early(
             return f"without the others it is not accurate enough: {again}"
         accuracy = accuracy.followed_by(again)
     return replace(found, accuracy=accuracy)
+
+
+def _not_dropped(
+    tuning: TuneContext,
+    bank: OperatorBank,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+) -> list[ChosenKernel]:
+    """Return the kernels that neither this model nor the earlier one has dropped."""
+    earlier = {one.name: earlier_verdict(tuning, bank, one.source.workload) for one in kernels}
+    undecided = [one for one in kernels if earlier[one.name] is None]
+    dropped = {one.name for one, _ in _dropped_in_base(tuning, bank, assembly, undecided)}
+    dropped.update(name for name, verdict in earlier.items() if verdict is Event.DROPPED)
+    return [one for one in kernels if one.name not in dropped]
 
 
 def _without_losers(
@@ -330,7 +347,6 @@ def _dropped_in_base(
         here = assembly.surroundings(one) if verdict is not None else frozenset()
         if verdict is None or not here or not here <= verdict.surroundings:
             continue
-        tuning.progress.step(f"left out {one.name}, as in the earlier model: {verdict.reason}")
         note = BankNote.of_model(
             Event.DROPPED,
             one.op_names,
@@ -363,6 +379,7 @@ def model_validator(
         mapped_bytes=math.fsum(map(bytes_of, weights)),
         proves_settled=tuning.settings.proves_settled and not tuning.subject.is_rewritten,
         times=times,
+        streams=tuning.subject.streams,
     )
 
 
@@ -376,7 +393,8 @@ def with_figures(
     """Return the judgement with the figures that count: over the imported model.
 
     Kernels were judged in the graph a run or an earlier mode of it has chosen, for that one's gain
-    is not theirs. A model in float32 that is slower than the imported one gives way to it.
+    is not theirs. A model in another form, or in float32, that is slower than the imported one
+    gives way to it: see `TuneContext.as_imported`.
     """
     if not tuning.subject.is_rewritten:
         return validation
@@ -384,13 +402,13 @@ def with_figures(
         return replace(validation, graph_chosen=True)
     comparer = comparer or model_comparer(tuning, assembly, costs)
     found = over_imported(tuning, comparer, validation, assembly.imported)
-    if tuning.subject.float32_form is not None and found.estimate.median < 1:
+    is_form = tuning.subject.chosen is None or tuning.subject.float32_form is not None
+    if is_form and found.estimate.median < 1:
         tuning.progress.step(
             f"as written the model is {1 / found.estimate.median:.3f}x as fast: it stays as it is"
         )
         assembly.write_imported()
-        slow = Drop(reason="the whole model in float32 is slower than as written", is_final=False)
-        drops = validation.drops | dict.fromkeys((one.name for one in validation.kept), slow)
+        drops = validation.drops | dict.fromkeys((one.name for one in validation.kept), SLOWER_FORM)
         return replace(
             validation, kept=(), drops=drops, comparison=found.comparison, estimate=found.estimate
         )
@@ -415,6 +433,11 @@ def over_imported(
         else:  # nothing has changed since then
             tuning.progress.step("its gain is that of the comparison its form was chosen by")
             gain = PointMean([1.0]).of_one(form.comparison)
+    deviation = gain.comparison.deviation
+    if not deviation.acceptable:  # the graph and its parts may each keep the tolerance alone
+        tuning.progress.warn(
+            f"its results differ from the imported model's beyond the tolerance: {deviation.detail}"
+        )
     return replace(
         validation,
         comparison=gain.comparison,
@@ -454,6 +477,31 @@ def _accuracy_checker(
         run_s=costs.load_s + costs.run_s,
         following_s=math.inf if is_early else HURRIED_PROCESSES * costs.hurried_s(proof),
     )
+
+
+def held_kernels(
+    tuning: TuneContext,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+    costs: ModelCosts,
+) -> Sequence[ChosenKernel]:
+    """Return the kernels with which a model keeps its accuracy, one for each occurrence.
+
+    Empty where no time is left to find that out.
+
+    Args:
+        tuning: The model.
+        assembly: Puts it together; its library holds every kernel.
+        kernels: In the library; an occurrence may have several.
+        costs: What things take with this model.
+
+    Raises:
+        RunError: the untuned model cannot be run.
+        AccuracyError: the metric fails.
+    """
+    left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
+    checker = _accuracy_checker(tuning, assembly, kernels, left_s, costs, is_early=True)
+    return kernels if checker is None else checker.hold(kernels).kernels
 
 
 def _warn_of_precision(tuning: TuneContext, kernels: Sequence[ChosenKernel]) -> None:

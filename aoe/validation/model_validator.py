@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic
@@ -145,6 +145,15 @@ class ValidationResult(Generic[P]):
         drop = self.drops.get(kernel.name)
         return drop is None or drop.is_final
 
+    def with_drops(self, drops: Mapping[str, Drop]) -> ValidationResult[P]:
+        """Return the judgement with further kernels that go, but for those that stay after all.
+
+        A model that was proven before may have kernels which the last judgement did without.
+        """
+        kept = {one.name for one in self.kept}
+        others = {name: drop for name, drop in drops.items() if name not in kept}
+        return replace(self, drops=self.drops | others)
+
     @property
     def dropped(self) -> dict[str, str]:
         """Kernels that go, with the reason in words."""
@@ -163,6 +172,7 @@ class ModelValidator(Generic[P]):
         mapped_bytes: Weights of the untuned model, see `excess_bytes`.
         proves_settled: True to prove the gain of what an earlier run has kept again.
         times: What profiles of the model say of its kernels.
+        streams: Callers that run the model at the same time.
 
     Attributes:
         is_proven_anew: True once a gain that was proven before has been found gone.
@@ -178,6 +188,7 @@ class ModelValidator(Generic[P]):
         *,
         proves_settled: bool = False,
         times: ModelTimes = NO_TIMES,
+        streams: int = 1,
     ) -> None:
         self._comparer = comparer
         self._step = step
@@ -186,6 +197,7 @@ class ModelValidator(Generic[P]):
         self._mapped_bytes = mapped_bytes
         self._proves_settled = proves_settled
         self._times = times
+        self._streams = streams
         self._drops: dict[str, Drop] = {}
         self.is_proven_anew = False
 
@@ -278,7 +290,14 @@ class ModelValidator(Generic[P]):
         return self._concluded(kept, proof, demand_gain=True, is_checked=is_checked)
 
     def _group_tests(self, kernels: Sequence[P], prior_result: PriorResult) -> GroupTests[P]:
-        return group_tests(self._comparer, kernels, self._step, prior_result, times=self._times)
+        return group_tests(
+            self._comparer,
+            kernels,
+            self._step,
+            prior_result,
+            times=self._times,
+            streams=self._streams,
+        )
 
     def _faster_elsewhere(self, kernels: Sequence[P]) -> Sequence[P]:
         """Leave out what loses at another point of a range, where there is time to find that."""
@@ -551,15 +570,13 @@ def better_of(
         return found
     if found.kept and found.estimate.median >= proven.estimate.low:
         return found
-    kept = {one.name for one in proven.kept}
     slower = Drop(
         reason=f"the whole model is slower with all: {found.estimate.median:.3f}x",
         estimate=found.estimate,
         is_final=False,
     )
     drops = found.drops | dict.fromkeys((one.name for one in found.kept), slower)
-    drops = {name: drop for name, drop in drops.items() if name not in kept}
-    return replace(proven, drops=drops)
+    return replace(proven, drops={}).with_drops(drops)
 
 
 def sure_loss(points: Sequence[PointComparison]) -> SpeedupEstimate | None:
@@ -637,6 +654,7 @@ def group_tests(
     prior_result: PriorResult = NO_PRIOR_RESULT,
     following: int = PROCESSES,
     times: ModelTimes = NO_TIMES,
+    streams: int = 1,
 ) -> GroupTests[P]:
     """Return the group tests of a model, with time left for its last comparison.
 
@@ -647,6 +665,7 @@ def group_tests(
         prior_result: What other models say of kernels, see `GroupTests`.
         following: Comparisons there has to be time for afterwards.
         times: What profiles of the model say of the kernels.
+        streams: Callers that run the model at the same time.
     """
     return GroupTests(
         kernels,
@@ -658,6 +677,7 @@ def group_tests(
         proven=prior_result.proven,
         usual_share=prior_result.usual_share,
         times=times,
+        streams=streams,
     )
 
 

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aoe.device.compiler import objects_of
 from aoe.device.protocol import Device
 from aoe.errors import AoeError, RemotePoolError, RunError
-from aoe.execute.messages import CompiledKernels, ModelPart
 from aoe.execute.workers.announcement import Announcement, WorkerPart, part_of
 from aoe.execute.workers.artifact_transfer import pack
 from aoe.execute.workers.local import CONNECT_S, connected, parse_workers
@@ -187,9 +185,9 @@ class RemotePool:
             RunError: that process died, or the task failed.
             WorkerLostError: the worker is gone.
         """
-        from aoe.execute.workers.service import Errand
+        from aoe.execute.workers.service import Errand, files_of
 
-        files = [file for value in arguments.values() for file in _files_of(value)]
+        files = {file for value in arguments.values() for file in files_of(value)}
         # a worker may have evicted files it had: everything is sent the second time
         for known in (slot.known, frozenset[str]()):
             artifacts = pack(files, known)
@@ -399,18 +397,6 @@ def open_remote_pool(
             yield remote_pool
         finally:
             remote_pool.close()
-
-
-def _files_of(value: object) -> list[Path]:
-    """Return the files an argument stands for: objects of compiled kernels, a model."""
-    match value:
-        case CompiledKernels():
-            made = [name for name, error in value.errors.items() if not error]
-            return [file for name in made for file in objects_of(value.directory / f"{name}.o")]
-        case ModelPart():
-            return [value.model, *([value.library] if value.library is not None else [])]
-        case _:
-            return []
 
 
 def _compile_errand(kernels: Sequence[Any], arguments: Mapping[str, Any]) -> Errand:

@@ -20,11 +20,13 @@ from typing import Any
 from distributed import Semaphore, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from aoe.device.compiler import objects_of
 from aoe.device.protocol import Device
 from aoe.device.toolchain import find_toolchain
 from aoe.errors import AoeError
 from aoe.execute.messages import CompiledKernels, ModelPart, Reply, TaskRunner
 from aoe.execute.runner import COMPILING_TASKS, MEASURING_TASKS, Runner
+from aoe.execute.tasks import ComparisonTerms
 from aoe.execute.workers.announcement import Announce, Announcement, announce
 from aoe.execute.workers.artifact_transfer import Artifact, ArtifactStore, pack
 from aoe.folders.scratch import ScratchFolder
@@ -188,19 +190,44 @@ def run_errand(key: str, errand: Errand) -> Delivery:
     return slot.run(errand)
 
 
+# ---- files an errand takes along ----
+
+
+def files_of(value: object) -> list[Path]:
+    """Return the files an argument stands for: objects of compiled kernels, models."""
+    match value:
+        case CompiledKernels():
+            made = [name for name, error in value.errors.items() if not error]
+            return [file for name in made for file in objects_of(value.directory / f"{name}.o")]
+        case ModelPart():
+            files = (value.model, value.weights, value.library)
+            return [file for file in files if file is not None]
+        case ComparisonTerms():
+            return files_of(value.rounding)
+        case _:
+            return []
+
+
 def _placed(arguments: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     """Return arguments whose folders are this one."""
-    placed = dict(arguments)
-    if "directory" in placed:
-        placed["directory"] = folder
-    for name, value in placed.items():
-        match value:
-            case CompiledKernels():
-                placed[name] = replace(value, directory=folder)
-            case ModelPart():
-                library = folder / value.library.name if value.library is not None else None
-                placed[name] = replace(value, model=folder / value.model.name, library=library)
-    return placed
+    placed = {name: _with_files_in(folder, value) for name, value in arguments.items()}
+    return {**placed, "directory": folder} if "directory" in placed else placed
+
+
+def _with_files_in(folder: Path, value: Any) -> Any:
+    def moved(file: Path | None) -> Path | None:
+        return folder / file.name if file is not None else None
+
+    match value:
+        case CompiledKernels():
+            return replace(value, directory=folder)
+        case ModelPart():
+            weights, library = moved(value.weights), moved(value.library)
+            return replace(value, model=folder / value.model.name, weights=weights, library=library)
+        case ComparisonTerms():
+            return replace(value, rounding=_with_files_in(folder, value.rounding))
+        case _:
+            return value
 
 
 def _made(folder: Path) -> Path:

@@ -67,7 +67,7 @@ from aoe.tasks.operators.operators import (
     part_operators,
 )
 from aoe.tuner.live_report import LiveReport, Stopwatch
-from aoe.tuner.mode import JobType, ModeContext, TuneSettings
+from aoe.tuner.mode import JobType, ModeContext
 from aoe.tuner.precision.plan import PrecisionPlan
 from aoe.tuner.reuse.book import ReuseBook
 from aoe.tuner.reuse.covering_records import covering_ranges, range_lines
@@ -413,7 +413,6 @@ def _tuned(
             context,
             is_chosen=is_new,
             on_lookup=on_lookup,
-            settings=_settings_beside(tuning.settings, known),
         ),
         on_event=on_event,
         measure_pool=shared.measure_pool,
@@ -423,11 +422,3 @@ def _tuned(
         replace(known.get(one.operator.key, one), operator=one.operator) for one in tuned.operators
     )
     return replace(tuned, operators=operators)
-
-
-def _settings_beside(settings: TuneSettings, known: Mapping[str, TunedOperator]) -> TuneSettings:
-    """Return settings without the candidates that were measured for other operators."""
-    if settings.max_tuning_count is None:
-        return settings
-    tried = sum(len(one.search.trials) for one in known.values() if one.search is not None)
-    return replace(settings, max_tuning_count=max(0, settings.max_tuning_count - tried))

@@ -74,7 +74,7 @@ def validate_points(
         validation = better
         of_proven(tuning, assembly, better, ())
         in_library = [*in_library, *(one for one in better.kept if one not in in_library)]
-    validation = replace(validation, drops={**validation.drops, **lost})
+    validation = validation.with_drops(lost)
     if tuning.settings.lookup_only:
         return with_figures(tuning, assembly, validation, costs), ()
     if len(validation.kept) < len(in_library):

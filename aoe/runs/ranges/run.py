@@ -316,6 +316,8 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         tuned_profile = profile_tuned(
             tuning, opened.graph, assembly, validation, opened.profile, costs
         )
+    if tuning.subject.is_rewritten and not validation.is_changed:
+        tuning = tuning.as_imported()
     write_model(tuning, bank, assembly, validation)
     profiles = opened.profile, tuned_profile
     done = finished_report(report, validation)

@@ -79,7 +79,7 @@ from aoe.tuner.task_scheduler import tune_tasks
 from aoe.tuner.tune_context import TuneContext, model_path
 from aoe.validation.comparing import ModelComparer
 from aoe.validation.graphs import rewrite_bank
-from aoe.validation.kernels import over_imported
+from aoe.validation.kernels import SLOWER_FORM, over_imported
 from aoe.validation.model_validator import (
     ModelValidator,
     ValidationResult,
@@ -173,6 +173,10 @@ def _tune_model(tuning: TuneContext, report: LiveReport[SgatReport]) -> SgatResu
             validation = _with_figures(tuning, assembly, comparer, validation)
     shutil.rmtree(assembly.directory)
     groups = _groups(whole.with_chosen(chosen), bank, report, reuse)
+    if whole.subject.is_rewritten and groups is not None and not groups.validation.is_changed:
+        whole, tuning, chosen = whole.as_imported(), tuning.as_imported(), None
+        drops = dict.fromkeys((one.name for one in validation.kept), SLOWER_FORM)
+        validation = replace(validation, kept=(), drops=validation.drops | drops)
     if groups is None or not groups.validation.kept:
         _write_model(tuning, bank, chosen)
     elif tuning.places.bank is not None:
@@ -439,7 +443,6 @@ def _tuned(
             context=context,
             budget=budget,
             on_event=on_event,
-            most_trials=tuning.settings.max_tuning_count,
         )
         tune_tasks(tasks, context, pool)
     return sorted(done, key=lambda tuned: found.subgraphs.index(tuned.subgraph))
@@ -519,7 +522,7 @@ def _judged(
     ]
     own = frozenset(one.name for one in rewrites if verdicts[one.subgraph.graph_id] is Event.KEPT)
     validation, news = decide_candidates(
-        ModelValidator(comparer, tuning.progress.step),
+        ModelValidator(comparer, tuning.progress.step, streams=tuning.subject.streams),
         rewrites,
         own=own,
         prior=lambda: prior_result_of(

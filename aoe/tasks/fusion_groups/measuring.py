@@ -97,6 +97,4 @@ class FusionMeasurer:
         return replace(region, nodes=group.nodes)
 
     def _written(self, proto: onnx.ModelProto, name: str) -> ModelPart:
-        file = self._directory / name
-        write_segment(proto, file)
-        return ModelPart(model=file, optimize=False)
+        return replace(write_segment(proto, self._directory / name), optimize=False)

@@ -7,7 +7,6 @@ pairs as an interval needs, and what time is left goes on where it promises most
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -261,9 +260,7 @@ class OperatorTasks:
 
     def trials_left(self) -> float:
         """Return the number of candidates the run may still measure."""
-        most = self.context.settings.max_tuning_count
-        spent = sum(len(one.search.trials) for one in self.done.values() if one.search is not None)
-        return math.inf if most is None else most - spent
+        return self.context.trials_to_spend()
 
     # ---- the run ----
 
@@ -306,7 +303,9 @@ class OperatorTasks:
 
     def _take(self, tuned: TunedOperator, seconds: float, *, is_screening: bool = False) -> None:
         key = tuned.operator.key
-        is_new = self.done.get(key) != tuned
+        before = self.done.get(key)
+        is_new = before != tuned
+        self.context.count.spent += max(0, _trials_of(tuned) - _trials_of(before))
         self.budget.learn(tuned, seconds, is_screening=is_screening)
         self._forget_losers(tuned)
         self.done[key] = tuned
@@ -348,6 +347,11 @@ class OperatorTasks:
             schedule = tuned.schedule
             name = kernel_name(tuned.operator.workload, schedule) if schedule is not None else None
             self.context.builder.keep_only(name)
+
+
+def _trials_of(tuned: TunedOperator | None) -> int:
+    """Return the number of candidates measured for an operator so far."""
+    return len(tuned.search.trials) if tuned is not None and tuned.search is not None else 0
 
 
 def _apart(ordered: Sequence[Operator], begun: Sequence[Operator]) -> list[Operator]:

@@ -101,9 +101,7 @@ class RewriteMeasurer:
         return ModelPart(model=self._directory / _BASELINE)
 
     def _written(self, proto: onnx.ModelProto, name: str) -> ModelPart:
-        file = self._directory / name
-        write_segment(proto, file)
-        return ModelPart(model=file)
+        return write_segment(proto, self._directory / name)
 
 
 def measure_parts(
@@ -132,11 +130,12 @@ def measure_parts(
     return found.measurement
 
 
-def write_segment(proto: onnx.ModelProto, file: Path) -> None:
+def write_segment(proto: onnx.ModelProto, file: Path) -> ModelPart:
     """Write a part of a model; weights that are outside of it come to lie beside the file."""
-    if is_outside(proto):
-        weights = file.with_suffix(".weights")
+    weights = file.with_suffix(".weights") if is_outside(proto) else None
+    if weights is not None:
         weights.unlink(missing_ok=True)  # never in place: a session may have it mapped
         with WeightStore(weights) as store:
             proto = store.externalize(proto)
     file.write_bytes(proto.SerializeToString())
+    return ModelPart(model=file, weights=weights)

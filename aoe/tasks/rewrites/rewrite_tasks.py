@@ -146,9 +146,7 @@ class RewriteTasks:
     budget: RewriteBudget  # Shares the time out
     # Is told of each subgraph as soon as its record is in the bank.
     on_event: Callable[[TunedSubgraph], None]
-    most_trials: int | None = None  # Of all subgraphs together, None for no limit
     _affordable: int | None = None
-    _spent: int = 0
 
     def waiting(self) -> Sequence[Subgraph]:
         """Return the subgraphs nothing has been done about."""
@@ -185,9 +183,9 @@ class RewriteTasks:
         """Take what became of a subgraph."""
         tuned = finished.result
         self.budget.learn(tuned, finished.seconds)
-        self._spent += len(tuned.trials)
+        self.context.count.spent += len(tuned.trials)
         self.on_event(tuned)
 
     def trials_left(self) -> float:
         """Return the number of candidates the run may still measure."""
-        return math.inf if self.most_trials is None else self.most_trials - self._spent
+        return self.context.trials_to_spend()

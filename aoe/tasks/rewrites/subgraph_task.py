@@ -205,16 +205,25 @@ class _Found:
 
     result: SearchResult[SubgraphStrategy]
     trials: tuple[StrategyTrial, ...]
-    stored_now: SpeedupEstimate | None = None
+    # The record's strategy in this session, None if it is the best one or there is none.
+    stored_now: Measurement | None = None
     is_cut: bool = False
 
     @property
     def is_broken(self) -> bool:
         """True if what measures has failed, or the clock: that says nothing about rewrites."""
         outcomes = {trial.measurement.outcome for trial in self.trials}
-        is_late = Outcome.TIMEOUT in outcomes
+        is_late = Outcome.TIMEOUT in outcomes or (
+            self.stored_now is not None and self.stored_now.outcome is Outcome.TIMEOUT
+        )
         has_failed = self.result.failure is not None
         return has_failed or is_late or (bool(outcomes) and outcomes <= OF_THE_MACHINE)
+
+    @property
+    def is_busy(self) -> bool:
+        """True if the machine was too busy to tell the best strategy, or the record's."""
+        both = (self.result.measurement, self.stored_now)
+        return any(one is not None and not one.counts for one in both)
 
 
 def _search(
@@ -267,19 +276,18 @@ def _stored_now(
     best: SubgraphStrategy | None,
     context: SubgraphContext,
     measurer: StrategyMeasurer,
-) -> SpeedupEstimate | None:
-    """Return the present gain of the record's strategy, None if that is the best one."""
+) -> Measurement | None:
+    """Measure the record's strategy in this session, None if that is the best one."""
     if usable is None or best is None or usable.strategy is None or usable.strategy == best:
         return None
-    again = measurer.measure(usable.strategy, context.final)
-    return estimate_speedup(again) if again.is_correct else None
+    return measurer.measure(usable.strategy, context.final)
 
 
 def _settled(
     subgraph: Subgraph, context: SubgraphContext, lookup: SubgraphLookup, found: _Found
 ) -> TunedSubgraph:
     usable, why, best = lookup.stored, lookup.reason, found.result
-    busy = best.measurement is not None and not best.measurement.counts
+    busy = found.is_busy
     is_better = not busy and best.estimate is not None and context.accepts(best.estimate)
     if usable is not None:
         is_better = is_better and _beats(found, usable)
@@ -346,11 +354,16 @@ def _note(subgraph: Subgraph, context: SubgraphContext, found: _Found) -> BankNo
 
 
 def _beats(found: _Found, usable: StoredSubgraph) -> bool:
-    """True if what was found is another strategy, surely faster than the record's."""
+    """True if what was found is another strategy, surely faster than the record's.
+
+    A record's strategy that does not work any more is beaten, one that the clock has ended is not.
+    """
     estimate, now = found.result.estimate, found.stored_now
     if estimate is None or found.result.answer == usable.strategy:
         return False
-    return now is None or estimate.low > now.median * ACCEPT_SPEEDUP
+    if now is None or not now.is_correct:
+        return now is None or now.outcome is not Outcome.TIMEOUT
+    return estimate.low > estimate_speedup(now).median * ACCEPT_SPEEDUP
 
 
 def _nothing(found: _Found, *, busy: bool) -> str:

@@ -86,6 +86,8 @@ class TunedScript:
         if base_result is not None:
             self._scratch = ScratchFolder("base")  # goes with this object
             self._base = open_earlier(cwd / base_result, self._scratch.path)
+            for damaged in self._base.damaged if is_first_rank() else ():
+                say(str(damaged))
         self.training = ScriptTraining(
             options, make_graph=make_graph, base=self._base, make_steps=make_steps
         )

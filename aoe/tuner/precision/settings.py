@@ -94,7 +94,7 @@ def read_mix_lists(file: Path) -> MixLists:
         OptionError: it cannot be read, or says what cannot be meant.
     """
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
+        value = json.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         what = error.strerror if isinstance(error, OSError) else error
         raise OptionError(

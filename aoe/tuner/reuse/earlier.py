@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from aoe.bank.damage import DamagedFile, without_damaged
 from aoe.errors import OptionError
 from aoe.om.file import Manifest, read_manifest
 from aoe.results.files import bank_of_results
@@ -81,6 +82,7 @@ class EarlierResult:
     # Of its model, by kind and record key; none where it is a bank of any models.
     tasks: Mapping[JobType, Mapping[str, EarlierTask]] = field(default_factory=dict)
     target: EarlierTarget = EarlierTarget()  # What it was tuned for; unknown of a bank
+    damaged: tuple[DamagedFile, ...] = ()  # Files of its bank that were passed over
 
     def tasks_of(self, job: JobType) -> Mapping[str, EarlierTask]:
         """Return the tasks of a kind, by record key."""
@@ -147,10 +149,14 @@ def has_results(folder: Path) -> bool:
 
 
 def _of_results(folder: Path, scratch: Path) -> EarlierResult:
-    own = bank_of_results(folder)
+    own, damaged = bank_of_results(folder), list[DamagedFile]()
+    target = _target_in(_read_object(folder / _SUMMARY))
     if own is not None:
         shutil.copytree(own, scratch, dirs_exist_ok=True)
-    target = _target_in(_read_object(folder / _SUMMARY))
+        # what the details remember takes the place of a damaged file
+        for one in without_damaged(Bank(scratch), target.soc_version, may_write=True):
+            file = own / one.file.relative_to(scratch)
+            damaged.append(replace(one, file=file, aside=None))
     found = {
         job: [
             task
@@ -159,7 +165,7 @@ def _of_results(folder: Path, scratch: Path) -> EarlierResult:
         ]
         for job, kind in earlier_tasks().items()
     }
-    return _earlier_result(str(folder), scratch, found, target)
+    return replace(_earlier_result(str(folder), scratch, found, target), damaged=tuple(damaged))
 
 
 def _of_model(file: Path, scratch: Path) -> EarlierResult:

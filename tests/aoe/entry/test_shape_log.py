@@ -40,6 +40,11 @@ def test_json_lines_say_the_same(tmp_path: Path) -> None:
     assert as_json.shapes == _log(tmp_path, "7,x:1,3;y:2").shapes
 
 
+def test_byte_order_mark_of_a_spreadsheet_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    marked = _log(tmp_path, "\ufeffcount,shapes", "7,x:1,3")
+    assert marked.shapes == _log(tmp_path, "7,x:1,3").shapes
+
+
 @pytest.mark.parametrize(
     "line",
     ["x:1,3", "0,x:1,3", "-3,x:1,3", "3", "3,", "3,x", "3,x:-1,3", "1.5,x:1", "{", '{"count": 3}'],

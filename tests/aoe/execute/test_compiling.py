@@ -115,6 +115,10 @@ def test_what_there_was_no_time_to_compile_ahead_is_compiled_when_its_turn_comes
         compilers.prepare(_sources("a"), left_s=0.0)
         assert compilers.compiled(_sources("a")).errors == {"a": ""}
     assert _asked(runner) == [["a"]]
+    with _compilers(ScriptedRunner(compile_error=lambda name: "illegal split")) as compilers:
+        compilers.prepare(_sources("a"), left_s=0.0)
+        found = compilers.compiled(_sources("a"))
+    assert (found.errors, found.late) == ({"a": "illegal split"}, frozenset())
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 from support.contracts.small_models import SmallModel
-from support.engine.cpu import CPU
+from support.engine.cpu import CPU, TwoCoreCpu
 from support.engine.models import make_model, save_model
 
+from aoe.device.protocol import Device
 from aoe.execute.accuracy import Deviation
 from aoe.execute.idle_gate import NoOtherRuns
 from aoe.execute.messages import ModelPart, WorkerSetup
@@ -28,14 +31,18 @@ Writer = Callable[[SmallModel, str], str]
 
 
 def _found(
-    folder: Path, baseline: onnx.ModelProto, tuned: onnx.ModelProto, most_s: float = 10.0
+    folder: Path,
+    baseline: onnx.ModelProto,
+    tuned: onnx.ModelProto,
+    most_s: float = 10.0,
+    device: Device = CPU,
 ) -> Deviation:
     parts = [
         ModelPart(model=save_model(proto, folder / f"{name}.onnx"), optimize=True)
         for name, proto in (("baseline", baseline), ("tuned", tuned))
     ]
     setup = WorkerSetup(
-        device=CPU,
+        device=device,
         target=CPU.describe(1),
         compiler=(),
         directory=folder,
@@ -105,6 +112,51 @@ def test_fault_that_normal_inputs_do_not_show_is_found(
 ) -> None:
     found = _found(tmp_path, _written(right), _written(wrong))
     assert not found.acceptable and words in found.detail, found
+
+
+class _LateSession:
+    """A session whose runs begin when their time is over."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def run(self, *how: Any) -> Any:
+        time.sleep(2 * _SHORT_S)
+        return self._session.run(*how)
+
+
+_SHORT_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _LateCpu(TwoCoreCpu):
+    """A machine that is too slow once the untuned and the tuned model have been run."""
+
+    opened: list[Any] = field(default_factory=list)
+
+    def open_session(self, *how: Any) -> Any:
+        self.opened.append(TwoCoreCpu.open_session(self, *how))
+        return self.opened[-1] if len(self.opened) < 3 else _LateSession(self.opened[-1])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (_without_nan, "on inputs with one NaN: result 0: 0 instead of nan"),
+        (_nan_for_all, ""),  # nobody knows where it may come out
+        (_limited, "on inputs times 30: result 0: "),
+    ],
+)
+def test_fault_is_one_though_no_time_is_left_to_see_what_onnx_runtime_makes_of_it(
+    wrong: Writer, words: str, tmp_path: Path
+) -> None:
+    device = _LateCpu()
+    found = _found(tmp_path, _written(_as_it_is), _written(wrong), _SHORT_S, device)
+    assert found.acceptable is not bool(words) and words in found.detail
+    assert len(device.opened) > 2
 
 
 def _sine_of_product(parts: int) -> onnx.ModelProto:

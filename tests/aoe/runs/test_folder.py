@@ -15,7 +15,7 @@ import pytest
 from support.caffe.model_files import TestLayer, TestNet, write_net
 from support.engine.environments import run_environment
 from support.engine.models import chain_model, save_model, slow_chain_net
-from support.engine.scripted_runs import ScriptedRuns
+from support.engine.scripted_runs import ScriptedRuns, blocks_net
 from support.engine.stand_in_modes import StandInMode
 
 from aoe.entry.folder import FoundModel, find_models
@@ -180,6 +180,19 @@ def test_time_limit_is_for_all_models(tmp_path: Path) -> None:
         )
     )
     assert seen == [100 / 4, 80 / 3, 60 / 2, 40.0]
+
+
+def test_limit_of_candidates_is_for_all_models(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    for number, name in enumerate("abc"):
+        save_model(blocks_net([3 + 2 * number]), tmp_path / "models" / f"{name}.onnx")
+    done = _tune(tmp_path, find_models(tmp_path / "models"), trials=3, max_tuning_count=5)
+    tried = []
+    for one in done:
+        assert one.result is not None
+        operators = one.result.get(OpatResult).operators
+        tried.append(sum(len(each.search.trials) for each in operators if each.search is not None))
+    assert tried[0] > 0 and sum(tried) == 5 and tried[-1] == 0
 
 
 def test_models_of_one_name_do_not_share_a_folder(

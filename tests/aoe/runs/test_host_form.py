@@ -102,3 +102,9 @@ def test_rows_in_8_bits_stay_unless_float32_is_asked_for(
     assert "computes something else" not in told
     mode: Any = found.modes[-1]
     assert "8-bit activations" not in mode.summary()["baseline"]
+
+
+def test_looking_up_finds_out_and_remembers_nothing(tmp_path: Path) -> None:
+    found, told = _tuned(tmp_path, strict_fp32=True, lookup_only=True)
+    assert "all optimisations but 8-bit activations of MatMulNBits" in told
+    assert found.om_file is not None and not any((tmp_path / "bank").rglob("*.json"))

@@ -63,6 +63,15 @@ def test_what_both_modes_reused_is_added(run: Run) -> None:
     assert "subgraph" in {part["op_type"] for part in reuse["parts"]}
 
 
+def test_bank_file_the_first_mode_has_set_aside_is_told(run: Run) -> None:
+    file = run.tune(job_types=_BOTH, trials=2).bank_file
+    file.write_bytes(file.read_bytes()[:-30])
+    (damaged,) = run.tune(job_types=_BOTH, trials=2).damaged
+    found = _summary(run)
+    assert [row["damaged_bank_files"] for row in found["modes"]] == [[str(damaged)], []]
+    assert found["damaged_bank_files"] == [str(damaged)]
+
+
 def test_one_mode_has_one_row(run: Run) -> None:
     run.tune()
     found = _summary(run)

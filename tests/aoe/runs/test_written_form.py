@@ -22,6 +22,7 @@ import aoebank
 from aoe import TuneResult
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
+from aoe.measurement import Outcome
 from aoe.om.file import FALLBACK, MODEL, read_manifest
 from aoe.runs.model_mode import ModelTuning
 from aoe.runs.written_form import other_forms
@@ -194,6 +195,97 @@ def test_later_run_takes_the_form_of_the_bank_unmeasured(gain: float, tmp_path: 
     found = aoebank.validate(tmp_path / "bank").findings
     assert {one.code for one in found} <= {"AB401"}  # a choice has no time, which is a note
     assert tuned(1.25, repeat_tune=True).endswith("uint8: 1.25x, compared")
+
+
+@pytest.mark.parametrize("accept_busy", [False, True])
+def test_busy_machine_decides_nothing_about_a_form_for_later_runs(
+    accept_busy: bool, tmp_path: Path
+) -> None:
+    file = int8_model(tmp_path)
+    (tmp_path / "bank").mkdir()
+    given = {"bank": tmp_path / "bank", "output": tmp_path / "out", "trials": 2}
+    runs = scripted(2.5)
+    runs.candidate = lambda schedule: 0.5
+    share = 0.5
+
+    def open_runner(*how: Any) -> Any:
+        runner = runs.open_runner(*how)
+        runner.given_share = share
+        return runner
+
+    runs.parts["open_runner"] = open_runner
+    told: list[str] = []
+    found = runs.tune(
+        file, accept_busy=accept_busy, progress=lambda event: told.append(event.text), **given
+    )
+    words = "int8 activations written as uint8"
+    undecided = f"the model stays as it is; {words}: not measured"
+    said = mode_of(found).summary()["written_as"]
+    assert said == (f"{words}: 2.5x" if accept_busy else undecided)
+    is_told = any(
+        text.startswith("not decided, the machine was busy") and text.endswith("form stays")
+        for text in told
+    )
+    assert is_told is not accept_busy
+    share = 1.0
+    again = mode_of(runs.tune(file, **given)).summary()["written_as"]
+    assert again == f"{words}: 2.5x{', as in the bank' if accept_busy else ''}"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"job_type": "opat"},
+        {"job_type": "sgat"},
+        {"job_type": "sgat,opat"},
+        {"job_type": "opat", "input_shape": "x0:1,8,16~24,16~24"},
+    ],
+    ids=lambda options: " ".join(options.values()),
+)
+def test_form_that_is_slower_in_the_end_gives_way(options: dict[str, str], tmp_path: Path) -> None:
+    file = parallel(tmp_path)
+    (tmp_path / "bank").mkdir()
+    if "input_shape" in options:
+        open_image(file)
+
+    def model(baseline: ModelPart, tuned: ModelPart) -> float:
+        if tuned.model.name == "form.onnx":  # where its memory came to lie, say
+            return 1.05
+        counts = [convolutions(onnx.load(str(part.model))) for part in (baseline, tuned)]
+        return 0.97 if counts[0] > counts[1] else 1.0
+
+    runs = ScriptedRuns(model=model, candidate=lambda schedule: 0.5)
+    found = runs.tune(file, bank=tmp_path / "bank", output=tmp_path / "out", trials=2, **options)
+    assert found.om_file is not None
+    imported, tuned = models_of(found.om_file, tmp_path / "parts")
+    assert convolutions(imported) == convolutions(tuned) == 8
+    summary = mode_of(found).summary()
+    assert (summary["unchanged"], summary["speedup"]) == (True, 1)
+    assert summary["written_as"].startswith("the model stays as it is; parallel-branches-merged")
+    assert read_manifest(found.om_file).written_as == ""
+
+
+def test_form_that_computes_something_else_is_not_taken(tmp_path: Path) -> None:
+    file = parallel(tmp_path)
+    (tmp_path / "bank").mkdir()
+
+    def model(baseline: ModelPart, tuned: ModelPart) -> Any:
+        parts = [convolutions(onnx.load(str(part.model))) for part in (baseline, tuned)]
+        return Outcome.CORRECTNESS if parts[0] != parts[1] else 1.0
+
+    runs = ScriptedRuns(model=model, candidate=lambda schedule: 0.5)
+    told: list[str] = []
+    found = runs.tune(
+        file,
+        bank=tmp_path / "bank",
+        output=tmp_path / "out",
+        trials=2,
+        progress=lambda event: told.append(event.text),
+    )
+    assert mode_of(found).summary()["unchanged"]
+    assert mode_of(found).summary()["written_as"].endswith("not measured")
+    expected = "the other form computes something else, 2 instead of 1 at [0]"
+    assert f"{expected}: the imported form stays" in told
 
 
 def test_imported_form_stays_where_the_other_cannot_be_run(tmp_path: Path) -> None:

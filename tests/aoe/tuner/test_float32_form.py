@@ -18,7 +18,7 @@ import aoe
 from aoe import TuneResult
 from aoe.errors import AoeError
 from aoe.execute.messages import ModelPart
-from aoe.om.file import FALLBACK, MODEL, read_manifest
+from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, read_manifest
 
 _RNG = np.random.default_rng(0)
 
@@ -58,8 +58,7 @@ def _tune(
         precision_mode=mode,
         trials=2,
         cache_mode="disable",
-        job_type="opat",
-        **options,
+        **{"job_type": "opat", **options},
     )
 
 
@@ -122,13 +121,19 @@ def test_values_that_only_float16_cannot_hold_do_not_count_against_float32(tmp_p
     assert any("in float32: cosine 1 to the model as written" in text for text in told)
 
 
-def test_the_model_as_written_stays_where_it_is_faster(tmp_path: Path) -> None:
+@pytest.mark.parametrize("job_type", ["opat", "sgat", "sgat,opat"])
+def test_the_model_as_written_stays_where_it_is_faster(job_type: str, tmp_path: Path) -> None:
     runs = ScriptedRuns()
     runs.model = lambda baseline, tuned: 0.8 if baseline.model.name == FALLBACK else 1.5
-    result = _tune(runs, tmp_path, _net())
+    result = _tune(runs, tmp_path, _net(), job_type=job_type)
     assert result.om_file is not None
     assert not read_manifest(result.om_file).kernels
     assert _part(result, MODEL) == _part(result, FALLBACK)
+    with zipfile.ZipFile(result.om_file) as file:
+        sizes = {one.filename: one.file_size for one in file.infolist()}
+    # neither kernels nor weights of the form in float32
+    assert LIBRARY not in sizes
+    assert sizes[WEIGHTS] < 2 * (64 * 48 + 48 * 32) + 1024
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert (summary["unchanged"], summary["speedup"]) == (True, 1)
 

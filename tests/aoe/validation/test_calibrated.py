@@ -257,6 +257,18 @@ def test_float32_stays_where_integers_are_slower_or_too_inaccurate(
     assert summary["precision"] == "float32"
 
 
+def test_float32_stays_where_noise_makes_integers_faster(
+    runs: ScriptedRuns, tmp_path: Path
+) -> None:
+    """Half of all comparisons of equal models have a median above 1."""
+    runs.candidate = lambda schedule: 0.5
+    runs.model = lambda baseline, tuned: 1.00001 if tuned.precision is Precision.INT8 else 1.0
+    _tune(runs, tmp_path)
+    summary = _summary(tmp_path)
+    assert any(row["speedup"] > 1 for row in summary["calibration"])
+    assert summary["precision"] == "float32"
+
+
 def test_model_the_quantiser_refuses_is_told_and_tuned_as_it_is(
     runs: ScriptedRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,6 +395,21 @@ def test_compiling_takes_the_choice_of_the_bank_and_makes_none(
     _tune(runs, tmp_path)
     _tune(runs, tmp_path, lookup_only=True)
     assert _summary(tmp_path)["precision"] == "int8"
+
+
+def test_looking_up_remembers_no_choice_of_an_earlier_result(
+    runs: ScriptedRuns, tmp_path: Path
+) -> None:
+    _tune(runs, tmp_path / "first")
+    _tune(runs, tmp_path / "second", base_result=tmp_path / "first" / "out", lookup_only=True)
+    summary = _summary(tmp_path / "second")
+    assert (summary["precision"], summary["calibration_from_bank"]) == ("int8", True)
+    assert not any((tmp_path / "second" / "bank").rglob("*.json"))
+    found = _tune(
+        runs, tmp_path / "third", base_result=tmp_path / "second" / "out", lookup_only=True
+    )
+    assert found.om_file is not None  # the choice went with the results
+    assert _summary(tmp_path / "third")["calibration_from_bank"]
 
 
 def test_damaged_choice_counts_as_none(runs: ScriptedRuns, tmp_path: Path) -> None:

@@ -47,8 +47,10 @@ def test_several_harmful_kernels_are_all_dropped() -> None:
     assert case.numbers(case.judged().kept) == [0, 2, 4]
 
 
-def test_whole_that_keeps_its_promise_is_not_taken_apart() -> None:
-    case = model_of(*[0.05] * 10)
+@pytest.mark.parametrize("streams", [1, 4])
+def test_whole_that_keeps_its_promise_is_not_taken_apart(streams: int) -> None:
+    """A kernel promises a part of one call, of which several streams make several at a time."""
+    case = model_of(*[0.05] * 10, streams=streams)
     assert len(case.judged().kept) == 10
     assert _tests(case) == 1
 
@@ -179,6 +181,14 @@ def test_kernels_that_lose_by_profiles_are_compared_first_and_the_reason_is_kept
         for reason in result.dropped.values()
     )
     assert len(result.dropped) == 2
+
+
+def test_kernel_that_is_left_behind_others_is_left_to_the_last_comparison() -> None:
+    found = {0: 0.1, 1: -0.05}
+    case = model_of(0.05, -0.05, promised=[0.1, 0.1], in_model=found, losses=[1])
+    assert case.numbers(case.judged().kept) == [0]
+    # all of them, then twice without the one that loses
+    assert _tests(case) == 3
 
 
 def test_kernels_that_only_profiles_call_slow_stay() -> None:

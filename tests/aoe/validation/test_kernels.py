@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,11 +28,21 @@ from aoe.ort.inputs import MADE_UP
 from aoe.results.files import RepoOutcome
 from aoe.tasks.operators.chosen_kernel import ChosenKernel
 from aoe.tasks.operators.operator import TunedOperator
+from aoe.tasks.operators.operator_tasks import TunedOperators
+from aoe.tuner.chosen_graph import ChosenGraph
 from aoe.tuner.live_report import PhaseTimes, start_stopwatch
 from aoe.tuner.precision.settings import KEEP_FLOAT32, PrecisionSettings, parse_precision
 from aoe.tuner.tune_context import ModelToTune, RunTime
-from aoe.validation.kernels import validate_model
+from aoe.validation.graphs import TunedGraph, validate_graphs
+from aoe.validation.kernels import (
+    model_comparer,
+    over_imported,
+    prove_early,
+    validate_kernels,
+    validate_model,
+)
 from aoe.validation.model_validator import ValidationResult
+from aoe.validation.time_reserve import ModelCosts
 from aoe.workload import Precision
 from aoebank import Bank, Event
 
@@ -131,14 +141,30 @@ class Model:
         return sorted(name for kernel in validation.kept for name in kernel.op_names)
 
     def validation(self, *, repeat_tune: bool = False) -> ValidationResult:
+        tuning, assembly = self.context(repeat_tune=repeat_tune)
+        found = validate_model(tuning, self.bank, assembly, self.tuned)
+        self.comparisons = len(self.runner.asked("compare_models"))
+        self.restarts = self.runner.restarts
+        return found
+
+    def context(
+        self,
+        *,
+        repeat_tune: bool = False,
+        limit_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> tuple[Any, Any]:
+        """Return the context of a run, and its assembly."""
         moved = [_NAMES[number] for number in self.moved]
         assembly = CompilingAssembly(errors=self.errors, moved=moved)
         numbers = {_kernel_of(tuned): number for number, tuned in enumerate(self.tuned)}
+        lower = {name: self.lower[at] for name, at in numbers.items() if at in self.lower}
+        numbers |= {_kernel_of(_tuned(number)): number for number in self.lower}
         machine = Machine(assembly, numbers, self.saves, wrong=self.wrong)
 
         def results(part: ModelPart) -> list[object]:
             held = assembly.contents.get(str(part.model), ())
-            return [np.array([1.0 + sum(self.lower.get(numbers[name], 0) for name in held)])]
+            return [np.array([1.0 + sum(lower.get(name, 0) for name in held)])]
 
         def memory(baseline: ModelPart, tuned: ModelPart) -> ModelMemory:
             kept = len(assembly.contents.get(str(tuned.model), ())) * self.kept_mib << 20
@@ -147,7 +173,7 @@ class Model:
             more = MemoryUse(resident_bytes=taken.resident_bytes + kept)
             return ModelMemory(baseline=taken, tuned=more)
 
-        runner = ScriptedRunner(
+        runner = self.runner = ScriptedRunner(
             model=machine,
             memory=memory,
             results=results,
@@ -155,7 +181,7 @@ class Model:
             drift=0.0,
             given_share=self.given_share,
         )
-        stopwatch = start_stopwatch(time.monotonic, None)
+        stopwatch = start_stopwatch(clock, limit_s)
         tuning = SimpleNamespace(
             settings=SimpleNamespace(
                 repeat_tune=repeat_tune,
@@ -165,7 +191,10 @@ class Model:
                 lookup_only=False,
                 kernel_memory_mib=self.kernel_memory_mib,
                 proves_settled=False,
+                anonymous=False,
             ),
+            banks=SimpleNamespace(base=None, journal=make_journal(self.root, model=self.name)),
+            places=SimpleNamespace(bank=None),
             subject=ModelToTune(
                 model=SimpleNamespace(proto=onnx.ModelProto()),  # type: ignore[arg-type]
                 inputs=MADE_UP,
@@ -176,11 +205,7 @@ class Model:
             progress=self.progress,
             time=RunTime(stopwatch=stopwatch, phases=PhaseTimes(stopwatch)),
         )
-        found = validate_model(tuning, self.bank, assembly, self.tuned)  # type: ignore[arg-type]
-        self.runner = runner
-        self.comparisons = len(runner.asked("compare_models"))
-        self.restarts = runner.restarts
-        return found
+        return tuning, assembly
 
     def verdicts(self) -> list[Event | None]:
         return [self.bank.model_verdict(tuned.operator.workload) for tuned in self.tuned]
@@ -498,6 +523,119 @@ def test_what_an_earlier_model_dropped_in_the_same_place_stays_out(tmp_path: Pat
     assert model.verdicts() == [Event.KEPT, Event.DROPPED, Event.KEPT]
     assert model.judged() == ["a", "c"]
     assert model.comparisons == _CONFIRMED
+
+
+def test_early_proof_leaves_out_what_an_earlier_model_dropped(tmp_path: Path) -> None:
+    """It would stay in the model if the last judgement were not better, though it is left out."""
+    model = _behind(tmp_path, (0.1, -0.1, 0.1), saves=(0.2, 0.2, 0.2))
+    tuning, assembly = model.context(limit_s=1e5)
+    early = prove_early(model.bank, assembly, ModelCosts(), tuning, model.tuned)
+    assert not isinstance(early, str)
+    assert [name for kernel in early.kept for name in kernel.op_names] == ["a", "c"]
+    assert not model.progress.texts("warn") and "left out" not in str(model.progress.texts("step"))
+
+
+def test_kernel_that_stays_as_proven_before_is_not_told_as_gone(tmp_path: Path) -> None:
+    """A later profile speaks against one of them: the model without it is slower."""
+    model = Model(tmp_path, saves=(0.2, 0.2, 0.2))
+    tuning, assembly = model.context(limit_s=300.0)
+    early = prove_early(model.bank, assembly, ModelCosts(), tuning, model.tuned)
+    assert not isinstance(early, str) and len(early.kept) == 3
+    slow = early.kept[0].name
+
+    def node_us(part: ModelPart) -> dict[str, float]:
+        held = assembly.contents.get(str(part.model), frozenset())
+        times = dict.fromkeys(_NAMES, 100.0)
+        for kernel in early.kept:
+            if kernel.name in held:
+                (name,) = kernel.op_names
+                times[f"{name}_{kernel.name}"] = 200.0 if kernel.name == slow else 50.0
+        return times
+
+    model.runner.node_us = node_us
+    costs = ModelCosts(load_s=5.0, run_s=0.1)  # no time for groups
+    found, noted = validate_kernels(tuning, model.bank, assembly, model.tuned, costs, proven=early)
+    assert any(text.startswith(f"put back {slow}") for text in model.progress.texts("step"))
+    assert {kernel.name for kernel in found.kept} == {kernel.name for kernel in early.kept}
+    assert not found.drops and not found.undecided
+    assert [note.event for _, note in noted] == [Event.KEPT] * 3
+
+
+def test_model_of_a_chosen_graph_that_computes_something_else_is_told(tmp_path: Path) -> None:
+    model = Model(tmp_path)
+    found = model.validation()
+    for wrong in (frozenset[int](), frozenset({1})):
+        model.wrong = wrong
+        tuning, assembly = model.context()
+        comparer = model_comparer(tuning, assembly, ModelCosts())
+        measured = over_imported(tuning, comparer, found, assembly.imported)
+        assert measured.kept == found.kept and measured.graph_chosen
+        assert ["2 instead of 1" in text for text in model.progress.texts("warn")] == [True] * len(
+            wrong
+        )
+
+
+def test_accuracy_of_a_model_that_was_proven_before_takes_no_time_in_the_end(
+    tmp_path: Path,
+) -> None:
+    """Its kernels would go, though it is accurate, faster and written."""
+    precision = parse_precision("allow_mix_precision_bf16", accuracy="max_relative<=0.01")
+    model = Model(tmp_path, saves=(0.3, -0.2), lower={0: 0.001}, precision=precision)
+    now_s = 0.0
+    tuning, assembly = model.context(limit_s=1000.0, clock=lambda: now_s)
+    costs = ModelCosts(load_s=5.0, run_s=0.1)
+    early = prove_early(model.bank, assembly, costs, tuning, model.tuned[:1])
+    assert not isinstance(early, str) and early.accuracy is not None
+    machine, now_s = model.runner.model, 900.0
+
+    def last(baseline: ModelPart, tuned: ModelPart) -> Any:
+        nonlocal now_s
+        now_s = 995.0
+        return machine(baseline, tuned)
+
+    model.runner.model = last
+    found, _ = validate_kernels(tuning, model.bank, assembly, model.tuned, costs, proven=early)
+    assert [kernel.op_names for kernel in found.kept] == [("a",)]
+    assert found.accuracy == early.accuracy and found.estimate == early.estimate
+
+
+@dataclass
+class AloneAssembly(CompilingAssembly):
+    """Assembly of the imported graph beside that of a chosen one."""
+
+    def write_model(self, kernels: Sequence[ChosenKernel], name: str = "model.onnx") -> ModelPart:
+        return CompilingAssembly.write_model(self, kernels, f"alone_{name}")
+
+
+@pytest.mark.parametrize(("off", "is_lower"), [(0.0, True), (9.0, False)])
+def test_rewrites_are_held_against_one_accurate_kernel_for_each_operator(
+    off: float, is_lower: bool, tmp_path: Path
+) -> None:
+    """Operators that only the imported graph has were in no model whose accuracy was checked."""
+    precision = parse_precision("allow_mix_precision_bf16", accuracy="max_relative<=0.01")
+    model = Model(tmp_path, saves=(0.1, -0.05), lower={1: off}, precision=precision)
+    tuning, assembly = model.context()
+    of_both, lowered = model.tuned
+    choice = (_tuned(1), replace(lowered, speedup=1.5))
+    chosen = ChosenGraph(proto=onnx.ModelProto(), uses=())
+    made, alone = (
+        TunedGraph(
+            tuning=SimpleNamespace(**vars(tuning) | {"subject": subject}),  # type: ignore[arg-type]
+            graph=None,  # type: ignore[arg-type]
+            profile=None,  # type: ignore[arg-type]
+            tuned=TunedOperators(operators=operators, refusals=()),
+            assembly=one,
+            costs=ModelCosts(),
+        )
+        for subject, operators, one in (
+            (replace(tuning.subject, chosen=chosen), (of_both,), assembly),
+            (tuning.subject, (of_both, *choice), AloneAssembly(contents=assembly.contents)),
+        )
+    )
+    stays, found = validate_graphs(made, alone, model.bank)
+    assert stays is made and len(found.kept) == 1
+    held = {_kernel_of(of_both), _kernel_of(choice[is_lower])}
+    assert assembly.contents["alone_model.onnx"] == held
 
 
 @pytest.mark.parametrize(

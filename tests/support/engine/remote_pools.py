@@ -89,6 +89,8 @@ class SimulatedRunner(ScriptedRunner):
             self.itself = 1.2 if odd else 1.0
         if task == "measure_candidates":
             self._measure_or_die(arguments)
+        if task == "compare_models":
+            _check_files(arguments)
         return ScriptedRunner.call(self, task, timeout_s=timeout_s, **arguments)
 
     def _measure_or_die(self, arguments: dict[str, Any]) -> None:
@@ -100,6 +102,16 @@ class SimulatedRunner(ScriptedRunner):
             here = {file.name.partition(".")[0] for file in compiled.directory.glob("*.o")}
             if made != here:
                 raise RunError("worker", f"objects missing: {made ^ here}")
+
+
+def _check_files(arguments: dict[str, Any]) -> None:
+    """Raise an error unless all files of a comparison are the worker's own, in one folder."""
+    parts = [arguments["baseline"], arguments["tuned"], arguments["terms"].rounding]
+    named = [file for part in parts if part for file in (part.model, part.weights, part.library)]
+    given = {file for file in named if file is not None}
+    (folder, *others) = {file.parent for file in given}
+    if others or {*folder.iterdir()} != given:
+        raise RunError("worker", f"{sorted(given)} in place of {sorted(folder.iterdir())}")
 
 
 @dataclass(frozen=True)

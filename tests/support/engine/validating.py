@@ -151,6 +151,7 @@ def model_of(
     in_model: Mapping[int, float] | None = None,
     losses: Sequence[int] = (),
     groups: Sequence[Sequence[int]] = (),
+    streams: int = 1,
 ) -> ValidatedModel:
     """Return a model whose kernels save these shares of its time.
 
@@ -173,9 +174,12 @@ def model_of(
         in_model: What kernels save by profiles of the model.
         losses: Kernels that lose by these profiles.
         groups: Kernels that stand beside each other.
+        streams: Callers at the same time, for each of which kernels save what they promise.
     """
     gains = saves if promised is None else promised
-    kernels = [replace(_kernel(number), gain_us=1000 * gain) for number, gain in enumerate(gains)]
+    kernels = [
+        replace(_kernel(number), gain_us=1000 * streams * gain) for number, gain in enumerate(gains)
+    ]
     assembly = FakeAssembly()
     machine = Machine(
         assembly,
@@ -198,6 +202,7 @@ def model_of(
         inputs=MADE_UP,
         left_s=lambda: left_s,
         costs=costs,
+        streams=streams,
     )
     steps: list[str] = []
     times = NO_TIMES
@@ -208,7 +213,7 @@ def model_of(
             losses={names[number]: "its neighbours take longer" for number in losses},
             groups=tuple(tuple(names[number] for number in group) for group in groups),
         )
-    validator = ModelValidator(comparer, steps.append, times=times)
+    validator = ModelValidator(comparer, steps.append, times=times, streams=streams)
     return ValidatedModel(kernels, validator, runner, assembly, machine, comparer, steps)
 
 

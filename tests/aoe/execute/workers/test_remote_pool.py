@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.engine.fakes import ScriptedRunner, make_target
 from support.engine.families import chain_workload, schedules_of
+from support.engine.models import matmul_net, save_model
 from support.engine.remote_pools import POLICY, SimulatedPool, simulated_pool, speed_of
 from support.engine.tuning import make_measurement
 
@@ -19,6 +20,8 @@ from aoe.device.compiler import KernelSource
 from aoe.device.registry import default_device
 from aoe.errors import RunError
 from aoe.execute.compiling import KernelCompilers
+from aoe.execute.messages import ModelPart
+from aoe.execute.tasks import ComparisonTerms
 from aoe.execute.workers.announcement import Announcement, WorkerPart
 from aoe.execute.workers.local import connected, local_scheduler
 from aoe.execute.workers.measure_pool import RemoteRunner
@@ -30,8 +33,11 @@ from aoe.execute.workers.remote_pool import (
     WorkerSlot,
     drift_of,
 )
+from aoe.graph.weights import WeightStore
 from aoe.measurement import CpuUse, MachineLoad, Measurement, Outcome
+from aoe.ort.inputs import ModelInputs
 from aoe.schedule import schedule_to_json
+from aoe.tasks.rewrites.measuring import write_segment
 from aoe.workload import workload_to_json
 
 _EXP = chain_workload(("Exp",))
@@ -115,6 +121,25 @@ def test_kernels_compiled_elsewhere_reach_the_worker_that_measures(
         "measure_candidates", schedules=schedules, compiled=compiled, **_MEASURE
     )
     compilers.close()
+
+
+def test_all_files_of_a_comparison_reach_the_worker(
+    tmp_path: Path, remote_runner: RemoteRunner
+) -> None:
+    with WeightStore(tmp_path / "model.weights") as store:
+        model = store.settled(matmul_net(width=32))
+    baseline = write_segment(model, tmp_path / "subgraph.onnx")
+    assert baseline.weights is not None
+    found = remote_runner.call(
+        "compare_models",
+        timeout_s=30.0,
+        baseline=baseline,
+        tuned=ModelPart(model=save_model(matmul_net(), tmp_path / "candidate.onnx")),
+        policy=POLICY,
+        inputs=ModelInputs(seed=0),
+        terms=ComparisonTerms(rounding=baseline),  # its untuned model is one of the files
+    )
+    assert found.measurement.is_correct
 
 
 def test_worker_that_drifts_is_set_aside_and_that_is_said(four: SimulatedPool) -> None:

@@ -134,6 +134,17 @@ def test_candidates_of_both_graphs_are_within_the_limit_of_the_run(run: Run) -> 
     assert sum(len(call.arguments["schedules"]) for call in screened) <= 4
 
 
+@pytest.mark.parametrize("most", [3, 5])
+def test_candidates_of_all_modes_are_within_the_limit_of_the_run(run: Run, most: int) -> None:
+    run.script = _times(together=0.7, alone=0.5)
+    found = run.tune(job_types=_BOTH["job_types"], max_tuning_count=most)
+    rewrites = sum(len(one.trials) for one in found.subgraphs)
+    asked = run.runners[-1].asked("measure_candidates")
+    screened = [call for call in asked if call.arguments["policy"].pairs_max <= 16]
+    operators = sum(len(call.arguments["schedules"]) for call in screened)
+    assert rewrites and rewrites + operators <= most
+
+
 def test_what_is_looked_up_is_not_held_against_anything(run: Run) -> None:
     run.script = _times(together=0.5, alone=0.7)
     run.tune(**_BOTH)

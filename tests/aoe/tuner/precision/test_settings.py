@@ -129,6 +129,11 @@ def test_file_of_cann_moves_operators_between_lists(tmp_path: Path) -> None:
     }
 
 
+def test_byte_order_mark_of_an_editor_is_no_part_of_the_lists(tmp_path: Path) -> None:
+    lists = _read('\ufeff{"black-list": {"to-add": ["MatMul"]}}', tmp_path)
+    assert lists.listing("MatMul", ("n",)) is Listing.DENIED
+
+
 def test_what_is_added_outweighs_what_is_removed(tmp_path: Path) -> None:
     lists = _read(
         {"black-list": {"to-add": ["Conv2D"]}, "white-list": {"to-remove": ["Conv2D"]}}, tmp_path

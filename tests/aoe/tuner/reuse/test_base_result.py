@@ -343,3 +343,29 @@ def test_details_somebody_has_broken_are_passed_over(runs: ScriptedRuns, tmp_pat
         file.write_text(json.dumps(details))
     second = _tune(runs, tmp_path, FIRST, "second", base_result=tmp_path / "first")
     assert _of(second, ReuseKind.REUSED) == set()
+
+
+def test_damaged_file_of_an_earlier_bank_is_told_and_its_details_answer(
+    runs: ScriptedRuns, tmp_path: Path
+) -> None:
+    first = _tune(runs, tmp_path, FIRST, "first")
+    files = [*Bank(tmp_path / "first" / "bank").iter_files()]
+    assert files
+    for file in files:
+        file.write_bytes(file.read_bytes()[:-30])
+    told: list[str] = []
+    found = _tune(
+        runs,
+        tmp_path,
+        FIRST,
+        "second",
+        base_result=tmp_path / "first",
+        progress=lambda event: told.append(event.text),
+    )
+    assert _of(found, ReuseKind.REUSED) == _keys(first)
+    assert [one.file for one in found.damaged] == files
+    assert all(
+        any(text.startswith(f"{file}: ") and "passed over" in text for text in told)
+        for file in files
+    )
+    assert [file.exists() for file in files] == [True] * len(files)  # it is not ours to mend
