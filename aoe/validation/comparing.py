@@ -418,7 +418,8 @@ class ModelComparer(Generic[P]):
             gain = self._mean.gain(found, is_hurried=False, known=known)
         if len(found) < LEAST_PROCESSES and gain.surely <= 1:
             raise TimeIsUpError
-        return replace(gain, is_open=is_hurried and gain.surely <= 1 < gain.estimate.high)
+        is_cut = is_hurried or len(found) < PROCESSES
+        return replace(gain, is_open=is_cut and gain.surely <= 1 < gain.estimate.high)
 
     def _also_unusual(
         self, found: ModelComparison, kernels: Sequence[P], tuned: ModelPart

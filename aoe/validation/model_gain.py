@@ -61,7 +61,8 @@ class ModelGain:
     scatter: Scatter | None = None
     # Of the logarithm of the speed-up; 0 where only its interval is known.
     standard_error: float = 0.0
-    is_open: bool = False  # True if a few hurried processes do not say whether it is faster or not
+    # True if too few processes for lack of time do not say whether it is faster or not.
+    is_open: bool = False
     # Of a range, the gain at each point where it was measured, in their order.
     points: tuple[PointComparison, ...] = ()
 

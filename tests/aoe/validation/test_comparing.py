@@ -300,6 +300,18 @@ def test_gain_that_is_shown_and_not_proven_is_looked_at_once_more(
     assert runner.orders() == (_BOTH * processes)[:processes]
 
 
+@pytest.mark.parametrize(("each_s", "is_cut"), [(18.0, True), (12.0, False)])
+def test_gain_is_left_open_where_processes_take_longer_than_there_was_time_for(
+    each_s: float, is_cut: bool
+) -> None:
+    runner = _runner(3, speedup=0.999, noise=0.006, left_s=70.0, each_s=each_s)
+    comparer = _comparer(runner)
+    assert not comparer.is_hurried
+    found = comparer.for_the_record([make_kernel(1)])
+    assert found.surely <= 1 < found.estimate.high
+    assert found.is_open is is_cut is (len(found.processes) < PROCESSES)
+
+
 @pytest.mark.slow
 def test_second_look_finds_gains_of_small_models_and_hardly_more_that_are_none() -> None:
     """Each look accepts a two-hundredth of models that are no faster: both together a hundredth."""
