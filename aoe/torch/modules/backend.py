@@ -154,7 +154,7 @@ class CompiledGraph:
         self._static = [
             _is_static(node) for node in graph_module.graph.find_nodes(op="placeholder")
         ]
-        self._tuned: dict[tuple[float, ...], _TunedGraph] = {}
+        self._tuned: dict[tuple[int | str, ...], _TunedGraph] = {}
         self._lock = threading.Lock()
         self._eager = False
 
@@ -173,7 +173,7 @@ class CompiledGraph:
         places = [at for at in range(len(inputs)) if at not in derived]
         weights = {at: inputs[at] for at in places if static[at]}
         values = {at: inputs[at] for at in places if not static[at]}
-        key = (*map(id, weights.values()), *numbers.values())
+        key = (*map(id, weights.values()), *map(repr, numbers.values()))  # -0.0 is not 0.0
         tuned = self._tuned.get(key)
         if tuned is None:
             with self._lock:
@@ -184,7 +184,7 @@ class CompiledGraph:
 
     def _tune(
         self,
-        key: tuple[float, ...],
+        key: tuple[int | str, ...],
         numbers: Mapping[int, float],
         weights: Mapping[int, torch.Tensor],
         values: Mapping[int, torch.Tensor],

@@ -226,13 +226,15 @@ def test_range_a_dimension_is_marked_with_is_the_one_that_is_tuned(engine: Marki
 
 def test_floats_are_constants_of_a_graph_with_symbolic_extents(engine: Marking) -> None:
     def scaled(x: Any, factor: float) -> Any:
-        return torch.relu(x) * factor
+        return torch.cosh(x) / factor
 
     compiled = torch.compile(scaled, backend=partial(untuned, engine=engine), dynamic=True)
     for rows, factor in ((4, 0.5), (5, 0.5), (6, 2.5), (7, 0.5)):
         x = torch.randn(rows, 3)
-        _assert_served(compiled(x, factor), torch.relu(x) * factor)
+        _assert_served(compiled(x, factor), scaled(x, factor))
     assert len(engine.asked) == 2  # one for each number
+    for factor in (0.0, -0.0):
+        _same(compiled(x, factor), scaled(x, factor))
 
 
 def test_dynamic_number_that_is_no_extent_is_left_to_pytorch_with_one_warning() -> None:
