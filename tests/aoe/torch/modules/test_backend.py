@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
@@ -22,7 +24,7 @@ from support.optimized_modules import tensors_in, untuned  # noqa: E402
 from torch import nn  # noqa: E402
 
 from aoe import FallbackWarning  # noqa: E402
-from aoe.errors import OptionError  # noqa: E402
+from aoe.errors import ModelImportError, OptionError  # noqa: E402
 from aoe.torch.modules import backend  # noqa: E402
 from aoe.tuner.mode import TuneSettings  # noqa: E402
 
@@ -295,6 +297,33 @@ def test_a_graph_used_with_many_weights_stays_bounded(engine: Marking) -> None:
             _same(compiled(weight, x), (weight.detach() @ x))
     assert len(caught) == 1
     assert len(engine.asked) == 2
+    for weight in weights[:2]:
+        _assert_served(compiled(weight, x), weight.detach() @ x)
+
+
+def test_threads_try_a_graph_that_cannot_be_tuned_once() -> None:
+    asked, is_called = [], threading.Event()
+
+    def refuse(settings: TuneSettings, env: Mapping[str, str], progress: Any) -> Path:
+        asked.append(settings)
+        is_called.wait(10)
+        raise ModelImportError("product", "is none")
+
+    weight, x = nn.Parameter(torch.randn(4, 4)), torch.randn(4, 4)
+    graph = torch.fx.symbolic_trace(_Product())
+    compiled = backend.aoe_backend(graph, [weight, x], engine=refuse)
+
+    def call() -> None:
+        is_called.set()
+        _same(compiled(weight, x), weight.detach() @ x)
+
+    with pytest.warns(FallbackWarning, match="is none"), ThreadPoolExecutor(1) as pool:
+        first = pool.submit(torch.no_grad()(compiled), weight, x)
+        while not asked and not first.done():
+            threading.Event().wait(0.01)
+        call()
+        first.result()
+    assert len(asked) == 1
 
 
 class _Product(nn.Module):
