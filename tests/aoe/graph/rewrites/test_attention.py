@@ -89,6 +89,14 @@ def of_scaled_rows() -> onnx.ModelProto:
     return model.model(model.op("MatMul", model.op("Softmax", made, axis=-1), rows))
 
 
+def of_scaled_scores(scale: float) -> onnx.ModelProto:
+    model = SmallModel(opset=23)
+    query, key, value = (model.input(1, 2, 5, 4) for _ in range(3))
+    made = model.op("MatMul", query, model.op("Transpose", key, perm=[0, 1, 3, 2]))
+    made = model.op("Softmax", model.op("Mul", made, model.constant(scale)), axis=-1)
+    return model.model(model.op("MatMul", made, value))
+
+
 def of_doubled_scores() -> onnx.ModelProto:
     model = SmallModel()
     query, key, value = (model.input(1, 2, 5, 4) for _ in range(3))
@@ -130,6 +138,7 @@ APART: Mapping[str, Refused] = {
     "of a gate": (gated, "no product of matrices"),
     "of scaled rows": (of_scaled_rows, "which goes"),
     "of doubled scores": (of_doubled_scores, "which goes"),
+    "of a scale of zero": (lambda: of_scaled_scores(0.0), "scale is not above zero"),
 }
 
 
@@ -152,6 +161,7 @@ class TestOperatorRule(RewriteRuleTests):
             "no (batch, heads",
         ),
         "of a gate": (gated, "no product of matrices"),
+        "of a scale below zero": (lambda: of_scaled_scores(-0.5), "scale is not above zero"),
         "old": (attention, "opset 18"),
     }
     odd_values = False
