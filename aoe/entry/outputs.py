@@ -42,12 +42,18 @@ def cut_at_outputs(proto: onnx.ModelProto, entries: Sequence[str]) -> None:
         entries: As `parse_out_nodes` gives them; none to leave the model as it is.
 
     Raises:
-        ModelImportError: no node or result has that name, or a node has no such result.
+        ModelImportError: no node or result has that name, a node has no such result, or two entries
+            stand for one.
     """
     if not entries:
         return
     graph = proto.graph
     results = [_result(graph, entry) for entry in entries]
+    for at, name in enumerate(results):
+        if name in results[:at]:
+            raise ModelImportError(
+                "--out_nodes", f"output {name} given twice", got=";".join(entries), hint=_EXAMPLE
+            )
     kinds = _typed(proto)
     outputs = [
         kinds.get(name) or onnx.helper.make_empty_tensor_value_info(name) for name in results

@@ -5,7 +5,7 @@ Source: ATC, `--input_shape` with `~` between the least and the largest extent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt
 
@@ -22,6 +22,7 @@ from aoe.graph.extents import (
     is_closed,
     shape_at,
 )
+from aoe.graph.protos import free_name
 from aoe.workload import shapes_text
 
 OPTION = "--input_shape"
@@ -249,7 +250,8 @@ def _extent(text: str, name: str) -> int | Extents:
 def open_input_shapes(proto: onnx.ModelProto, shapes: Mapping[str, RangeShape]) -> OpenModelShapes:
     """Write the extents a range fixes into the inputs of a model, and name those it leaves open.
 
-    Dimensions that have one name in the model stay one: their extents are equal in every run.
+    Dimensions that have one name in the model stay one: their extents are equal in every run. One
+    without a name gets one that no other has.
 
     Args:
         proto: Changed in place; inputs with a default keep what they have.
@@ -268,8 +270,10 @@ def open_input_shapes(proto: onnx.ModelProto, shapes: Mapping[str, RangeShape]) 
         )
     found: dict[str, OpenShape] = {}
     ranges: dict[str, Extents] = {}
+    values = (*proto.graph.input, *proto.graph.output, *proto.graph.value_info)
+    names = {dim.dim_param for value in values for dim in value.type.tensor_type.shape.dim}
     for name, value in inputs.items():
-        dims = value.type.tensor_type.shape.dim
+        dims = _dims_of(value, shapes)
         given = shapes.get(name, tuple(dim.dim_value for dim in dims))
         if len(given) != len(dims):
             raise ModelImportError(
@@ -279,7 +283,7 @@ def open_input_shapes(proto: onnx.ModelProto, shapes: Mapping[str, RangeShape]) 
                 expected=str(len(dims)),
             )
         found[name] = tuple(
-            _opened(dim, one, f"{name}_{axis}", ranges)
+            _opened(dim, one, f"{name}_{axis}", names, ranges)
             for axis, (dim, one) in enumerate(zip(dims, given, strict=True))
         )
     bases = base_ranges({name: (one.low, one.high) for name, one in ranges.items()})
@@ -321,13 +325,39 @@ def _follows(one: str, name: str) -> bool:
     return find_shape_at((one,), {name: 1}) is not None
 
 
+def _dims_of(
+    value: onnx.ValueInfoProto, shapes: Mapping[str, RangeShape]
+) -> Sequence[onnx.TensorShapeProto.Dimension]:
+    """Return the dimensions of an input; one without a shape gets as many as are given."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        if value.name not in shapes:
+            raise ModelImportError(
+                f"{OPTION}: input {value.name}", "nothing is said of its shape", hint=_EXAMPLE
+            )
+        tensor.shape.SetInParent()
+        for _ in shapes[value.name]:
+            tensor.shape.dim.add()
+    dims: Sequence[onnx.TensorShapeProto.Dimension] = tensor.shape.dim
+    return dims
+
+
 def _opened(
     dim: onnx.TensorShapeProto.Dimension,
     given: int | Extents,
     name: str,
+    taken: Collection[str],
     ranges: dict[str, Extents],
 ) -> int | str:
-    """Fix or name a dimension, and return what it is now."""
+    """Fix or name a dimension, and return what it is now.
+
+    Args:
+        dim: The dimension.
+        given: What its range is.
+        name: Of its input, with the axis.
+        taken: Names that dimensions have in the model.
+        ranges: By the names of open dimensions; its own is added.
+    """
     label = f" ({dim.dim_param})" if dim.dim_param else ""
     where = f"{OPTION}: dimension {name}{label}"
     if dim.dim_value > 0:
@@ -341,7 +371,7 @@ def _opened(
             raise ModelImportError(where, "nothing is said of an open extent", hint=_EXAMPLE)
         dim.dim_value = given
         return given
-    symbol = dim.dim_param or name
+    symbol = dim.dim_param or free_name(name, taken)
     if ranges.setdefault(symbol, given) != given:
         known = ranges[symbol]
         raise ModelImportError(

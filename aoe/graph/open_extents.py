@@ -231,6 +231,8 @@ def _where_it_lies(
     """Return a region that reads an input, or writes its result, where moves around it do."""
     region, workload = found.region, found.region.workload
     is_result = number == len(region.inputs)
+    if not is_result and region.inputs[number] not in shapes:
+        return found  # a constant, which nothing moves
     if is_result:
         tensor = written_to(graph, region.output, shapes)
     else:

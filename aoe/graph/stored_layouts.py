@@ -104,6 +104,8 @@ def _moved(
 ) -> StoredLayout | None:
     """Return a layout in what a node reads (`back`) or makes, None where it is no move."""
     if op_key(node) == ("", "Transpose"):
+        if node.input[0] not in shapes:
+            return None
         axes = attributes_of(node).get("perm", tuple(reversed(range(len(shapes[node.input[0]])))))
         return tuple(
             replace(one, source=axes[one.source] if back else axes.index(one.source))

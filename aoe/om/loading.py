@@ -76,11 +76,11 @@ class OfflineModel(RichDisplay):
     def run(
         self,
         output_names: Sequence[str] | None,
-        input_feed: Mapping[str, np.ndarray[Any, Any]],
+        input_feed: Mapping[str, np.ndarray[Any, Any] | ort.OrtValue],
         run_options: Any = None,
     ) -> list[Any]:
         """Compute the outputs, as `onnxruntime.InferenceSession.run` does."""
-        session = self.session_for({name: np.shape(value) for name, value in input_feed.items()})
+        session = self.session_for({name: _shape_of(value) for name, value in input_feed.items()})
         if needs_values(session):
             return run_on_values(session, output_names, dict(input_feed), run_options)
         return list(session.run(output_names, dict(input_feed), run_options))
@@ -106,6 +106,12 @@ class OfflineModel(RichDisplay):
     def get_outputs(self) -> Sequence[Any]:
         """Return the model's outputs, as onnxruntime describes them."""
         return list(self.session.get_outputs())
+
+
+def _shape_of(value: Any) -> tuple[int, ...]:
+    """Return the shape of an array or of an `OrtValue`, of which it is a method."""
+    shape = getattr(value, "shape", None)
+    return tuple(shape()) if callable(shape) else np.shape(value)
 
 
 def load(

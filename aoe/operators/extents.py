@@ -134,7 +134,7 @@ def image_extents(
     Args:
         operation: A convolution, a pooling, a normalisation, or what enlarges an image.
         given: Extents of the image it reads, behind the channels.
-        kernel: Of its weights, the same; empty where it has none.
+        kernel: Of its weights, the same; empty where it has none, or they are not known.
     """
     key, rank = op_key(operation), len(given)
     if key in _GLOBAL:
@@ -156,6 +156,8 @@ def image_extents(
     pads = (0,) * 2 * rank if padding == "VALID" else integers(operation, "pads", 2 * rank, 0)
     around = [before + behind for before, behind in zip(pads[:rank], pads[rank:], strict=True)]
     size = kernel or integers(operation, "kernel_shape", rank, 0)
+    if 0 in size:
+        return None
     reach = [apart * (extent - 1) + 1 for apart, extent in zip(dilations, size, strict=True)]
     if key in _POOLINGS and rounds_up:
         if any(map(_may_lose_last, strides, pads[rank:], reach)):

@@ -47,11 +47,14 @@ def array_of_value(value: ort.OrtValue) -> Any:
 def run_on_values(
     session: ort.InferenceSession,
     names: Sequence[str] | None,
-    feed: Mapping[str, Array],
+    feed: Mapping[str, Array | ort.OrtValue],
     options: ort.RunOptions | None = None,
 ) -> list[Any]:
     """Compute outputs of a session, some of which or of whose inputs are of bfloat16."""
-    values = {name: ort_value(np.asarray(array)) for name, array in feed.items()}
+    values = {
+        name: one if isinstance(one, ort.OrtValue) else ort_value(np.asarray(one))
+        for name, one in feed.items()
+    }
     wanted = names or [value.name for value in session.get_outputs()]
     return [array_of_value(one) for one in session.run_with_ort_values(wanted, values, options)]
 

@@ -80,8 +80,7 @@ def _image(
         is_of_channels = operation.attributes.get("axis") in (1, 1 - len(first))
         inner = first[2:] if is_of_channels else None
     else:
-        kernel = tuple(constants[node.input[1]].dims[2:]) if _has_weights(node, constants) else ()
-        inner = image_extents(operation, first[2:], kernel)
+        inner = image_extents(operation, first[2:], _kernel(node, known, constants))
     channels = shape[1] if len(shape) == len(first) else None
     made = [one for one in (batch, channels, *(inner or ())) if one is not None]
     return tuple(made) if len(made) == len(first) else None
@@ -114,9 +113,18 @@ def _broadcast(images: Sequence[PartialShape]) -> PartialShape | None:
     return tuple(found)
 
 
-def _has_weights(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:
-    is_product = node.op_type in ("Conv", "FusedConv", "ConvTranspose")
-    return is_product and len(node.input) > 1 and node.input[1] in constants
+def _kernel(
+    node: onnx.NodeProto,
+    known: Mapping[str, PartialShape],
+    constants: Mapping[str, onnx.TensorProto],
+) -> tuple[int, ...]:
+    """Return the extents of weights but channels; none where there are none, or an open one."""
+    if node.op_type not in ("Conv", "FusedConv", "ConvTranspose") or len(node.input) < 2:
+        return ()
+    weights = constants.get(node.input[1])
+    shape = known.get(node.input[1], ()) if weights is None else weights.dims
+    kernel = tuple(extent for extent in shape[2:] if isinstance(extent, int))
+    return kernel if len(kernel) == len(shape[2:]) else ()
 
 
 def _operation(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> Operation:

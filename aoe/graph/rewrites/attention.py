@@ -85,6 +85,8 @@ def _around(graph: ModelGraph, softmax: int, last: int, shape: Shape) -> Spelled
     scale *= factor
     turned, factor = _unscaled(graph, product.input[1], nodes)
     scale *= factor
+    if not scale > 0:
+        return "its scale is not above zero, which the operators take for none, or refuse"
     key = _unturned(graph, turned, nodes)
     if key is None:
         return f"{turned} is no transposed key"

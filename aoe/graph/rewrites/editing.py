@@ -132,11 +132,15 @@ class Rewriting:
         made = {name for node in self._added for name in node.output}
         made.update(tensor.name for tensor in self._constants)
         aliased = {name for name, _ in self._aliases}
+        read = {name for node in self._added for name in node.input}
+        read.update(other for _, other in self._aliases)
         gone = set(self._removed)
         for index in self._removed:
             for name in filter(None, self._graph.nodes[index].output):
                 if name in made:
                     continue
+                if name in read - aliased:
+                    return self._refuse(f"what takes its place would read {name}, which goes")
                 if name in self._graph.output_names:
                     return self._refuse(f"{name} is a result of the model")
                 others = set(self._graph.consumers.get(name, ())) - gone

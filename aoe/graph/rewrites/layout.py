@@ -361,8 +361,8 @@ class _Lifting:
         wide = copied(node)
         if is_op(node, *_WINDOWED, *_POOLS):
             self._widen_window(wide)
-        if is_op(node, "Concat") and attribute(node, "axis", 0) == 2:
-            set_attribute(wide, "axis", 3)
+        if is_op(node, "Concat"):  # counted from either end
+            set_attribute(wide, "axis", (0, 1, 3)[attribute(node, "axis", 0)])
         inputs = [self._read(node, at) for at in range(len(node.input))]
         made = self._rewriting.copy(wide, inputs)
         name = node.output[0]

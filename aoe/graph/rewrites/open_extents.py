@@ -76,7 +76,8 @@ def _embedding(
             made.update(node.output)
             members.append(node)
     read = {value.name for value in graph.output}
-    read.update(name for node in graph.node if made.isdisjoint(node.output) for name in node.input)
+    outside = (node for node in graph.node if made.isdisjoint(node.output))
+    read.update(name for node in outside for name in names_read(node))
     rotates = any(node.op_type == "Concat" for node in members)
     return members if rotates and made & read == {members[-1].output[0]} else []
 

@@ -105,12 +105,23 @@ def _is_row_by_row(graph: ModelGraph, node: onnx.NodeProto, batch: int) -> bool:
             return _is_row_by_row_product(graph, node)
         case name if name in _REDUCTIONS:
             return _keeps_rows(graph, node, attributes.get("axes"))
-    # a constant with the extent of the batch has a value for each of its rows
-    return not any(
-        name in graph.initializers and _spans_batch(graph, name, rank, batch)
+    return all(
+        _goes_with_rows(graph, name, rank, batch, is_weight=(node.op_type, at) in _WEIGHTS)
         for at, name in enumerate(node.input)
-        if (node.op_type, at) not in _WEIGHTS
+        if name
     )
+
+
+def _goes_with_rows(
+    graph: ModelGraph, name: str, rank: int, batch: int, *, is_weight: bool
+) -> bool:
+    """True if an input is the same for every row of the batch, or its first axis is the batch."""
+    if name in graph.initializers:
+        # a constant with the extent of the batch has a value for each of its rows
+        return is_weight or not _spans_batch(graph, name, rank, batch)
+    info = graph.find_info(name)
+    # of fewer axes, the first one is broadcast to another than the batch
+    return not is_weight and info is not None and len(info.shape) == rank
 
 
 def _keeps_rows(graph: ModelGraph, node: onnx.NodeProto, axes: Sequence[int] | None) -> bool:

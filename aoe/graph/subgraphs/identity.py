@@ -22,6 +22,8 @@ from aoe.graph.weights import array_of
 
 _VALUES_MAX = 64
 """Elements up to which integers count by value: what shapes, axes and pads have."""
+_SCALED = ("Resize", "Upsample")
+"""Operators whose floats count by value too: their scales say what is made."""
 _HASH_BYTES = 8
 _BLOCKED = "blocked"
 _VERSION = 1
@@ -53,7 +55,7 @@ def normalized_text(segment: Segment, blocked: Collection[str] = ()) -> str:
             "version": _since_version(node, graph.opset(node.domain)),
             "attributes": _attributes(node),
             "inputs": [
-                _constant(graph.initializers[name])
+                _constant(graph.initializers[name], node.op_type in _SCALED)
                 if name in graph.initializers
                 else references.get(name, "")
                 for name in node.input
@@ -91,12 +93,12 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, int | str) else str(value)
 
 
-def _constant(tensor: TensorProto) -> list[Any]:
+def _constant(tensor: TensorProto, says_extents: bool = False) -> list[Any]:
     """Return type and shape of a constant, with its values where they say what is computed."""
     found: list[Any] = [TensorProto.DataType.Name(tensor.data_type).lower(), *tensor.dims]
     count = math.prod(tensor.dims)
     integers = tensor.data_type in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
-    if count == 1 or (integers and count <= _VALUES_MAX):
+    if count == 1 or ((integers or says_extents) and count <= _VALUES_MAX):
         array = array_of(tensor)
         found.append([str(item) for item in np.ravel(array).tolist()])
     return found

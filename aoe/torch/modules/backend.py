@@ -154,14 +154,14 @@ class CompiledGraph:
         self._static = [
             _is_static(node) for node in graph_module.graph.find_nodes(op="placeholder")
         ]
-        self._tuned: dict[tuple[float, ...], _TunedGraph] = {}
+        self._tuned: dict[tuple[int | str, ...], _TunedGraph] = {}
         self._lock = threading.Lock()
         self._eager = False
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(self, *inputs: Any) -> Any:
         """Compute the graph."""
-        if self._eager:
+        if self._eager and not self._tuned:
             return self._graph_module(*inputs)
         static = [
             isinstance(value, torch.nn.Parameter) or marked
@@ -173,18 +173,18 @@ class CompiledGraph:
         places = [at for at in range(len(inputs)) if at not in derived]
         weights = {at: inputs[at] for at in places if static[at]}
         values = {at: inputs[at] for at in places if not static[at]}
-        key = (*map(id, weights.values()), *numbers.values())
+        key = (*map(id, weights.values()), *map(repr, numbers.values()))  # -0.0 is not 0.0
         tuned = self._tuned.get(key)
-        if tuned is None:
+        if tuned is None and not self._eager:
             with self._lock:
-                tuned = self._tuned.get(key) or self._tune(key, numbers, weights, values)
-            if tuned is None:
-                return self._graph_module(*inputs)
-        return tuned.module(*values.values())
+                tuned = self._tuned.get(key)
+                if tuned is None and not self._eager:  # another thread may have given up
+                    tuned = self._tune(key, numbers, weights, values)
+        return self._graph_module(*inputs) if tuned is None else tuned.module(*values.values())
 
     def _tune(
         self,
-        key: tuple[float, ...],
+        key: tuple[int | str, ...],
         numbers: Mapping[int, float],
         weights: Mapping[int, torch.Tensor],
         values: Mapping[int, torch.Tensor],

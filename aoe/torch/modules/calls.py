@@ -78,10 +78,12 @@ class Constant:
     value: Any
 
     def matches(self, other: Any) -> bool:
-        """Return True for the same value of the same type; NaN is itself."""
+        """Return True for the same value of the same type; NaN is itself, -0.0 is not 0.0."""
         if type(other) is not type(self.value):
             return False
-        return bool(other == self.value) or (other != other and self.value != self.value)
+        if isinstance(other, float | complex):
+            return repr(other) == repr(self.value)
+        return bool(other == self.value)
 
     def __str__(self) -> str:
         return repr(self.value)

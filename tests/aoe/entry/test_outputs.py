@@ -61,6 +61,11 @@ def test_model_ends_at_the_results_in_their_order() -> None:
     np.testing.assert_array_equal(b, s[:, 2:])
 
 
+def test_two_entries_for_one_result_are_refused() -> None:
+    with pytest.raises(ModelImportError, match="output a given twice"):
+        cut_at_outputs(_net(), ["parts:0", "a"])
+
+
 def test_weights_nobody_needs_go() -> None:
     proto = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 18]>

@@ -54,6 +54,24 @@ def test_open_dimensions_keep_their_names_or_get_one() -> None:
     assert found.ranges == {"batch": Extents(1, 8), "x0_1": Extents(2, 9)}
 
 
+def test_a_dimension_without_a_name_is_none_of_those_with_names() -> None:
+    found = _opened("x0:1~8,4;x1:1~8,4", (None, 4), ("x0_0", 4))
+    assert found.inputs == {"x0": ("x0_0_2", 4), "x1": ("x0_0", 4)}
+
+
+def test_an_input_without_a_shape_has_the_one_that_is_given() -> None:
+    proto = _model((None, 4))
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(ModelImportError, match="input x0: nothing is said of its shape"):
+        open_input_shapes(proto, {})
+    found = open_input_shapes(proto, parse_shape_range("x0:1~8,4"))
+    assert found.inputs == {"x0": ("x0_0", 4)}
+    extents = [
+        dim.dim_value or dim.dim_param for dim in proto.graph.input[0].type.tensor_type.shape.dim
+    ]
+    assert extents == ["x0_0", 4]
+
+
 def test_a_dimension_of_two_inputs_is_one() -> None:
     found = _opened("x0:1~8,4;x1:1~8,1~3", ("N", 4), ("N", "M"))
     assert found.ranges == {"N": Extents(1, 8), "M": Extents(1, 3)}

@@ -48,6 +48,19 @@ def test_blocks_are_workloads_of_one_batch_and_so_many_queries() -> None:
     assert found.rows({"N": 2, "S": 33}) == 33
 
 
+@pytest.mark.parametrize(
+    ("inputs", "weights"),
+    [
+        ("float[N,3,8,K] k, float[N,3,K,20] v", "float[1,3,16,8] q"),
+        ("float[N,3,S,8] q", "float[1,3,8,16] k, float[1,3,16,20] v"),
+    ],
+)
+def test_queries_or_keys_may_be_constants(inputs: str, weights: str) -> None:
+    found = _found(parsed(inputs, _PLAIN, weights=weights))
+    assert isinstance(found, OpenRegion), found
+    assert found.region.inputs == ("q", "k", "v") and found.of(found.block_rows(40)[0]) is not None
+
+
 def test_keys_of_a_cache_have_an_extent_of_their_own() -> None:
     found = _region("float[N,3,S,8] q, float[N,3,8,K] k, float[N,3,K,20] v", _PLAIN)
     made = found.of(5)

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from support.commands import aoe_exit_code
 from support.engine.cpu import open_session
@@ -100,6 +101,8 @@ def test_each_shape_runs_its_own_kernels(joined: Joined, batch: int) -> None:
         feed = _images(batch)
         found = model.run(None, feed)[0]
         session = model.session_for({"image": feed["image"].shape})
+        values = {name: ort.OrtValue.ortvalue_from_numpy(one) for name, one in feed.items()}
+        assert np.array_equal(model.run(None, values)[0], found)
     np.testing.assert_allclose(found, _reference(feed), rtol=1e-4, atol=1e-6)
     assert session.get_inputs()[0].shape == [batch, 3, 12, 12]
     assert session is not model.session and model.fallback_reason == ""

@@ -418,6 +418,16 @@ def test_batches_that_are_broadcast_are_not_those_of_the_first_image() -> None:
     assert "y" not in _shapes(model)
 
 
+@pytest.mark.parametrize(("extent", "made"), [("5", (1, 4, "(F-4)")), ("K", None)])
+def test_filters_that_are_computed_have_their_extents(
+    extent: str, made: tuple[Any, ...] | None
+) -> None:
+    model = _model(
+        "filters = Neg (k) y = Conv (x, filters)", f"float[1,3,F] x, float[4,3,{extent}] k"
+    )
+    assert _shapes(model).get("y") == made
+
+
 _LENGTH = "shape = Shape <start = 1, end = 2> (x) "
 _NO_PROOFS = {
     "a choice that is not followed": f"""{_LENGTH}

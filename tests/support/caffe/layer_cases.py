@@ -61,6 +61,7 @@ LAYER_CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("ArgMax", {}, {}),
     ("ArgMax", {"top_k": 3}, {}),
     ("ArgMax", {"top_k": 3, "out_max_val": True}, {}),
+    ("ArgMax", {"top_k": 2, "out_max_val": True}, {"shapes": ((3, 7),)}),
     ("ArgMax", {"top_k": 2, "axis": 1}, {}),
     ("ArgMax", {"top_k": 2, "axis": -1, "out_max_val": True}, {}),
     ("Axpy", {}, {"shapes": ((2, 6), IMAGE, IMAGE)}),

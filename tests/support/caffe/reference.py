@@ -355,8 +355,8 @@ def _arg_max(bottoms: list[Array], param: Param, _: list[Array], __: int) -> lis
         found[(1, *at)], found[(0, *at)] = [v for v, _ in pairs], [n for _, n in pairs]
     if has_axis:
         return [np.moveaxis(found[int(param.get("out_max_val", False))], -1, axis)]
-    both = found if param.get("out_max_val") else found[:1]
-    return [np.moveaxis(both, 0, 1)]
+    both = np.moveaxis(found if param.get("out_max_val") else found[:1], 0, 1)
+    return [both.reshape(*both.shape, *(1,) * (x.ndim - 3))]
 
 
 def _tile(bottoms: list[Array], param: Param, _: list[Array], __: int) -> list[Array]:

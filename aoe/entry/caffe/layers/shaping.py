@@ -125,7 +125,11 @@ def reduction(layer: LayerScope) -> tuple[CaffeBlob, ...]:
 
 
 def arg_max(layer: LayerScope) -> tuple[CaffeBlob, ...]:
-    """Find the `top_k` largest, as numbers of their places or as values; of equal ones the last."""
+    """Find the `top_k` largest, as numbers of their places or as values; of equal ones the last.
+
+    Without an axis they are those of each image; the top has the bottom's axes then, three at
+    least.
+    """
     shape = layer.bottom.shape
     with_values = layer.param.one("out_max_val", flag, False)
     count = layer.param.one("top_k", positive, 1)
@@ -151,8 +155,11 @@ def arg_max(layer: LayerScope) -> tuple[CaffeBlob, ...]:
     if has_axis:
         return (numbers,)
     if with_values:
-        pairs = (result[0], 2, count)
-        numbers = layer.add("Concat", (numbers, values), pairs, axis=1)
+        result = (result[0], 2, count)
+        numbers = layer.add("Concat", (numbers, values), result, axis=1)
+    if layer.bottom.rank > len(result):
+        result += (1,) * (layer.bottom.rank - len(result))
+        numbers = layer.add("Reshape", (numbers, layer.integers(result, "extents")), result)
     return (numbers,)
 
 

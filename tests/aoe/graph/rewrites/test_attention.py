@@ -81,6 +81,30 @@ def of_three_dimensions() -> onnx.ModelProto:
     return model.model(model.op("MatMul", model.op("Softmax", made), value))
 
 
+def of_scaled_rows() -> onnx.ModelProto:
+    """Query, key and value are one tensor times a factor."""
+    model = SmallModel()
+    rows = model.op("Mul", model.input(1, 2, 5, 4), model.constant(0.5))
+    made = model.op("MatMul", rows, model.op("Transpose", rows, perm=[0, 1, 3, 2]))
+    return model.model(model.op("MatMul", model.op("Softmax", made, axis=-1), rows))
+
+
+def of_scaled_scores(scale: float) -> onnx.ModelProto:
+    model = SmallModel(opset=23)
+    query, key, value = (model.input(1, 2, 5, 4) for _ in range(3))
+    made = model.op("MatMul", query, model.op("Transpose", key, perm=[0, 1, 3, 2]))
+    made = model.op("Softmax", model.op("Mul", made, model.constant(scale)), axis=-1)
+    return model.model(model.op("MatMul", made, value))
+
+
+def of_doubled_scores() -> onnx.ModelProto:
+    model = SmallModel()
+    query, key, value = (model.input(1, 2, 5, 4) for _ in range(3))
+    made = model.op("MatMul", query, model.op("Transpose", key, perm=[0, 1, 3, 2]))
+    made = model.op("Softmax", model.op("Add", made, made), axis=-1)
+    return model.model(model.op("MatMul", made, value))
+
+
 def gated() -> onnx.ModelProto:
     model = SmallModel()
     query, value = model.input(1, 2, 5, 5), model.input(1, 2, 5, 3)
@@ -112,6 +136,9 @@ APART: Mapping[str, Refused] = {
     "turned at once": (lambda: attention(key="direct"), "no transposed key"),
     "three dimensions": (of_three_dimensions, ""),
     "of a gate": (gated, "no product of matrices"),
+    "of scaled rows": (of_scaled_rows, "which goes"),
+    "of doubled scores": (of_doubled_scores, "which goes"),
+    "of a scale of zero": (lambda: of_scaled_scores(0.0), "scale is not above zero"),
 }
 
 
@@ -134,6 +161,7 @@ class TestOperatorRule(RewriteRuleTests):
             "no (batch, heads",
         ),
         "of a gate": (gated, "no product of matrices"),
+        "of a scale below zero": (lambda: of_scaled_scores(-0.5), "scale is not above zero"),
         "old": (attention, "opset 18"),
     }
     odd_values = False

@@ -8,6 +8,8 @@ from onnx import TensorProto
 from support.contracts.rewrites import MakeModel, Refused, RewriteRuleTests
 from support.contracts.small_models import SmallModel
 
+EIGHT_BITS = TensorProto.FLOAT8E4M3FN
+
 
 def shapes() -> onnx.ModelProto:
     """What exporters write to flatten a tensor: its shape, a part of it, and -1."""
@@ -164,6 +166,14 @@ def casts(between: int) -> onnx.ModelProto:
     return model.model(model.op("Neg", made))
 
 
+def too_large_for_8_bits() -> onnx.ModelProto:
+    model = SmallModel(opset=19)
+    x = model.op("Mul", model.input(2, 3), model.constant(1e6))
+    made = model.op("Cast", model.op("Cast", x, to=TensorProto.DOUBLE), to=EIGHT_BITS, saturate=0)
+    is_lost = model.op("IsNaN", model.op("Cast", made, to=TensorProto.FLOAT))
+    return model.model(model.op("Cast", is_lost, to=TensorProto.FLOAT))
+
+
 def same_results() -> onnx.ModelProto:
     model = SmallModel()
     x = model.input(2, 3, 4)
@@ -180,5 +190,6 @@ class TestPairsRule(RewriteRuleTests):
         "transposes that cancel": lambda: transposes((2, 0, 1)),
         "result": same_results,
         "casts": lambda: casts(TensorProto.DOUBLE),
+        "too large for 8 bits": too_large_for_8_bits,
     }
     refused: Mapping[str, Refused] = {"rounding": (lambda: casts(TensorProto.FLOAT16), "")}

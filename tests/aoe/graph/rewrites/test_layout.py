@@ -93,6 +93,12 @@ def padded(pads: list[int], *, mode: str = "constant", auto_pad: str = "") -> on
     return model.model(model.op("Conv", made, weight, pads=[1, 0, 0, 1]))
 
 
+def padded_weight() -> onnx.ModelProto:
+    model = SmallModel()
+    weight = model.op("Pad", model.weight(4, 3, 1, 1), model.constant([0, 0, 1, 1, 0, 0, 1, 1]))
+    return model.model(model.op("Conv", model.input(1, 3, 6, 5), weight))
+
+
 def padded_with(value: float) -> onnx.ModelProto:
     model = SmallModel()
     x, pads = model.input(1, 3, 6, 5), model.constant([0, 0, 1, 1, 0, 0, 1, 1])
@@ -118,6 +124,7 @@ class TestZeroPadRule(RewriteRuleTests):
         "reflection": (lambda: padded([0, 0, 1, 1, 0, 0, 1, 1], mode="reflect"), "with zeros"),
         "own rule": (lambda: padded([0, 0, 1, 1, 0, 0, 1, 1], auto_pad="SAME_UPPER"), "own"),
         "cut off": (lambda: padded([0, 0, 1, 1, 0, 0, -1, 1]), "cuts off"),
+        "weights": (padded_weight, "which goes"),
     }
 
 
@@ -163,6 +170,12 @@ def mixed() -> onnx.ModelProto:
     return model.model(model.op("Transpose", scaled, perm=[0, 2, 1]))
 
 
+def joined(axis: int) -> onnx.ModelProto:
+    model = SmallModel()
+    made = model.op("Conv", model.input(2, 4, 9), model.weight(4, 4, 1))
+    return model.model(model.op("Concat", made, model.op("Relu", made), axis=axis))
+
+
 def encoder() -> onnx.ModelProto:
     """The stem of Whisper's encoder, with biases somebody computes: values of rank 1."""
     model = SmallModel(opset=18)
@@ -195,6 +208,8 @@ class TestLiftRule(RewriteRuleTests):
         "batch": lambda: vocoder(3),
         "mixed": mixed,
         "encoder": encoder,
+        "joined batches": lambda: joined(-3),
+        "joined channels": lambda: joined(-2),
     }
     refused: Mapping[str, Refused] = {
         "changing weights": (changing_weights, "not constant"),

@@ -65,10 +65,16 @@ def test_queries_and_keys_share_their_cosines() -> None:
     _agree(model, changed)
 
 
+_IN_BRANCHES = """z = If(p) <
+then_branch = g () => (float[N,3,S,16] e) { e = Relu(t) },
+else_branch = h () => (float[N,3,S,16] f) { f = Neg(v) }> y = Add(w, z)"""
+
+
 @pytest.mark.parametrize(
     ("inputs", "body"),
     [
         (_INPUTS, f"{_TURN} {_SLICES} {_REST} w = Add(u, v) z = Softmax(t) y = Add(w, z)"),
+        (f"{_INPUTS}, bool p", f"{_TURN} {_SLICES} {_REST} w = Add(u, v) {_IN_BRANCHES}"),
         (_INPUTS, f"{_TURN} {_SLICES} {_REST} w = Add(u, v) z = Softmax(v) y = Add(w, z)"),
         (_INPUTS, f"{_TURN} u = Mul(t, cs) y = Add(u, sn)"),
         (_OWN_COSINES, _ROTARY.replace(" cs = Unsqueeze(c, i1)", "")),

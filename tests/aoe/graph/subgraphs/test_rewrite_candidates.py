@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.contracts.small_models import SmallModel
 from support.engine.subgraphs import (
     NetworkBuilder,
     c2f_network,
@@ -241,3 +242,19 @@ def test_plain_layout_is_one_choice_among_the_others() -> None:
         if subgraph.may_be_plain:
             last = choices.strategy(choices.space.first_guesses[-1])
             assert last == SubgraphStrategy(blocked=False)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "shapes"),
+    [
+        ("Add", ((2, 3, 2), (2,))),  # of the last axis
+        ("Gemm", ((2, 2), (2, 3))),
+        ("Conv", ((2, 2, 4, 4), (2, 2, 1, 1))),
+    ],
+)
+def test_input_with_the_extent_of_the_batch_on_another_axis_keeps_it_whole(
+    op_type: str, shapes: tuple[tuple[int, ...], ...]
+) -> None:
+    model = SmallModel()
+    proto = model.model(model.op(op_type, *(model.input(*shape) for shape in shapes)))
+    assert chunkings(segment_of(proto), uneven=False) == ()

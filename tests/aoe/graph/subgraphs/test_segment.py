@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from support.contracts.small_models import SmallModel
 from support.engine.subgraphs import c2f_network, graph_of, random_network, results_of
 
 from aoe.graph.model_graph import ModelGraph
@@ -68,6 +69,16 @@ def test_shapes_and_attributes_make_another_subgraph_and_weights_do_not() -> Non
             assert graph_id(segments_of(graph_of(proto))[0]) == graph_id(first)
             attribute.CopyFrom(helper.make_attribute("pads", [2, 2, 0, 0]))
     assert graph_id(segments_of(graph_of(proto))[0]) != graph_id(first)
+
+
+def test_scales_make_another_subgraph() -> None:
+    ids = set[str]()
+    for scale in (2, 3):
+        model = SmallModel()
+        scales = model.constant(np.array([1, 1, scale, scale], np.float32))
+        proto = model.model(model.op("Resize", model.input(1, 4, 8, 8), "", scales))
+        ids.update(map(graph_id, segments_of(graph_of(proto))))
+    assert len(ids) == 2
 
 
 def test_identity_is_stable_over_versions() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
@@ -22,7 +24,7 @@ from support.optimized_modules import tensors_in, untuned  # noqa: E402
 from torch import nn  # noqa: E402
 
 from aoe import FallbackWarning  # noqa: E402
-from aoe.errors import OptionError  # noqa: E402
+from aoe.errors import ModelImportError, OptionError  # noqa: E402
 from aoe.torch.modules import backend  # noqa: E402
 from aoe.tuner.mode import TuneSettings  # noqa: E402
 
@@ -226,13 +228,15 @@ def test_range_a_dimension_is_marked_with_is_the_one_that_is_tuned(engine: Marki
 
 def test_floats_are_constants_of_a_graph_with_symbolic_extents(engine: Marking) -> None:
     def scaled(x: Any, factor: float) -> Any:
-        return torch.relu(x) * factor
+        return torch.cosh(x) / factor
 
     compiled = torch.compile(scaled, backend=partial(untuned, engine=engine), dynamic=True)
     for rows, factor in ((4, 0.5), (5, 0.5), (6, 2.5), (7, 0.5)):
         x = torch.randn(rows, 3)
-        _assert_served(compiled(x, factor), torch.relu(x) * factor)
+        _assert_served(compiled(x, factor), scaled(x, factor))
     assert len(engine.asked) == 2  # one for each number
+    for factor in (0.0, -0.0):
+        _same(compiled(x, factor), scaled(x, factor))
 
 
 def test_dynamic_number_that_is_no_extent_is_left_to_pytorch_with_one_warning() -> None:
@@ -293,6 +297,33 @@ def test_a_graph_used_with_many_weights_stays_bounded(engine: Marking) -> None:
             _same(compiled(weight, x), (weight.detach() @ x))
     assert len(caught) == 1
     assert len(engine.asked) == 2
+    for weight in weights[:2]:
+        _assert_served(compiled(weight, x), weight.detach() @ x)
+
+
+def test_threads_try_a_graph_that_cannot_be_tuned_once() -> None:
+    asked, is_called = [], threading.Event()
+
+    def refuse(settings: TuneSettings, env: Mapping[str, str], progress: Any) -> Path:
+        asked.append(settings)
+        is_called.wait(10)
+        raise ModelImportError("product", "is none")
+
+    weight, x = nn.Parameter(torch.randn(4, 4)), torch.randn(4, 4)
+    graph = torch.fx.symbolic_trace(_Product())
+    compiled = backend.aoe_backend(graph, [weight, x], engine=refuse)
+
+    def call() -> None:
+        is_called.set()
+        _same(compiled(weight, x), weight.detach() @ x)
+
+    with pytest.warns(FallbackWarning, match="is none"), ThreadPoolExecutor(1) as pool:
+        first = pool.submit(torch.no_grad()(compiled), weight, x)
+        while not asked and not first.done():
+            threading.Event().wait(0.01)
+        call()
+        first.result()
+    assert len(asked) == 1
 
 
 class _Product(nn.Module):

@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 
 from aoe import FallbackWarning  # noqa: E402
 from aoe.errors import AccuracyError, ModelImportError, OptionError  # noqa: E402
-from aoe.torch.modules.calls import CallConvention  # noqa: E402
+from aoe.torch.modules.calls import CallConvention, form_of  # noqa: E402
 
 
 def configured(forward: Any) -> Any:
@@ -50,6 +50,14 @@ class Configured(nn.Module):
 def _inference() -> Any:
     with torch.no_grad():
         yield
+
+
+@pytest.mark.parametrize("given", [0.0, -0.0, float("nan"), 1.5])
+def test_numbers_are_equal_to_the_sign_of_a_zero(given: float) -> None:
+    convention, x = CallConvention(lambda x, scale: x / scale), torch.ones(2)
+    form = form_of(convention.flatten((x, given), {}), "division")
+    accepted = [form.accepts(convention.flatten((x, n), {})) for n in (0.0, -0.0, float("nan"))]
+    assert accepted == [str(given) == text for text in ("0.0", "-0.0", "nan")]
 
 
 def test_an_argument_the_decorator_puts_in_is_given_once() -> None:

@@ -93,7 +93,7 @@ def test_batch_norm_with_a_factor_of_nought_has_no_statistics(tmp_path: Path) ->
 def test_arg_max_takes_the_last_of_equals_as_caffe_does() -> None:
     equal = np.zeros((2, 5, 1, 1), np.float32)
     (found,) = _check("ArgMax", {"top_k": 2}, shapes=((2, 5, 1, 1),), feed=[equal])
-    assert found.tolist() == [[[4.0, 3.0]]] * 2
+    assert found.tolist() == [[[[4.0], [3.0]]]] * 2
 
 
 def test_prior_boxes_are_cut_to_whole_pixels() -> None:
