@@ -173,7 +173,8 @@ class CompiledGraph:
         places = [at for at in range(len(inputs)) if at not in derived]
         weights = {at: inputs[at] for at in places if static[at]}
         values = {at: inputs[at] for at in places if not static[at]}
-        key = (*map(id, weights.values()), *map(repr, numbers.values()))  # -0.0 is not 0.0
+        # numbers by their text: -0.0 is not 0.0
+        key: tuple[int | str, ...] = (*map(id, weights.values()), *map(repr, numbers.values()))
         tuned = self._tuned.get(key)
         if tuned is None and not self._eager:
             with self._lock:
