@@ -176,8 +176,8 @@ def _chosen_form(tuning: TuneContext) -> WrittenForm | None:
         recalled=partial(_as_stored, form),
         made=partial(_taken, tuning, form),
     )
-    if chosen is not None and chosen.proto is None and corrected is not None:
-        chosen = corrected[0]
+    if chosen is not None and corrected is not None:
+        chosen = replace(corrected[0] if chosen.proto is None else chosen, is_needed=True)
     tuning.progress.step(str(chosen))
     return chosen
 

@@ -41,6 +41,8 @@ class WrittenForm:
     # What this run has measured of the form that was taken, None where that is from the bank.
     comparison: ModelComparison | None = None
     is_stored: bool = False  # True if the bank had it: nothing of it was measured in this run
+    # True if ONNX Runtime computes something else from the imported model: it stays however slow.
+    is_needed: bool = False
 
     @property
     def what(self) -> str:

@@ -394,7 +394,7 @@ def with_figures(
 
     Kernels were judged in the graph a run or an earlier mode of it has chosen, for that one's gain
     is not theirs. A model in another form, or in float32, that is slower than the imported one
-    gives way to it: see `TuneContext.as_imported`.
+    gives way to it, unless ONNX Runtime misreads that one: see `TuneContext.as_imported`.
     """
     if not tuning.subject.is_rewritten:
         return validation
@@ -402,8 +402,10 @@ def with_figures(
         return replace(validation, graph_chosen=True)
     comparer = comparer or model_comparer(tuning, assembly, costs)
     found = over_imported(tuning, comparer, validation, assembly.imported)
+    form = tuning.subject.written_as
     is_form = tuning.subject.chosen is None or tuning.subject.float32_form is not None
-    if is_form and found.estimate.median < 1:
+    is_needed = form is not None and form.is_needed
+    if is_form and not is_needed and found.estimate.median < 1:
         tuning.progress.step(
             f"as written the model is {1 / found.estimate.median:.3f}x as fast: it stays as it is"
         )
