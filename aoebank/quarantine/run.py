@@ -23,7 +23,7 @@ from aoebank.model.record import Record
 from aoebank.model.snapshot import Author
 from aoebank.parameters.context import bank_in_use, demand_bank
 from aoebank.report.output import Report, Text, members
-from aoebank.selection import RecordFilter, holds_file
+from aoebank.selection import RecordFilter, holds_file, holds_record
 from aoebank.storage.bank import Bank, load_file, read_file
 from aoebank.storage.quarantine import (
     entry_document,
@@ -219,7 +219,7 @@ def _find(root: Path, key: str, wanted: RecordFilter) -> Iterator[_Found]:
             number = parsed.find(full_key)
             assert number is not None  # it is one of its keys
             record = parsed.format.record(parsed, number)
-            if wanted.holds_op(record.op_type):
+            if holds_record(wanted, record):
                 yield name, parsed, record
 
 
