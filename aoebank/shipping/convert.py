@@ -218,11 +218,14 @@ def _values(members: object) -> dict[str, Any]:
 
 def _lines(side: Side, name: str) -> Iterator[BankRow]:
     data = side.read_bytes(name)
+    if data is None:
+        return
     try:
-        text = (data or b"").decode("utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BankFormatError("is not UTF-8", path=Path(name), hint="aoebank validate") from error
-    for line in text.splitlines(keepends=True) if "\r" not in text else [text]:
+    # an empty file comes back, too
+    for line in text.splitlines(keepends=True) if text and "\r" not in text else [text]:
         yield BankRow(file=name, text=line)
 
 
