@@ -155,7 +155,7 @@ def pack(side: Side, request: PackRequest, *, made_by: str) -> PackResult:
         raise BankNotFoundError(
             "no records to pack" + (" for these targets" if request.wanted.soc else ""),
             where=side.label,
-            hint=f"aoebank ls {side.label}",
+            hint=f"aoebank ls {shell_word(side.label)}",
         )
     manifest = PackManifest(
         message=request.message,
