@@ -10,6 +10,7 @@ from typing import Any
 
 from aoebank.errors import BankNotFoundError, UsageError, shell_word
 from aoebank.formats.protocol import ParsedFile
+from aoebank.history.changes import read_record
 from aoebank.history.edits import (
     EditPlan,
     FileEdit,
@@ -193,10 +194,10 @@ def list_quarantine(
         return ()
     keys = frozenset(entry.key for entry in entries)
     records = [
-        (name, parsed.format.record(parsed, number))
+        (name, record)
         for name, parsed in _iter_files(root, RecordFilter())
         for key in keys.intersection(parsed.keys)
-        if (number := parsed.find(key)) is not None
+        if (record := read_record(parsed, key)) is not None  # no reader gets one that is broken
     ]
     return tuple(
         ListedEntry(

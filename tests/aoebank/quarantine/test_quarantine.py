@@ -302,3 +302,4 @@ def test_record_that_cannot_be_read_is_told_once(bank: Path) -> None:
         file = banks.file_of(bank, soc=soc)
         file.write_bytes(file.read_bytes().replace(b'"info_dict"', b'"dict_info"'))
     assert not _codes(bank)
+    assert len(aoebank.quarantine_list(bank)) == len(load_quarantine(bank))
