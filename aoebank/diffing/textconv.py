@@ -20,7 +20,7 @@ from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.text.engine_words import step_lines
 from aoebank.formats.text.json_text import dumps_compact
 from aoebank.formats.words import workload_line
-from aoebank.model.digest import sha256_of
+from aoebank.model.digest import canonical_text, sha256_of
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Alternative, Record
@@ -68,7 +68,7 @@ def _block(parsed: ParsedFile, number: int) -> Iterator[str]:
     yield from _answer(record, indent, told)
     for place, other in enumerate(record.alternatives, 2):
         candidate = f"{indent}candidate {place} "
-        if other.workload != record.workload:
+        if canonical_text(other.workload) != canonical_text(record.workload):
             yield f"{candidate}workload: {dumps_compact(other.workload)}"
         yield from _answer(other, candidate, told)
 

@@ -17,7 +17,7 @@ from aoebank.reading.hits import HitsResult, used_keys
 from aoebank.report.output import Report, Text, members, plural, write_rest
 from aoebank.storage.bank import load_file
 from aoebank.storage.bank_change import BankChange
-from aoebank.storage.quarantine import find_entry, load_quarantine
+from aoebank.storage.quarantine import find_entry, find_quarantine_root, load_quarantine
 from aoebank.validation.built_in import BuiltInBank
 
 
@@ -77,14 +77,15 @@ class QuarantinedJudge:
     """Finds records that are kept out by the quarantine of a bank.
 
     Args:
-        roots: Of the banks.
+        paths: Banks, or files and folders in them.
         today: Day by which entries expire.
     """
 
     reason = PruneReason.QUARANTINED
 
-    def __init__(self, roots: Iterable[Path], today: date) -> None:
-        self._kept_out = [load_quarantine(root) for root in roots if root.is_dir()]
+    def __init__(self, paths: Iterable[Path], today: date) -> None:
+        roots = dict.fromkeys(filter(None, map(find_quarantine_root, paths)))
+        self._kept_out = [load_quarantine(root) for root in roots]
         self._today = today
 
     def violations(self, parsed: ParsedFile) -> Iterator[tuple[int, str]]:

@@ -263,7 +263,7 @@ def _all_refs(cwd: Path) -> list[str]:
 def _history(blob: str, cwd: Path) -> Iterator[str]:
     """Yield the newest commits that added a blob or took it out."""
     search = ["log", "--all", "--max-count=5", "--format=%H", f"--find-object={blob}"]
-    result = try_git(["-c", "log.showSignature=false", *search], cwd=cwd)
+    result = try_git(search, cwd=cwd)
     yield from result.stdout.decode("ascii").split()
 
 
@@ -337,11 +337,12 @@ class DriverReport(Report):
             place = self.outcome.conflict_path
             if place:
                 text.line(f"  both sides' records: {place}")
-                text.line(f"  settle them there, then: aoebank merge --apply {place}")
+                text.line(f"  settle them there, then: aoebank merge --apply {shell_word(place)}")
                 if self.outcome.kept_choices:
                     count = plural(self.outcome.kept_choices, "choice")
                     text.line(f"  {count} you made there before is kept; it waits for --apply")
-            text.line(f"  another policy: git -c {_POLICY} checkout -m -- {self.outcome.path}")
+            path = shell_word(self.outcome.path)
+            text.line(f"  another policy: git -c {_POLICY} checkout -m -- {path}")
 
 
 def _times(decision: Decision) -> str:

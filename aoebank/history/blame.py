@@ -18,7 +18,7 @@ from aoebank.model.record import Record
 from aoebank.model.snapshot import HistorySource
 from aoebank.reading.show import provenance_document, write_provenance
 from aoebank.report.output import Report, Text, cut, members
-from aoebank.selection import RecordFilter, holds_file
+from aoebank.selection import RecordFilter, holds_file, holds_record
 from aoebank.storage.sides.open import open_versions
 from aoebank.storage.sides.side import PathSide, Side, StoredSide
 from aoebank.storage.sides.versions import History, Version
@@ -65,7 +65,8 @@ def blame(
 
     Args:
         key: A key, the start of one, or a pattern.
-        wanted: Which files are meant.
+        wanted: Which files are meant, and which records of those that hold several operators or
+            targets.
 
     Raises:
         HistoryError: the bank has no history.
@@ -90,8 +91,16 @@ def _places(side: Side, wanted: RecordFilter, keys: RecordFilter) -> Iterator[tu
     for name in side.names():
         parsed = side.load(name) if holds_file(wanted, name) else None
         for key in parsed.keys if parsed else ():
-            if keys.holds_key(key):
+            if keys.holds_key(key) and _is_meant(wanted, parsed, key):
                 yield name, key
+
+
+def _is_meant(wanted: RecordFilter, parsed: ParsedFile | None, key: str) -> bool:
+    """True if a record is of a wanted operator and target, or cannot be read."""
+    if not (wanted.op or wanted.soc):
+        return True
+    record = read_record(parsed, key)
+    return record is None or holds_record(wanted, record)
 
 
 def _find_removed(
@@ -108,7 +117,11 @@ def _find_removed(
             place = name, side.contents[name]
             if place not in known:
                 parsed = side.load(name)
-                known[place] = tuple(filter(keys.holds_key, parsed.keys if parsed else ()))
+                known[place] = tuple(
+                    key
+                    for key in (parsed.keys if parsed else ())
+                    if keys.holds_key(key) and _is_meant(wanted, parsed, key)
+                )
             places |= dict.fromkeys((name, key) for key in known[place])
         if places:
             return places

@@ -14,7 +14,7 @@ from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.digest import record_digest
 from aoebank.model.quarantine import Quarantine, QuarantineEntry
 from aoebank.model.record import Record
-from aoebank.selection import RecordFilter, holds_file, target_of
+from aoebank.selection import RecordFilter, holds_file, holds_record, target_of
 from aoebank.storage.history.store import Counts
 from aoebank.storage.quarantine import find_entry
 from aoebank.storage.sides.side import Side, StoredSide
@@ -63,7 +63,7 @@ def file_moves(
         if not wanted.holds_key(key):
             continue
         left, right = raw_of(before, key), raw_of(after, key)
-        if is_same_record(left, right) or not _holds_op(wanted, before, after, key):
+        if is_same_record(left, right) or not _is_meant(wanted, before, after, key):
             continue
         yield RecordMove(file=name, key=key, before=left, after=right)
 
@@ -126,13 +126,16 @@ def tally(moves: Iterable[RecordMove]) -> Counts:
     return Counts(moves=dict(kinds), socs=dict(socs))
 
 
-def _holds_op(
+def _is_meant(
     wanted: RecordFilter, before: ParsedFile | None, after: ParsedFile | None, key: str
 ) -> bool:
-    if not wanted.op:
+    """True if a record is of a wanted operator type, and of a wanted target where it names its."""
+    files = (parsed for parsed in (before, after) if parsed is not None)
+    asks_target = bool(wanted.soc) and any(one.format.has_target_in_rows for one in files)
+    if not (wanted.op or asks_target):
         return True
     found = read_record(after, key) or read_record(before, key)
-    return found is not None and wanted.holds_op(found.op_type)
+    return found is not None and holds_record(wanted, found)
 
 
 def _is_same_content(before: Side, after: Side, name: str) -> bool:

@@ -36,6 +36,7 @@ from aoebank.history.snapshot import (
     write_moves,
 )
 from aoebank.model.quarantine import Quarantine, QuarantineEntry
+from aoebank.model.snapshot import Snapshot
 from aoebank.report.output import Report, Text, members, plural
 from aoebank.selection import (
     RecordFilter,
@@ -302,10 +303,14 @@ def _known(
     snapshot = version.snapshot
     if snapshot is None or snapshot.scope is None:
         return names, ()
-    unknown = tuple(
-        name for name in names if not any(map(snapshot.covers, parts_of(name).soc_versions))
-    )
+    unknown = tuple(name for name in names if not _is_covered(snapshot, name))
     return [name for name in names if name not in unknown], unknown
+
+
+def _is_covered(snapshot: Snapshot, name: str) -> bool:
+    """True if a snapshot of some targets looked at a file; at one of any target all of them do."""
+    parts = parts_of(name)
+    return parts.has_target_in_rows or any(map(snapshot.covers, parts.soc_versions))
 
 
 def _record_edit(

@@ -142,8 +142,10 @@ def preview_snapshot(root: Path, *, soc: tuple[str, ...] = ()) -> SnapshotResult
     history = SnapshotHistory(root)
     snapshots = history.snapshots() if history_path(root).is_file() else ()
     before = history.side(snapshots[-1].id if snapshots else "")
-    moves = iter_moves(before, PathSide(label=str(root), path=root), RecordFilter(soc=soc))
-    return SnapshotResult(root=root, recorded=None, moves=count_moves(moves))
+    moves = iter_moves(before, PathSide(label=str(root), path=root), RecordFilter())
+    wanted = RecordFilter(soc=soc)  # of files: a snapshot takes each whole
+    meant = (move for move in moves if holds_file(wanted, move.file))
+    return SnapshotResult(root=root, recorded=None, moves=count_moves(meant))
 
 
 def record_bank(

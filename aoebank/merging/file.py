@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
-from aoebank.errors import HistoryError, RecordError, UsageError
+from aoebank.errors import HistoryError, RecordError, UsageError, shell_word
 from aoebank.formats.faults import find_fault, rank_of
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.text.splice import splice_raw
@@ -315,7 +315,7 @@ def _apply_verdict(verdict: PersonalVerdict, key: KeyVersions, choice: Choice) -
             where=key.key,
             got=action,
             expected=choice.action,
-            hint=f"aoebank quarantine rm {key.key}",
+            hint=f"aoebank quarantine rm {shell_word(key.key)}",
         )
     _demand_possible(action, key)
     return Choice(action=action, reason=Reason.PERSON, note=f"instead of {choice.reason}")
@@ -518,7 +518,7 @@ class Edits:
             left: Records of the result.
         """
         ours = self.inputs.versions.ours
-        if ours is None:
+        if ours is None or not len(ours):
             return RecordMoves(added=left)
         taken_out = {frame.keys[number] for number in self._removed}
         gone = sum(ours.find(key) is not None for key in taken_out)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aoebank.errors import shell_word
 from aoebank.merging.decisions import REASON_WORDS, Action, Decision, Reason
 from aoebank.merging.document import OPEN, Settlement, conflict_lines, decision_document
 from aoebank.merging.run import MergeResult
@@ -116,7 +117,7 @@ def _write_open(text: Text, paths: Sequence[Path]) -> None:
     elif paths:
         text.line("choose an action for each conflict in the files named here, then:")
     for path in paths:
-        text.line(f"  aoebank merge --apply {path}")
+        text.line(f"  aoebank merge --apply {shell_word(path)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

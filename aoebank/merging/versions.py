@@ -426,10 +426,17 @@ def _find_frame(versions: Versions) -> Source | None:
     """Return whose file the edits are made to; None if no version has the file.
 
     It is ours; theirs where ours is the base or is no longer there, so that a file only they
-    changed comes out as they wrote it.
+    changed comes out as they wrote it. Where ours has no record left, the head that the records of
+    theirs stand under comes with them: under another one they would say something else.
     """
     base, ours, theirs = versions.base, versions.ours, versions.theirs
     if theirs is None:
         return None if ours is None else Source.OURS
     is_unchanged = ours is None or (base is not None and ours.data == base.data)
-    return Source.THEIRS if is_unchanged else Source.OURS
+    has_other_head = ours is not None and not len(ours) and len(theirs) and _differ(ours, theirs)
+    return Source.THEIRS if is_unchanged or has_other_head else Source.OURS
+
+
+def _differ(ours: ParsedFile, theirs: ParsedFile) -> bool:
+    """True if what stands before the records of two files differs."""
+    return ours.format.header(ours) != theirs.format.header(theirs)

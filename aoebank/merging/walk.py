@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -148,15 +149,22 @@ def _record(parsed: ParsedFile, version: object) -> Record | None:
     if not isinstance(version, Mapping):
         return None
     known, path = parsed.format, parsed.path
-    empty = known.parse(known.empty, path)
     raw = str(version["record"]).encode("utf-8", errors="replace")
     alone = known.parse(
-        splice_raw(empty, replaced={}, removed=frozenset(), added=[(-1, raw)]), path
+        splice_raw(_emptied(parsed), replaced={}, removed=frozenset(), added=[(-1, raw)]), path
     )
     try:
         return known.record(alone, 0) if len(alone) else None
     except RecordError:
         return None
+
+
+@lru_cache(maxsize=1)
+def _emptied(parsed: ParsedFile) -> ParsedFile:
+    """Return a bank without its records: what stands before them says what they mean."""
+    gone = frozenset(range(len(parsed)))
+    data = splice_raw(parsed, replaced={}, removed=gone, added=())
+    return parsed.format.parse(data, parsed.path)
 
 
 def _built_in(parsed: ParsedFile, key: str) -> Record | None:

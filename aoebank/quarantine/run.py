@@ -10,6 +10,7 @@ from typing import Any
 
 from aoebank.errors import BankNotFoundError, UsageError, shell_word
 from aoebank.formats.protocol import ParsedFile
+from aoebank.history.changes import read_record
 from aoebank.history.edits import (
     EditPlan,
     FileEdit,
@@ -23,7 +24,7 @@ from aoebank.model.record import Record
 from aoebank.model.snapshot import Author
 from aoebank.parameters.context import bank_in_use, demand_bank
 from aoebank.report.output import Report, Text, members
-from aoebank.selection import RecordFilter, holds_file
+from aoebank.selection import RecordFilter, holds_file, holds_record
 from aoebank.storage.bank import Bank, load_file, read_file
 from aoebank.storage.quarantine import (
     entry_document,
@@ -193,10 +194,10 @@ def list_quarantine(
         return ()
     keys = frozenset(entry.key for entry in entries)
     records = [
-        (name, parsed.format.record(parsed, number))
+        (name, record)
         for name, parsed in _iter_files(root, RecordFilter())
         for key in keys.intersection(parsed.keys)
-        if (number := parsed.find(key)) is not None
+        if (record := read_record(parsed, key)) is not None  # no reader gets one that is broken
     ]
     return tuple(
         ListedEntry(
@@ -219,7 +220,7 @@ def _find(root: Path, key: str, wanted: RecordFilter) -> Iterator[_Found]:
             number = parsed.find(full_key)
             assert number is not None  # it is one of its keys
             record = parsed.format.record(parsed, number)
-            if wanted.holds_op(record.op_type):
+            if holds_record(wanted, record):
                 yield name, parsed, record
 
 

@@ -169,11 +169,13 @@ def _searched(
             closed.append(error)
             continue
         if parsed is not None:
-            meant = not soc or ran.holds_soc(*parts_of(name).soc_versions)
+            parts = parts_of(name)
+            has_any = parts.has_target_in_rows  # the path tells no target then
+            meant = not soc or has_any or ran.holds_soc(*parts.soc_versions)
             yield _SearchedFile(
                 bank=side.label,
                 name=name,
-                target=target_of(name),
+                target="" if has_any else target_of(name),
                 keys=parsed.keys,
                 found=used_keys(parsed, keys) if meant else {},
             )

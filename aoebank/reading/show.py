@@ -133,8 +133,9 @@ def is_file(path: Path) -> bool:
 
 
 def _check_key(key: str) -> str:
-    # a feature text, a number of rows, columns of a table, a class of sizes, a compute trait
-    if key.isdecimal() or any(sign in key for sign in "[=,_."):
+    # a feature text, a number of rows, columns of a table, a class of sizes, a compute trait, a
+    # device with what ran on it
+    if key.isdecimal() or any(sign in key for sign in "[=,_./"):
         return key
     if len(key) < MIN_PREFIX or not _KEY.fullmatch(key):
         raise UsageError(

@@ -40,8 +40,8 @@ class WantedWorkload:
     """Workload to look for: its keys where they are known, else the workload itself."""
 
     value: JsonValue
-    # Keys the workload has in a format, as its readers compute them.
-    keys: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # Keys the workload has in a format, as its readers compute them, the text as given first.
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     format: str | None = None  # The only format to look into, None for all
 
 
@@ -62,7 +62,7 @@ def workload_from_text(text: str, *, op_type: str | None) -> WantedWorkload:
     found = {
         known.name: keys
         for known in registry.FORMATS
-        if (keys := frozenset(known.iter_keys(text, value, op_type)))
+        if (keys := tuple(known.iter_keys(text, value, op_type)))
     }
     return WantedWorkload(value=value, keys=found)
 
@@ -84,7 +84,7 @@ def workload_from_file(path: Path) -> WantedWorkload:
             hint=f"aoebank validate {shell_word(path)}",
         )
     (record,) = records
-    keys = {record.format: frozenset({record.key})}
+    keys = {record.format: (record.key,)}
     return WantedWorkload(value=record.workload, keys=keys, format=record.format)
 
 

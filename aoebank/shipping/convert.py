@@ -30,7 +30,7 @@ from aoebank.model.record import Alternative, Record
 from aoebank.storage.git.attributes import QUARANTINE
 from aoebank.storage.packs.archive import is_name_in_bank
 from aoebank.storage.sides.side import Side
-from aoebank.storage.writing.journal import file_journal
+from aoebank.storage.writing.journal import file_journal, roll_back
 from aoebank.storage.writing.staged import FileWrite, update_file, write_files
 
 _ANSWER = ("workload", "strategy", "cost_us", "origin", "extra")
@@ -218,11 +218,14 @@ def _values(members: object) -> dict[str, Any]:
 
 def _lines(side: Side, name: str) -> Iterator[BankRow]:
     data = side.read_bytes(name)
+    if data is None:
+        return
     try:
-        text = (data or b"").decode("utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BankFormatError("is not UTF-8", path=Path(name), hint="aoebank validate") from error
-    for line in text.splitlines(keepends=True) if "\r" not in text else [text]:
+    # an empty file comes back, too
+    for line in text.splitlines(keepends=True) if text and "\r" not in text else [text]:
         yield BankRow(file=name, text=line)
 
 
@@ -310,18 +313,31 @@ def convert_rows(source: Path, root: Path) -> ConvertResult:
     assert container is not None, source
     if not source.is_file():
         raise BankNotFoundError("no such file", path=source)
-    if os.path.lexists(root):
-        raise BankPathError("is there already, and rows become a bank of their own", path=root)
+    journal = _new_tree(root, "rows")
     rows = [*container.parse(source)]
     files = files_of(rows, source)
     changes = (FileWrite(path=root / name, data=data) for name, data in files.items())
-    write_files(changes, journal=file_journal(root, "convert"), root=root, is_new_tree=True)
+    write_files(changes, journal=journal, root=root, is_new_tree=True)
     return ConvertResult(
         source=str(source),
         output=root,
         files=len(files),
         records=sum(row.record is not None for row in rows),
     )
+
+
+def _new_tree(root: Path, what: str) -> Path:
+    """Return the journal of a bank that is made; one that was killed at its end is made anew.
+
+    Raises:
+        BankPathError: something else is there.
+    """
+    journal = file_journal(root, "convert") if root.name else root
+    if root.name:
+        roll_back(journal, takes_tree=True)
+    if os.path.lexists(root):
+        raise BankPathError(f"is there already, and {what} become a bank of their own", path=root)
+    return journal
 
 
 def convert_studies(source: Path, root: Path) -> ConvertResult:
@@ -335,8 +351,7 @@ def convert_studies(source: Path, root: Path) -> ConvertResult:
         BankFormatError: it is not as Optuna writes it, or has no trial with a result.
         BankPathError: the folder is there already, or cannot be made.
     """
-    if os.path.lexists(root):
-        raise BankPathError("is there already, and studies become a bank of their own", path=root)
+    journal = _new_tree(root, "studies")
     studies = read_studies(source)
     trials = [trial for study in studies for trial in study.trials]
     records = sum(trial.has_result for trial in trials)
@@ -353,7 +368,7 @@ def convert_studies(source: Path, root: Path) -> ConvertResult:
             free = (f"{number}-{name}" if number > 1 else name for number in count(1))
             files[next(one for one in free if one not in files)] = write_results(study)
     changes = (FileWrite(path=root / name, data=data) for name, data in files.items())
-    write_files(changes, journal=file_journal(root, "convert"), root=root, is_new_tree=True)
+    write_files(changes, journal=journal, root=root, is_new_tree=True)
     return ConvertResult(
         source=str(source),
         output=root,

@@ -18,6 +18,7 @@ from aoebank.storage.packs.archive import (
     Pack,
     PackedFile,
     PackManifest,
+    is_name_in_bank,
     make_archive,
     open_pack,
     serialize_manifest,
@@ -140,7 +141,7 @@ def pack(side: Side, request: PackRequest, *, made_by: str) -> PackResult:
     Raises:
         UsageError: the side is a file, not a tree.
         BankNotFoundError: it has nothing of these targets.
-        BankFormatError: a bank file is broken.
+        BankFormatError: a bank file is broken, or has a name that no pack can hold.
         BankPathError: the archive is there already, or cannot be written.
     """
     if not side.is_tree:
@@ -155,7 +156,7 @@ def pack(side: Side, request: PackRequest, *, made_by: str) -> PackResult:
         raise BankNotFoundError(
             "no records to pack" + (" for these targets" if request.wanted.soc else ""),
             where=side.label,
-            hint=f"aoebank ls {side.label}",
+            hint=f"aoebank ls {shell_word(side.label)}",
         )
     manifest = PackManifest(
         message=request.message,
@@ -207,5 +208,9 @@ def _files(side: Side, request: PackRequest) -> Iterator[tuple[PackedFile, bytes
 
 
 def _file(name: str, data: bytes, *, records: int = 0) -> tuple[PackedFile, bytes]:
+    if not is_name_in_bank(name):  # or nobody could unpack it
+        raise BankFormatError(
+            "has a name no pack can hold", path=Path(name), expected="a name without a backslash"
+        )
     file = PackedFile(name=name, sha256=sha256_of(data), size_bytes=len(data), records=records)
     return file, data

@@ -309,12 +309,19 @@ class Bank(RichDisplay):
         return iter(self._side_cars.entries(file, key))
 
     def append_provenance(self, file: Path, entries: Iterable[Provenance]) -> None:
-        """Add entries to the side-car of a bank file."""
+        """Add entries to the side-car of a bank file.
+
+        Raises:
+            BankLockedError: another writer does not let go.
+            BankPathError: the file lies outside of the root.
+            BankPermissionError: the bank is a built-in one, or not ours to write.
+        """
         self._append(file, entries)
 
     def _append(self, file: Path, entries: Iterable[Provenance]) -> None:
         added = b"".join(map(serialize_provenance, entries))
         if added:
+            self._demand_ours(file)
             self._demand_inside(file)
             side_car = provenance_path(file)
             self._update(side_car, lambda old: append_line_break(old or b"") + added)

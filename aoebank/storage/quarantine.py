@@ -23,6 +23,7 @@ from aoebank.model.finding import Location
 from aoebank.model.json_value import JsonValue
 from aoebank.model.quarantine import Quarantine, QuarantineEntry, sorted_entries
 from aoebank.storage.bank import read_file
+from aoebank.storage.tree import iter_folders_above
 
 FOLDER = ".aoebank"
 FILE = "quarantine.jsonl"
@@ -63,8 +64,7 @@ def quarantine_path(root: Path) -> Path:
 
 def find_quarantine_root(path: Path) -> Path | None:
     """Return the bank root at or above `path` that has a quarantine, or None."""
-    # as far as a relative path goes it is kept, so that messages name files as people do
-    for folder in (path, *path.parents, *path.absolute().parents):
+    for folder in iter_folders_above(path):
         try:
             if os.path.lexists(quarantine_path(folder)):  # one that leads nowhere is an error
                 return folder

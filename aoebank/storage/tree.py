@@ -103,6 +103,20 @@ def _walk(
                 yield classify(Path(folder, name), is_named=False)
 
 
+def iter_folders_above(path: Path) -> Iterator[Path]:
+    """Yield a path and the folders above it, the nearest first.
+
+    As far as a relative path goes it is kept, so that messages name files as people do. What stands
+    before `..` in it is no folder above.
+    """
+    for folder in (path, *path.parents):
+        yield folder
+        if folder.name == "..":
+            path = Path(os.path.realpath(folder))
+            break
+    yield from path.absolute().parents
+
+
 def find_closed(entry: TreeEntry) -> BankPathError | None:
     """Return the error of a file or folder that cannot be read and may hold records.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
-from aoebank.errors import BankFormatError, BankPathError, RecordError
+from aoebank.errors import BankFormatError, BankPathError, RecordError, shell_word
 from aoebank.formats.names import RUNTIME_SUFFIX, parse_operator_name
 from aoebank.formats.plausibility import TimeCheck
 from aoebank.formats.protocol import ParsedFile
@@ -21,7 +21,7 @@ from aoebank.model.display import RichDisplay
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.quarantine import Quarantine, QuarantineEntry
 from aoebank.model.record import Record
-from aoebank.selection import parts_of
+from aoebank.selection import NameParts, parts_of
 from aoebank.storage.quarantine import find_entry, quarantine_path
 from aoebank.storage.tree import FileKind, TreeEntry
 from aoebank.validation.built_in import BuiltInBank
@@ -62,7 +62,7 @@ class QuarantineCheck:
         """Yield the problems of the quarantines themselves."""
         yield from self._unreadable
         for root, quarantine in self._loaded.items():
-            targets = [*self._targets(root)] if len(quarantine) else []
+            targets = [*map(parts_of, self._files.iter_banks(root))] if len(quarantine) else []
             for entry in quarantine:
                 yield from self._stale(entry, targets)
 
@@ -86,15 +86,8 @@ class QuarantineCheck:
             self._unreadable.append(make_finding("AB515", place, error.problem, hint=error.hint))
         return Quarantine()
 
-    def _targets(self, root: Path) -> Iterator[tuple[frozenset[str], str | None]]:
-        for name in self._files.iter_banks(root):
-            parts = parts_of(name)
-            yield parts.soc_versions, parts.op_type
-
-    def _stale(
-        self, entry: QuarantineEntry, targets: list[tuple[frozenset[str], str | None]]
-    ) -> Iterator[Finding]:
-        place = entry.location
+    def _stale(self, entry: QuarantineEntry, targets: list[NameParts]) -> Iterator[Finding]:
+        place, out = entry.location, f"aoebank quarantine rm {shell_word(entry.key)}"
         assert place is not None  # it was read from a file
         if not entry.is_active(self._today):
             yield make_finding(
@@ -102,23 +95,24 @@ class QuarantineCheck:
                 place,
                 "quarantine entry is expired",
                 got=f"until {entry.until}",
-                hint=f"aoebank quarantine rm {entry.key}, or add it again with a later day",
+                hint=f"{out}, or add it again with a later day",
             )
-        elif not any(_may_hold(entry, *target) for target in targets):
+        elif not any(_may_hold(entry, parts) for parts in targets):
             yield make_finding(
                 "AB514",
                 place,
                 "quarantine entry is for nothing the bank has",
                 got=f"{entry.soc_version or 'any soc_version'}, {entry.op_type or 'any op_type'}",
-                hint=f"mend the names, or aoebank quarantine rm {entry.key} if it is for good",
+                hint=f"mend the names, or {out} if it is for good",
             )
 
 
-def _may_hold(entry: QuarantineEntry, socs: frozenset[str], op_type: str | None) -> bool:
-    """True if a record the entry names could lie in a file for this target."""
-    if entry.soc_version is not None and entry.soc_version not in socs:
+def _may_hold(entry: QuarantineEntry, parts: NameParts) -> bool:
+    """True if a record the entry names could lie in a file, as its path tells."""
+    is_any = entry.soc_version is None or parts.has_target_in_rows
+    if not is_any and entry.soc_version not in parts.soc_versions:
         return False
-    return None in (entry.op_type, op_type) or entry.op_type == op_type
+    return None in (entry.op_type, parts.op_type) or entry.op_type == parts.op_type
 
 
 def _kept_in(parsed: ParsedFile, number: int, entry: QuarantineEntry) -> Finding:
@@ -127,7 +121,8 @@ def _kept_in(parsed: ParsedFile, number: int, entry: QuarantineEntry) -> Finding
         parsed.format.record(parsed, number).location or Location(path=parsed.path),
         "record is in quarantine",
         got=_words(entry),
-        hint=f"remove the record, or aoebank quarantine rm {entry.key} if it is good after all",
+        hint=f"remove the record, or aoebank quarantine rm {shell_word(entry.key)} if it is good "
+        "after all",
     )
 
 

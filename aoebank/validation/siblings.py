@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aoebank.diffing.fields import FieldChange, diff_fields
-from aoebank.errors import AoebankError, RecordError
+from aoebank.errors import AoebankError, RecordError, shell_word
 from aoebank.formats.names import BankName
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.registry import bank_folders, find_format
@@ -215,7 +215,8 @@ def _missing(file: _File, others: Sequence[_File], keys: set[int]) -> Iterator[F
 
 
 def _hint(sibling: Path, path: Path) -> str:
-    return f"make them alike, if they should be; aoebank diff {sibling} {path} shows all"
+    files = f"{shell_word(sibling)} {shell_word(path)}"
+    return f"make them alike, if they should be; aoebank diff {files} shows all"
 
 
 def _spell(change: FieldChange, *, of_b: bool) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from aoebank.errors import BankFormatError
 from aoebank.formats.names import BankName
 from aoebank.formats.protocol import FieldEdit, Format, ParsedFile
-from aoebank.formats.text import table
+from aoebank.formats.text import json_text, table
 from aoebank.formats.text.checks import is_blank
 from aoebank.formats.text.problem import Problem, RecordText, blank_line
 from aoebank.formats.text.record import cost_us, record_text, stored
@@ -172,7 +172,15 @@ class AiterFormat(Format):
                     got=name,
                     expected=", ".join(column for column in columns if column in STRATEGY),
                 )
-            fields[columns.index(name)] = table.write_field(value)
+            try:
+                fields[columns.index(name)] = table.write_field(value)
+            except ValueError as error:
+                raise BankFormatError(
+                    "column holds no such value",
+                    path=parsed.path,
+                    got=f"{name}={json_text.dumps(value)[:40]}",
+                    expected="a number, or a text that does not read as one",
+                ) from error
         return table.join_row(fields).encode("utf-8")
 
     def respell_key(self, parsed: ParsedFile, number: int) -> bytes:

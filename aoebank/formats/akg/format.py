@@ -24,6 +24,7 @@ from aoebank.formats.text.member_format import MemberFormat
 from aoebank.formats.text.problem import Problem, repeated, wrong_type
 from aoebank.formats.text.record import member_text, stored
 from aoebank.formats.text.splice import set_member, splice
+from aoebank.model.digest import canonical_text
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record, with_raw
@@ -147,7 +148,11 @@ class AkgFormat(MemberFormat):
             return False
         before = {} if base is None else _answers(base)
         is_all_there = before is not None and before.keys() <= one.keys() & two.keys()
-        return is_all_there and all(one[place] == two[place] for place in one.keys() & two.keys())
+        # `==` takes 1, 1.0 and true for one value, and the change of a side would be lost
+        return is_all_there and all(
+            canonical_text(one[place]) == canonical_text(two[place])
+            for place in one.keys() & two.keys()
+        )
 
     def unite(self, ours: bytes, theirs: bytes) -> bytes:
         """Return a kernel with the shapes of both; where both have an answer, with ours."""

@@ -111,7 +111,7 @@ class GraphFormat(Format):
 
     def header(self, parsed: ParsedFile) -> str:
         """Return the version line, white space left out; `none` where there is none."""
-        line = parsed.data[: parsed.starts[0]].removeprefix(BOM)
+        line = parsed.data[: parsed.starts[0] if len(parsed) else None].removeprefix(BOM)
         return b"".join(line.split()).decode("utf-8", errors="replace")[:60] or "none"
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:

@@ -229,7 +229,7 @@ def step_words(step: JsonValue) -> str:
         case [("vectorize" | "unroll") as word, str(stage), str(var), int(factor)]:
             return f"{stage}: {word} {var} by {factor}"
         case ["parallel", str(stage), str(var), None | int() as task_size]:
-            return f"{stage}: parallel {var}" + (f" by {task_size}" if task_size else "")
+            return f"{stage}: parallel {var}" + ("" if task_size is None else f" by {task_size}")
         case ["compute_at", str(stage), str(at_stage), str(var)]:
             return f"{stage}: compute at {at_stage} {var}"
         case ["compute_root", str(stage)]:

@@ -10,6 +10,7 @@ from aoebank.model.json_value import JsonValue
 _TENSORS = ("A", "B", "C")
 _NAMES_OF_A_RUN = ("kernel_name", "test_case", "op_name", "platform")
 """Members of a shape that say where it came from; readers do not look them up."""
+_WORDS_OF_JSON = ("true", "false", "null")
 
 
 class TellingMembers:
@@ -47,8 +48,13 @@ def joined(extents: Sequence[JsonValue]) -> str:
 
 
 def value_text(value: JsonValue) -> str:
-    """Return a number or a word as it is, anything else as JSON."""
+    """Return a number or a word as it is, anything else as JSON.
+
+    >>> value_text("float16"), value_text("true"), value_text(True)
+    ('float16', '"true"', 'true')
+    """
     is_word = isinstance(value, str) and value.isidentifier() and value.isascii()
+    is_word = is_word and value not in _WORDS_OF_JSON
     return str(value) if type(value) is int or is_word else dumps_compact(value)
 
 

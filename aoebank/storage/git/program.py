@@ -15,7 +15,11 @@ from aoebank.storage.machine import cpu_model
 
 _NOT_FOUND = "git is not installed, or not on PATH"
 # another repository's settings must not leak in, and nothing may wait for a person
-_STEADY = ("-c", "core.quotePath=false", "-c", "core.fsmonitor=false")
+_STEADY = (
+    *("-c", "core.quotePath=false", "-c", "core.fsmonitor=false"),
+    # `git log` would print what a signature is worth before each commit, or follow one path
+    *("-c", "log.showSignature=false", "-c", "log.follow=false"),
+)
 FILE_MODES = ("100644", "100755")
 LINK_MODE = "120000"
 _PIECE_BYTES = 1 << 16

@@ -23,6 +23,7 @@ from aoebank.errors import (
     HistoryError,
     shell_word,
 )
+from aoebank.storage.tree import iter_folders_above
 from aoebank.storage.writing.atomic import FILE_MODE, give_to_owner_of, make_directories, real_place
 from aoebank.storage.writing.staged import update_file
 
@@ -69,8 +70,8 @@ def history_path(root: Path) -> Path:
 
 def find_history(place: Path) -> Path | None:
     """Return the bank at or above a path that has a history, or None."""
-    here = place.absolute()
-    return next((root for root in (here, *here.parents) if history_path(root).is_file()), None)
+    roots = (root for root in iter_folders_above(place.absolute()) if history_path(root).is_file())
+    return next(roots, None)
 
 
 @contextmanager

@@ -332,7 +332,7 @@ def _hint(place: Place, path: Path) -> str:
     if place.source == HOME:
         return "set HOME to your home directory, or TUNE_BANK_PATH to an existing one"
     if place.source.startswith("--"):
-        return f"create it (mkdir -m 750 {path}), or leave {place.source} out"
+        return f"create it (mkdir -m 750 {shell_word(path)}), or leave {place.source} out"
     if os.path.exists(path):  # noqa: PTH110 - a name too long is no error here
         return f"name a directory, or unset {place.source}"
-    return f"create it (mkdir -m 750 {path}), or unset {place.source}"
+    return f"create it (mkdir -m 750 {shell_word(path)}), or unset {place.source}"

@@ -13,6 +13,7 @@ Git and the history are imported where they are asked for: most sides are paths.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -84,7 +85,8 @@ def _open_snapshot_beside(
         return open_snapshot_side(reference, root=default_root())
     side = open_snapshot_side(reference, root=root)
     folder = other if other.is_dir() else other.parent
-    inside = folder.absolute().relative_to(root).as_posix()
+    here = os.path.realpath(folder) if ".." in folder.parts else folder.absolute()
+    inside = os.path.relpath(here, root)
     if inside == "." or not other.is_dir():
         return side
     start = f"{inside}/"

@@ -200,7 +200,8 @@ class StoredSide:
         """Return the bank files, sorted, and what may be one and cannot be read."""
         found = {*self.contents, *self.closed}
         if not self.is_tree:  # what a person names is a bank file, whatever it is called
-            return tuple(name for name in found if not name.endswith(SUFFIX)), ()
+            beside = {name for name in found if any(bank in found for bank in banks_beside(name))}
+            return tuple(sorted(found - beside)), ()
         names: list[str] = []
         closed: list[BankPathError] = []
         for name in sorted(found):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import version_banks
 from support.diff_sides import file_name, make_side, unified
 from support.faulty_system import FaultySystem
 
@@ -126,6 +127,23 @@ def test_bad_side_is_an_error_that_says_so(
     make(work_tree)
     with pytest.raises(kind, match=words):
         compare(a, b)
+
+
+def test_snapshot_beside_a_bank_without_history_is_that_of_the_current_folder(
+    tmp_path: Path,
+) -> None:
+    """The folder before `..` does not hold what stands behind it."""
+    here = tmp_path / "here"
+    for root, cost_us in ((here, 10.0), (tmp_path / "beside", 20.0)):
+        version_banks.put(root, make_record(cost_us=cost_us))
+    version_banks.snap(here)
+    stored, other = (
+        open_side(text, beside="../beside", cwd=here, default_root=lambda: here)
+        for text in ("snapshot:latest", "../beside")
+    )
+    assert [change.kind for change in diff(stored, other).changes] == [ChangeKind.SLOWER]
+    inner = open_side("snapshot:latest", beside="../here/..", cwd=here, default_root=lambda: here)
+    assert inner.names() == stored.names()
 
 
 def test_file_of_a_stored_tree_is_found_by_its_path_before_its_name(tmp_path: Path) -> None:

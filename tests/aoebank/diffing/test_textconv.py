@@ -80,6 +80,12 @@ def test_further_candidates_and_unknown_members_show() -> None:
     assert f'  {SHORT} "new member".x: 1\n' in text
 
 
+def test_workload_of_a_further_candidate_shows_where_one_is_1_0() -> None:
+    other = Alternative(workload={"m": 1.0}, strategy={"tile": 1}, cost_us=99.0)
+    text = text_of(make_record(workload={"m": 1}, alternatives=(other,)))
+    assert f'  {SHORT} candidate 2 workload: {{"m":1.0}}\n' in text
+
+
 def test_name_git_gives_its_copy_does_not_show() -> None:
     data = unified(make_record())
     assert textconv(parse(data)) == textconv(parse(data, f"XyZ123_{NAME.name}"))

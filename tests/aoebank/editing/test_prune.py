@@ -94,6 +94,10 @@ def test_quarantined_records_go(bank: Path) -> None:
     assert [(record.key, record.detail) for record in result.records] == [
         (_RECORDS[2].key, "wrong results")
     ]
+    banks.put(bank, _RECORDS[2])
+    file = banks.file_of(bank)
+    for place in (file.parent, file):  # of the same bank
+        assert len(aoebank.prune(place, quarantined=True, dry_run=True).records) == 1
 
 
 def test_broken_file_is_left_alone_and_named(bank: Path, tmp_path: Path) -> None:

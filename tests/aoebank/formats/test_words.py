@@ -27,6 +27,7 @@ def text_of(workload: Any, format_: str = "unified") -> str:
             "op_type=Softmax shape=[1,2] axis=-1 x=true y=null",
         ),
         ({"a b": "c d"}, '"a b"="c d"'),
+        ({"x": "true", "y": "null", "z": "false"}, 'x="true" y="null" z="false"'),
         ([1, [2]], "[1,[2]]"),
         ("x", '"x"'),
         ({}, ""),
@@ -123,6 +124,11 @@ def test_schedule_is_a_tree_of_stages_and_groups_of_a_subgraph_are_lines() -> No
         "  group 1: batch in 2 pieces",
         "  group 2: AutomaticUbFusion for 2",
     )
+
+
+def test_task_of_no_iterations_is_told() -> None:
+    lines = [aoebank.step_words(["parallel", "y", "x", size]) for size in (None, 0, 4)]
+    assert lines == ["y: parallel x", "y: parallel x by 0", "y: parallel x by 4"]
 
 
 def test_strategy_of_another_engine_is_told_by_its_members() -> None:

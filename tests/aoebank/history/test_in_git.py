@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,21 @@ def test_log_goes_by_commits(bank: Path) -> None:
     assert [
         version.version.message for version in log(bank, wanted=RecordFilter(op=("LRN",))).versions
     ] == ["three"]
+
+
+@pytest.mark.parametrize("setting", ["log.showSignature", "log.follow"])
+def test_settings_of_a_user_change_no_log(bank: Path, tmp_path: Path, setting: str) -> None:
+    """`git log` prints what signatures are worth, and stops at `log.follow` with a pathspec."""
+    key = tmp_path / "key"
+    made = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
+    if shutil.which("ssh-keygen") and not subprocess.run(made, check=False).returncode:
+        for name, value in (("gpg.format", "ssh"), ("user.signingKey", f"{key}.pub")):
+            banks.git(bank, "config", name, value)
+        banks.git(bank, "commit", "-q", "--amend", "-S", "--no-edit")
+    before = [version.version for version in log(bank, wanted=ALL).versions]
+    banks.git(bank, "config", setting, "true")
+    assert [version.version for version in log(bank, wanted=ALL).versions] == before
+    assert len(blame(bank, K1, wanted=ALL).records) == 1
 
 
 def test_blame_names_the_commit(bank: Path) -> None:

@@ -296,6 +296,7 @@ def test_version_lines_of_graph_banks_must_agree_where_both_changed() -> None:
     with pytest.raises(BankFormatError, match="version line differs"):
         merge(base, ours, theirs, name="graph")
     assert merge(base, base, theirs, name="graph").data == theirs
+    assert merge(None, b'{"version": "2.1"}\n', theirs, name="graph").data == theirs
 
 
 def test_union_keeps_every_candidate_of_both_sides_byte_for_byte() -> None:

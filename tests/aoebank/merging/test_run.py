@@ -303,6 +303,10 @@ def test_binary_twin_goes_with_its_bank_or_stops_the_merge(tmp_path: Path) -> No
     write(tmp_path / "b", {file: cube({0: A})})
     run(tmp_path, "a", "b", out="out")
     assert content(tmp_path / "out") == {file: cube({0: A}), binary_cache: b"twin of a"}
+    (tmp_path / "c").mkdir()
+    sides = f"a/{file}", f"b/{file}", f"b/{file}"  # the first two are one side to the third
+    run(tmp_path, *sides, out=f"c/{file}")
+    assert content(tmp_path / "c") == content(tmp_path / "out")
     write(tmp_path / "b", {file: cube({0: A, 1: B})})
     before = content(tmp_path)
     with pytest.raises(BankPathError, match="twin"):

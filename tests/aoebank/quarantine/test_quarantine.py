@@ -13,6 +13,7 @@ import pytest
 from support import version_banks as banks
 from support.faulty_system import FaultySystem
 
+import aoebank
 from aoebank import (
     BankFormatError,
     BankNotFoundError,
@@ -23,6 +24,7 @@ from aoebank import (
     quarantine_add,
 )
 from aoebank.history.edits import carry_out
+from aoebank.merging.decisions import Reason
 from aoebank.model.digest import digest_of
 from aoebank.quarantine.run import (
     Complaint,
@@ -33,7 +35,7 @@ from aoebank.quarantine.run import (
 )
 from aoebank.selection import RecordFilter
 from aoebank.storage.bank import load_file
-from aoebank.storage.quarantine import quarantine_path
+from aoebank.storage.quarantine import find_quarantine_root, quarantine_path
 from aoebank.storage.sides.snapshots import open_snapshot_side
 from aoebank.testing.factories import make_record
 from aoebank.validation.run import validate
@@ -274,9 +276,30 @@ def test_quarantine_is_found_from_a_single_file(bank: Path) -> None:
     assert [finding.code for finding in result.findings] == ["AB513"]
 
 
+def test_quarantine_of_the_current_folder_is_none_of_a_bank_beside_it(
+    bank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands before `..` is no folder above."""
+    _add(bank, K1, keep=True)
+    for name in ("here", "beside"):
+        banks.put(tmp_path / name, make_record(1), make_record(2))
+    (tmp_path / "here" / ".aoebank").mkdir()
+    quarantine_path(bank).replace(quarantine_path(tmp_path / "here"))
+    monkeypatch.chdir(tmp_path / "here")
+    for side in (Path("../beside"), tmp_path / "here" / ".." / "beside"):
+        merged = aoebank.merge(side, side, dry_run=True)
+        assert merged.counts.keys() == {Reason.SAME}
+    inner = Path(banks.SOC, "..", banks.file_of(Path()))
+    root = find_quarantine_root(inner)
+    assert root is not None
+    assert root.samefile(tmp_path / "here")
+    assert find_quarantine_root(banks.file_of(Path())) == Path()
+
+
 def test_record_that_cannot_be_read_is_told_once(bank: Path) -> None:
     _add(bank, K1, Complaint(reason="x", any_strategy=True), keep=True)
     for soc in (banks.SOC, OTHER):
         file = banks.file_of(bank, soc=soc)
         file.write_bytes(file.read_bytes().replace(b'"info_dict"', b'"dict_info"'))
     assert not _codes(bank)
+    assert len(aoebank.quarantine_list(bank)) == len(load_quarantine(bank))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,9 @@ def test_miss_has_exit_code_1(world: World) -> None:
     assert exit_code(world.resolve(workload=workload)) == 1
 
 
+SPELLINGS = [(", ", ": "), (",", ":")]
+
+
 def test_both_spellings_of_a_workload_are_looked_for(world: World) -> None:
     """The key is the md5 of a text, and writers differ in blanks."""
     record = make_record(1)
@@ -90,6 +95,22 @@ def test_both_spellings_of_a_workload_are_looked_for(world: World) -> None:
     text = json.dumps(record.workload, separators=(",", ":"))
     result = world.resolve(Reader.UNIFIED, workload=workload_from_text(text, op_type=None))
     assert result.matches[0].used is not None
+
+
+@pytest.mark.parametrize("separators", SPELLINGS)
+def test_of_both_spellings_in_one_file_the_one_given_is_used(
+    world: World, separators: tuple[str, str]
+) -> None:
+    for number in range(8):  # not by chance
+        record = make_record(number)
+        texts = [json.dumps(record.workload, separators=one) for one in SPELLINGS]
+        keys = [hashlib.md5(text.encode()).hexdigest() for text in texts]
+        world.bank(LATEST, *(replace(record, key=key) for key in keys))
+        text = json.dumps(record.workload, separators=separators)
+        result = world.resolve(Reader.UNIFIED, workload=workload_from_text(text, op_type=None))
+        (match,) = result.matches
+        assert match.used is not None
+        assert match.used.record.key == hashlib.md5(text.encode()).hexdigest()
 
 
 def test_broken_bank_is_told_and_hides_nothing(world: World) -> None:

@@ -44,6 +44,15 @@ def test_bank_comes_back_byte_for_byte(bank: Path, tmp_path: Path, suffix: str) 
     assert _contents(tmp_path / "back") == _contents(bank)
 
 
+def test_empty_files_beside_a_bank_come_back(bank: Path, tmp_path: Path) -> None:
+    side_car = Path(f"{banks.file_of(bank)}.provenance.jsonl")
+    for file in (side_car, bank / ".aoebank" / "quarantine.jsonl"):
+        file.write_bytes(b"")
+    aoebank.convert(bank, output=tmp_path / "rows.jsonl")
+    aoebank.convert(tmp_path / "rows.jsonl", output=tmp_path / "back")
+    assert _contents(tmp_path / "back") == _contents(bank)
+
+
 def test_file_named_by_itself_becomes_rows(bank: Path, tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     aoebank.convert(banks.file_of(bank), output=rows)

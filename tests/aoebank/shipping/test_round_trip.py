@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,14 @@ def test_broken_file_is_not_packed(bank: Path, output: Path) -> None:
     assert not output.exists()
 
 
+def test_name_that_unpack_would_refuse_is_not_packed(bank: Path, output: Path) -> None:
+    file = banks.file_of(bank, soc=OTHER)
+    file.rename(file.with_name(f"a\\{file.name}"))
+    with pytest.raises(BankFormatError, match="name no pack can hold"):
+        aoebank.pack(bank, output=output)
+    assert not output.exists()
+
+
 def test_bank_that_is_a_link_to_nowhere_is_not_left_out(bank: Path, output: Path) -> None:
     link = banks.file_of(bank).with_name(f"{banks.SOC}_24_AiCore_Gone.json")
     link.symlink_to("nowhere")
@@ -183,7 +192,11 @@ def test_manifest_is_read_as_it_was_written(manifest: PackManifest) -> None:
 
 
 def _unpack_and_die(pack: Path, root: Path) -> None:
-    """Unpack in a process that dies when the bank has just got its name."""
+    _make_and_die(lambda: aoebank.unpack(pack, root))
+
+
+def _make_and_die(make: Callable[[], object]) -> None:
+    """Make a bank in a process that dies when it has just got its name."""
     child = os.fork()
     if child == 0:
         end_in_time()
@@ -195,7 +208,7 @@ def _unpack_and_die(pack: Path, root: Path) -> None:
 
         setattr(os, "rename", last)  # noqa: B010
         try:
-            aoebank.unpack(pack, root)
+            make()
         finally:
             os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
@@ -215,6 +228,19 @@ def test_unpack_killed_at_its_end_and_run_again_finishes(
     assert not list(tmp_path.glob(".*"))
     with pytest.raises(BankPathError, match="is there already"):
         aoebank.unpack(output, place)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_convert_killed_at_its_end_and_run_again_finishes(bank: Path, tmp_path: Path) -> None:
+    rows, place = tmp_path / "rows.jsonl", tmp_path / "out"
+    aoebank.convert(bank, output=rows)
+    _make_and_die(lambda: aoebank.convert(rows, output=place))
+    whole = _contents(place)
+    aoebank.convert(rows, output=place)
+    assert _contents(place) == whole
+    assert not list(tmp_path.glob(".*"))
+    with pytest.raises(BankPathError, match="is there already"):
+        aoebank.convert(rows, output=place)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

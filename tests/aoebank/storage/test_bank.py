@@ -444,10 +444,12 @@ def test_built_in_bank_is_read_and_never_written(bank: Bank, file: Path) -> None
     for write in (
         lambda: built_in.put(file, [make_record(1)]),
         lambda: built_in.remove(file, [make_record().key]),
+        lambda: built_in.append_provenance(file, [make_provenance(make_record().key)]),
     ):
         with pytest.raises(BankPermissionError, match="built-in"):
             write()
     assert file.read_bytes() == before
+    assert [*file.parent.iterdir()] == [file]
 
 
 def test_empty_file_beside_its_backup_is_not_filled_over(bank: Bank, file: Path) -> None:

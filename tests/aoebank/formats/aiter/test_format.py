@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from support import sample_bank_files
 from support.format_reading import FormatReading
-from support.golden_harness import answer
+from support.golden_harness import answer, run
 
+import aoebank
 from aoebank import Bank, BankFormatError
 from aoebank.formats.aiter.format import AiterFormat
+from aoebank.model.json_value import JsonValue
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = AiterFormat()
@@ -132,6 +134,65 @@ def test_record_with_a_column_the_table_lacks_is_refused_by_name(tmp_path: Path)
     with pytest.raises(BankFormatError, match="the table has no column libtype"):
         Bank(tmp_path).put(file, [replace(record, strategy={"libtype": "asm"})])
     assert file.read_bytes() == lines(HEADER, ROW)
+
+
+@pytest.mark.parametrize("value", ["16", " gemm", [1]])
+def test_value_no_column_holds_is_refused_by_name(tmp_path: Path, value: JsonValue) -> None:
+    file = tmp_path / NAME
+    file.write_bytes(lines(HEADER, ROW))
+    op = NAME.removesuffix(".csv")
+    with pytest.raises(BankFormatError, match="column holds no such value"):
+        aoebank.edit(file, op=op, assign={"kernelName": value})
+    assert file.read_bytes() == lines(HEADER, ROW)
+
+
+def test_rows_come_under_their_own_header_where_the_other_table_has_none(tmp_path: Path) -> None:
+    """Under the other one they would have their numbers in other columns."""
+    other = "cu_num,M,N,K,splitK,kernelId,us,kernelName,errRatio"
+    for name, data in (("a", lines(other)), ("b", lines(HEADER, ROW))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / NAME).write_bytes(data)
+    for number, sides in enumerate((("a", "b"), ("b", "a"), ("a", "b", "a"))):
+        out = tmp_path / f"out{number}"
+        result = aoebank.merge(*(tmp_path / side for side in sides), output=out)
+        assert (out / NAME).read_bytes() == lines(HEADER, ROW), sides
+        assert result.moves.added == (sides[0] != "b")
+
+
+def test_rows_of_a_conflict_are_shown_under_the_header_of_their_table(tmp_path: Path) -> None:
+    """Their columns are not those of a table nobody wrote yet."""
+    header, row = "gfx,cu_num,M,N,K,kernelName", "gfx942,80,16,512,256,{}"
+    for side in ("a", "b"):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / NAME).write_bytes(lines(header, row.format(f"gemm_{side}")))
+    out = tmp_path / "out"
+    answer("merge", str(tmp_path / "a"), str(tmp_path / "b"), "-o", str(out), exit_code=1)
+    page = tmp_path / "page.html"
+    call = ["merge", "--apply", str(out / f"{NAME}.conflicts"), "--html", str(page), "--json"]
+    assert run("aoebank", call).exit_code == 0
+    assert "cannot be read" not in page.read_text()
+    assert all(f"gemm_{side}" in page.read_text() for side in ("a", "b"))
+
+
+def test_target_asked_for_is_that_of_the_row(tmp_path: Path) -> None:
+    """The path of a table names none."""
+    other = ROW.replace("80,", "256,", 1)
+    file = tmp_path / NAME
+    file.write_bytes(lines(HEADER, ROW, other))
+    aoebank.snapshot(tmp_path)
+    slower = [row.replace("9.5", "99.5") for row in (ROW, other)]
+    file.write_bytes(lines(HEADER, *slower))
+    aoebank.restore("latest", tmp_path, soc="cu80")
+    assert file.read_bytes() == lines(HEADER, ROW, slower[1])
+    blamed = aoebank.blame("cu_num=", tmp_path, soc="cu80").records
+    key = "cu_num=256,M=16,N=512,K=256"
+    assert [one.key for one in blamed] == [key.replace("256", "80", 1)]
+    for soc in ("cu80", "cu256"):
+        call = ["quarantine", "add", key, str(tmp_path), "--reason", "wrong", "--soc", soc]
+        assert run("aoebank", call).exit_code == (0 if soc == "cu256" else 3)
+    assert file.read_bytes() == lines(HEADER, ROW)
+    told = {finding.code for finding in aoebank.validate(tmp_path).findings}
+    assert "AB514" not in told  # the entry is for a row such a table may have
 
 
 def test_merge_keeps_rows_of_every_device(tmp_path: Path) -> None:

@@ -131,8 +131,9 @@ def test_shapes_that_two_branches_tuned_for_one_kernel_come_together(tmp_path: P
     [
         (shapes("8_8--", "16_8--").replace("1024", "512"), shapes("8_8--", "32_8--")),
         (shapes("16_8--"), shapes("8_8--", "32_8--")),
+        (shapes("8_8--", "16_8--"), shapes("8_8--").replace("1024", "1024.0")),
     ],
-    ids=["changed", "removed"],
+    ids=["changed", "removed", "another number"],
 )
 def test_shape_that_was_changed_or_removed_is_a_conflict(
     tmp_path: Path, ours: str, theirs: str
