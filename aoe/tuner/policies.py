@@ -31,10 +31,15 @@ _HURRY_S = 90.0
 """Where less is left, a busy machine is not waited for."""
 
 
-def screen_policy(threads: int) -> MeasurePolicy:
+def screen_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolicy:
     """Return the policy for candidates during a search: good enough to rank them."""
     return MeasurePolicy(
-        pairs_min=6, pairs_max=16, lost_pairs=4, enough_s=_SCREEN_S, threads=threads
+        pairs_min=6,
+        pairs_max=16,
+        lost_pairs=4,
+        enough_s=_SCREEN_S,
+        threads=threads,
+        least_quiet=_least_quiet(accept_busy),
     )
 
 
