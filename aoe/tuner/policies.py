@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from aoe.measurement import QUIET_SHARE, MeasurePolicy, RacePolicy
 
@@ -72,8 +71,8 @@ def block_policy(
         accept_busy: True if figures of a busy machine count.
         left_s: Seconds until the time limit of the run.
     """
-    policy = screen_policy(threads) if left_s >= _HURRY_S else screening_policy(threads)
-    return replace(policy, least_quiet=_least_quiet(accept_busy))
+    policy = screen_policy if left_s >= _HURRY_S else screening_policy
+    return policy(threads, accept_busy=accept_busy)
 
 
 def variant_policy(
