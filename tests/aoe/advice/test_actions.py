@@ -182,8 +182,9 @@ def test_powers_become_products_and_nothing_is_retrained() -> None:
 # ---- batches ----
 
 
-def test_batch_is_split_until_its_tensors_fit() -> None:
-    small = SmallModel()
+@pytest.mark.parametrize("opset", [9, 17])
+def test_batch_is_split_until_its_tensors_fit(opset: int) -> None:
+    small = SmallModel(opset=opset)
     x = small.conv(small.input(4, 16, 16, 16), 16, 16, 3)
     model = small.model(small.op("Relu", x))
     size = 4 * 16 * 16 * 16 * 4
