@@ -104,7 +104,8 @@ class Target:
         A target's name says nothing of the features a hypervisor masks, and either of two
         algorithms for the same integers would run on both kinds of processors, slowly.
         """
-        if AMX in algorithm and self.int8_tiles is None:
+        in_tiles = algorithm.endswith(TILES_SUFFIX) and self.bf16_tiles is None
+        if in_tiles or (AMX in algorithm and self.int8_tiles is None):
             return f"{algorithm} is for CPUs with AMX, where the system grants its tiles"
         if VNNI in algorithm and self.int8_dot is None:
             return f"{algorithm} is for CPUs with AVX-512 VNNI"

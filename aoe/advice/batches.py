@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import onnx
@@ -14,6 +14,8 @@ from aoe.graph.weights import is_outside
 from aoe.target import Target
 
 _NAME, _LARGER = "batch-split", "larger-batch"
+_SLICE_READS_SINCE = 10
+"""Opset from which on a Slice reads what it cuts out; attributes say so before."""
 _FACTOR = 4
 """How many calls the larger batch takes the place of."""
 
@@ -105,21 +107,13 @@ def _split(
     nodes = proto.graph.node
     del model.graph.node[:]
     rows = batch // parts
-    cuts = []
-    for part in range(parts):
-        ends = [f"{_NAME}/{part}/{which}" for which in ("start", "end")]
-        for name, at in zip(ends, (part * rows, (part + 1) * rows), strict=True):
-            model.graph.initializer.append(numpy_helper.from_array(np.array([at]), name))
-        cuts.append(ends)
-    axis = f"{_NAME}/axis"
-    model.graph.initializer.append(numpy_helper.from_array(np.array([0]), axis))
+    bounds = [(part * rows, (part + 1) * rows) for part in range(parts)]
     made = {name for node in nodes for name in node.output if name} | set(inputs)
-    for part, ends in enumerate(cuts):
+    for part, rows_of_part in enumerate(bounds):
         own = {name: f"{name}/{_NAME}/{part}" for name in made}
+        cut = _cut(model, f"{_NAME}/{part}", *rows_of_part)
         for name in inputs:
-            model.graph.node.append(
-                helper.make_node("Slice", [name, *ends, axis], [own[name]], name=own[name])
-            )
+            model.graph.node.append(cut(name, own[name]))
         for node in nodes:
             copy = onnx.NodeProto.FromString(node.SerializeToString())
             copy.name = f"{node.name}/{_NAME}/{part}"
@@ -134,6 +128,29 @@ def _split(
             )
         )
     return model
+
+
+def _cut(
+    model: onnx.ModelProto, prefix: str, start: int, end: int
+) -> Callable[[str, str], onnx.NodeProto]:
+    """Return what makes the node that cuts rows out of a tensor: from its name and the result's.
+
+    Args:
+        model: Gets the constants the node reads.
+        prefix: Of their names.
+        start: First row.
+        end: Row behind the last one.
+    """
+    bounds = {"starts": [start], "ends": [end], "axes": [0]}
+    opset = max(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
+    if opset < _SLICE_READS_SINCE:
+        return lambda name, made: helper.make_node("Slice", [name], [made], name=made, **bounds)
+    constants = [f"{prefix}/{what}" for what in bounds]
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.array(values), name)
+        for name, values in zip(constants, bounds.values(), strict=True)
+    )
+    return lambda name, made: helper.make_node("Slice", [name, *constants], [made], name=made)
 
 
 BATCH_SPLIT = AdviceAction(name=_NAME, propose=propose_batch_split)

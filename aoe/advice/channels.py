@@ -63,7 +63,7 @@ def _width(graph: ModelGraph, node: onnx.NodeProto, block: int) -> int | None:
 def _resized(graph: ModelGraph, start: int, width: int) -> onnx.ModelProto | None:
     """Return the model with other channels from one convolution on, None if they must stay."""
     changes: list[tuple[int, int, int]] = [(start, 1, 0)]  # node, input, axis
-    if len(graph.nodes[start].input) > 2:
+    if any(graph.nodes[start].input[2:]):  # an empty name stands for no bias
         changes.append((start, 2, 0))
     groups: list[int] = []
     reached: set[str] = set()
@@ -87,7 +87,7 @@ def _resized(graph: ModelGraph, start: int, width: int) -> onnx.ModelProto | Non
                 if weights is None or weights.shape[:2] != (group, 1):
                     return None
                 groups.append(index)
-                changes += [(index, at, 0) for at in range(1, len(node.input))]
+                changes += [(index, at, 0) for at, one in enumerate(node.input) if at and one]
             elif is_op(node, "BatchNormalization"):
                 changes += [(index, at, 0) for at in _PARAMETERS]
             elif is_op(node, *_JOINING):

@@ -133,11 +133,13 @@ _MOST_BYTES = 1 << 28
 
 def propose_constants(graph: ModelGraph, target: Target) -> Iterator[Proposal]:
     """Yield the model with what it computes from constants alone as constants."""
-    indices = [at for at in find_recomputed(graph) if not _makes_result(graph, at)]
+    recomputed = find_recomputed(graph)
+    indices = [at for at in recomputed if not _makes_result(graph, at)]
     inside = set(indices)
     made = [name for at in indices for name in graph.nodes[at].output if name]
     names = [name for name in made if not inside.issuperset(graph.consumers.get(name, ()))]
-    values = _computed(graph, indices, names) if names else []
+    # others may read a constant that is a result of the model, whose node stays
+    values = _computed(graph, recomputed, names) if names else []
     if not values or sum(value.nbytes for value in values) > _MOST_BYTES:
         return
     model = without_shapes(graph.proto)

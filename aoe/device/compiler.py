@@ -474,7 +474,7 @@ class _PackingTables:
         own = f"{kernel_symbol(source.name)}_packings"
         forms = [
             [
-                *(number, one.source, one.dtype, one.argument_extents),
+                *(number, one.source, one.read_dtype, one.dtype, one.argument_extents),
                 pipeline.argument_extents[number],
                 _readers(source.workload, number if one.source is None else one.source),
             ]

@@ -262,6 +262,8 @@ class Resizing:
 
 def _planned(split: SplitAround) -> Resizing | Support:
     resized = _resized(split)
+    if split.given == split.made:
+        return Support("extents that stay, where ONNX Runtime copies whatever the scales")
     if not 1 <= len(resized) <= _DIMENSIONS_MAX:
         return Support(f"{len(resized)} dimensions are resized")
     if any(taps.made == 1 for taps in resized.values()):

@@ -132,23 +132,23 @@ def profile_subject(
         by_threads = {
             threads: _times(subject, settings, scratch, inputs, threads) for threads in counts
         }
+        times = by_threads[target.core_num]
+        operators = profile_operators(
+            subject.running,
+            subject.graph,
+            subject.inlined,
+            times,
+            origins=subject.origins,
+            peak=probed.peak,
+            by_threads=by_threads if len(by_threads) > 1 else {},
+        )
+        if settings.warm:  # which measures, too
+            operators = with_warm_times(operators, subject, target.core_num)
         given_share = device.usage().since(before).given_share
         counters = _count(subject, settings, inputs, target)
     caveats = tuple(_caveats(is_peak_quiet=probed.quiet, given_share=given_share))
     for caveat in caveats:
         on_event(caveat)
-    times = by_threads[target.core_num]
-    operators = profile_operators(
-        subject.running,
-        subject.graph,
-        subject.inlined,
-        times,
-        origins=subject.origins,
-        peak=probed.peak,
-        by_threads=by_threads if len(by_threads) > 1 else {},
-    )
-    if settings.warm:
-        operators = with_warm_times(operators, subject, target.core_num)
     return ProfiledModel(
         model=str(settings.model),
         soc_version=target.soc_version,

@@ -158,7 +158,9 @@ def _attention(shapes: Shapes, results: Shapes) -> int | None:
     """Two products per query: with all keys, and of their weights with all values."""
     if len(shapes) < 2 or len(shapes[1]) < 3:
         return None  # query, key and value in one tensor
-    return 4 * math.prod(shapes[0]) * shapes[1][-2]
+    # of five extents where key and value are in one tensor: batch, keys, heads, 2, extent of a head
+    keys = shapes[1][1] if len(shapes[1]) > 4 else shapes[1][-2]
+    return 4 * math.prod(shapes[0]) * keys
 
 
 def _packed_attention(shapes: Shapes, results: Shapes) -> int | None:

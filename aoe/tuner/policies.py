@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from aoe.measurement import QUIET_SHARE, MeasurePolicy, RacePolicy
 
@@ -31,10 +30,15 @@ _HURRY_S = 90.0
 """Where less is left, a busy machine is not waited for."""
 
 
-def screen_policy(threads: int) -> MeasurePolicy:
+def screen_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolicy:
     """Return the policy for candidates during a search: good enough to rank them."""
     return MeasurePolicy(
-        pairs_min=6, pairs_max=16, lost_pairs=4, enough_s=_SCREEN_S, threads=threads
+        pairs_min=6,
+        pairs_max=16,
+        lost_pairs=4,
+        enough_s=_SCREEN_S,
+        threads=threads,
+        least_quiet=_least_quiet(accept_busy),
     )
 
 
@@ -67,8 +71,8 @@ def block_policy(
         accept_busy: True if figures of a busy machine count.
         left_s: Seconds until the time limit of the run.
     """
-    policy = screen_policy(threads) if left_s >= _HURRY_S else screening_policy(threads)
-    return replace(policy, least_quiet=_least_quiet(accept_busy))
+    policy = screen_policy if left_s >= _HURRY_S else screening_policy
+    return policy(threads, accept_busy=accept_busy)
 
 
 def variant_policy(

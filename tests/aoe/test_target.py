@@ -93,3 +93,9 @@ def test_bfloat16_is_a_precision_where_it_has_instructions_and_integers_everywhe
 def test_cores_that_are_not_there_are_told() -> None:
     assert unmet_cores(1000, 2) == "2 threads instead of 1000: there are no more usable cores"
     assert unmet_cores(2, 2) == unmet_cores(None, 2) == ""
+
+
+@pytest.mark.parametrize("algorithm", ["direct_tiles", "panels_tiles"])
+def test_algorithms_in_tiles_of_bfloat16_fit_cpus_with_amx_alone(algorithm: str) -> None:
+    assert make_target(bf16_dot=_DOT, bf16_tiles=_TILES).misfit(algorithm) == ""
+    assert "is for CPUs with AMX" in make_target(bf16_dot=_DOT).misfit(algorithm)

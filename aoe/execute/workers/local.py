@@ -144,17 +144,18 @@ def started_workers(
         file = scratch.path / f"{member}.pem"  # nobody else can look into the folder
         file.write_text(getattr(security, member))
         boot += [option, str(file)]
-    started = [
-        subprocess.Popen(
-            [*boot, "--name", name(number)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is the run's business, which ends them
-        )
-        for number in range(count)
-    ]
+    started: list[subprocess.Popen[bytes]] = []
     try:
+        for number in range(count):
+            started.append(
+                subprocess.Popen(
+                    [*boot, "--name", name(number)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C is the run's business, which ends them
+                )
+            )
         yield started
     finally:
         for process in started:

@@ -113,8 +113,8 @@ class RemotePool:
             self._on_event(f"{slot} is gone; what it was doing is done again elsewhere", True)
 
     def set_aside(self, slot: WorkerSlot, reason: str) -> None:
-        """Measure on a worker no more."""
-        if slot.part is WorkerPart.MEASURING:
+        """Use a worker no more."""
+        if slot.part is not WorkerPart.REFUSED:
             slot.part = WorkerPart.REFUSED
             self._on_event(f"{slot} is set aside: {reason}", True)
 
@@ -216,6 +216,7 @@ class RemotePool:
 
         Raises:
             WorkerLostError: `home` is gone.
+            RunError: it cannot compile.
         """
         worker_slots = [home, *self.compiling()][: len(kernels)]
         shares = {
@@ -227,16 +228,21 @@ class RemotePool:
             for slot, share in shares.items()
         }
         errors: dict[str, str] = {}
-        for slot in reversed(worker_slots):  # what a lost one leaves is done at home
+        for slot in reversed(worker_slots):  # what a lost or a broken one leaves is done at home
             try:
                 delivery = self._delivered(slot, sent[slot])
-            except WorkerLostError:
+                found = _value("compile_kernels", delivery)
+            except (WorkerLostError, RunError) as error:
                 if slot is home:
                     raise
-                self.lose(slot)
+                if isinstance(error, RunError):
+                    self.set_aside(slot, f"it cannot compile: {error}")
+                else:
+                    self.lose(slot)
                 errand = _compile_errand(shares[slot], arguments)
                 delivery = self._delivered(home, self._send(home, errand))
-            errors |= _value("compile_kernels", delivery)
+                found = _value("compile_kernels", delivery)
+            errors |= found
             for artifact in delivery.artifacts:
                 assert artifact.content is not None
                 (directory / artifact.name).write_bytes(artifact.content)

@@ -20,6 +20,7 @@ from aoe.kernels.halide.loops import moved_to
 from aoe.kernels.halide.tiling import RowNest, estimate_us, row_schedule, row_space
 from aoe.kernels.math.elements import element_type
 from aoe.operators.axes import axis_of
+from aoe.operators.element_types import FLOAT32
 from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Workload
 
@@ -64,6 +65,8 @@ class GatherElements(PlannedFamily[_GatherPlan]):
         if len(refs) != 2 or not all(ref.startswith("x") for ref in refs):
             return Support("GatherElements of what is computed")
         data, index = (int(ref[1:]) for ref in refs)
+        if workload.inputs[data].dtype != FLOAT32:
+            return Support(f"GatherElements of {workload.inputs[data].dtype}")
         shape, made = workload.inputs[data].shape, workload.inputs[index].shape
         axis = axis_of(parts.anchor, len(shape))
         if axis is None or other_extents_differ(axis, shape, made):

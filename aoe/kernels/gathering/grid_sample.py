@@ -36,6 +36,7 @@ from aoe.kernels.halide.columns import TASKS, TILE, VECTOR, ColumnTiles
 from aoe.kernels.halide.tiling import AGAIN, KEEP, LANE, estimate_us, row_memory
 from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.resizing import tap_weights
+from aoe.operators.element_types import FLOAT32
 from aoe.operators.gathering import grid_taps
 from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Workload
@@ -177,6 +178,9 @@ class GridSample(PlannedFamily[_GridPlan]):
         if len(refs) != 2 or not all(ref.startswith("x") for ref in refs) or refs[0] == refs[1]:
             return Support("a grid or an image that is computed")
         data, grid = (int(ref[1:]) for ref in refs)
+        types = {workload.inputs[number].dtype for number in (data, grid)}
+        if types != {FLOAT32}:
+            return Support(f"GridSample of {' and '.join(sorted(types))}")
         dimensions = _dimensions(parts.anchor.attributes, grid_taps(parts.anchor), workload, data)
         if isinstance(dimensions, Support):
             return dimensions

@@ -38,6 +38,7 @@ from aoe.kernels.math.elements import element_type
 from aoe.kernels.math.functions import strict
 from aoe.operators import op_key
 from aoe.operators.axes import axis_of
+from aoe.operators.element_types import FLOAT32
 from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Workload
 
@@ -97,6 +98,8 @@ class ScatterElements(PlannedFamily[_ScatterPlan]):
             return Support(f"indices of {places.shape} into {given.shape}")
         if updates.shape != places.shape or workload.output.shape != given.shape:
             return Support(f"updates of {updates.shape} for indices of {places.shape}")
+        if {given.dtype, updates.dtype} != {FLOAT32}:
+            return Support(f"updates of {updates.dtype} in a tensor of {given.dtype}")
         if given.block or max(given.size, places.size) >= _ELEMENTS_MAX:
             return Support(f"{given.size} elements in {given.layout_name}")
         return _ScatterPlan(

@@ -328,12 +328,15 @@ def nearest_places(operation: Operation, index: Index, shape: Shape, variables: 
     if operation.attributes.get("mode", "nearest") != "nearest":
         raise NoPlaceError("interpolates")
     made, scales = resized(operation, [shape]), resize_scales(operation, shape)
+    if made == shape:  # ONNX Runtime copies, whatever the scales
+        return index
     places = []
     for at, place in enumerate(index):
         factor = made[at] // shape[at]
         if shape[at] * factor != made[at]:
             raise NoPlaceError(f"resizes {shape[at]} to {made[at]}, no whole factor")
-        if shape[at] > 1 and factor > 1:
+        # by another scale than 1 elements may change places even where their number stays
+        if shape[at] > 1 and (factor > 1 or scales[at] != 1.0):
             taken = nearest_elements(operation, shape[at], made[at], scales[at])
             if not np.array_equal(taken, np.arange(made[at]) // factor):
                 raise NoPlaceError("elements are not repeated equally often")

@@ -42,6 +42,7 @@ class WonKernels:
     def __init__(self, tuned: Mapping[str, TunedOperator]) -> None:
         self._tuned = tuned
         self._won = {key: one for key, one in tuned.items() if one.schedule is not None}
+        self._dropped: set[str] = set()
 
     def chosen(self) -> list[ChosenKernel]:
         """Return the kernels that won, to be compiled."""
@@ -57,7 +58,8 @@ class WonKernels:
         ]
 
     def drop(self, errors: Mapping[str, str]) -> None:
-        """Forget what cannot be compiled."""
+        """Forget what cannot be compiled, as without the time for it: nothing is decided then."""
+        self._dropped |= {key for key, o in self._won.items() if source_of(o).name in errors}
         self._won = {key: o for key, o in self._won.items() if source_of(o).name not in errors}
 
     def find(self, subgraph: Subgraph, group: FusionGroup) -> TunedOperator | None:
@@ -79,10 +81,13 @@ class WonKernels:
         return len(subgraph.occurrences) * sum(saved_us(one) for one in self.of(subgraph).values())
 
     def is_open(self, subgraph: Subgraph) -> bool:
-        """True if a limit, or a busy machine, has left one of its scopes undecided."""
+        """True if a limit, a busy machine or a compiler has left one of its scopes undecided."""
         for group in subgraph.allowed_fusion_groups:
             region = subgraph.groups[group].regions[0]
-            one = self._tuned.get(key_of(region.workload)) if region is not None else None
+            key = key_of(region.workload) if region is not None else ""
+            one = self._tuned.get(key)
+            if key in self._dropped:
+                return True
             if one is not None and one.schedule is None and one.reason not in _HOPELESS:
                 return True
         return False

@@ -520,7 +520,7 @@ def _search_task(
             method=settings.search,
             budget=budget if only is None else 1,
             seed=settings.seed,
-            screen=screen_policy(target.core_num),
+            screen=screen_policy(target.core_num, accept_busy=settings.accept_busy),
             batch=settings.batch,
             warm_starts=warm,
             refusal=partial(context.bank.refusal, operator.workload),

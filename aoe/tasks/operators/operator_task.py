@@ -92,9 +92,11 @@ class OperatorTask:
 
     def is_hopeless(self, trials: Sequence[TrialRecord]) -> bool:
         """True if the first guesses are too far behind the default."""
-        good = (trial.measurement for trial in trials if trial.measurement.is_correct)
+        good = [one.measurement for one in trials if one.measurement.is_correct]
         best = max((one.speedup for one in good), default=0.0)
-        return any(len(trials) >= count and best < speedup for count, speedup in _HOPELESS)
+        # a busy machine makes any candidate look slow
+        known = len(trials) - sum(not one.counts for one in good)
+        return any(known >= count and best < speedup for count, speedup in _HOPELESS)
 
     def _kept_bytes(self, trial: TrialRecord) -> float:
         return kept_bytes(self.workload, self.answer(trial.configuration).algorithm)

@@ -106,7 +106,7 @@ class RewriteBudget:
         self._seconds += seconds
         self._trials += len(tuned.trials) + 1
         for trial in tuned.trials:
-            if not trial.measurement.is_correct:
+            if not (trial.measurement.is_correct and trial.measurement.counts):
                 continue
             kinds, saved = kinds_of(trial.strategy), 1 - 1 / trial.measurement.speedup
             if len(kinds) == 1:  # else who knows which of them

@@ -225,6 +225,13 @@ class _Found:
         both = (self.result.measurement, self.stored_now)
         return any(one is not None and not one.counts for one in both)
 
+    @property
+    def busy_words(self) -> str:
+        """Words on the load that has left a strategy open; empty where each measurement counts."""
+        found = (self.result.measurement, *(trial.measurement for trial in self.trials))
+        busy = (one for one in found if one is not None and one.is_correct and not one.counts)
+        return next((one.busy_words for one in busy), "")
+
 
 def _search(
     subgraph: Subgraph,
@@ -265,7 +272,9 @@ def _settings(context: SubgraphContext, budget: int) -> SearchSettings:
         method=context.settings.search,
         budget=budget,
         seed=context.settings.seed,
-        screen=screen_policy(context.runner.target.core_num),
+        screen=screen_policy(
+            context.runner.target.core_num, accept_busy=context.settings.accept_busy
+        ),
         batch=1,
         confirms_losers=False,
     )
@@ -287,8 +296,9 @@ def _settled(
     subgraph: Subgraph, context: SubgraphContext, lookup: SubgraphLookup, found: _Found
 ) -> TunedSubgraph:
     usable, why, best = lookup.stored, lookup.reason, found.result
-    busy = found.is_busy
-    is_better = not busy and best.estimate is not None and context.accepts(best.estimate)
+    # a strategy that was measured on a busy machine may be the better one
+    busy = found.is_busy or bool(found.busy_words)
+    is_better = not found.is_busy and best.estimate is not None and context.accepts(best.estimate)
     if usable is not None:
         is_better = is_better and _beats(found, usable)
     outcome = OUTCOMES[lookup.state, is_better]
@@ -377,8 +387,8 @@ def _nothing(found: _Found, *, busy: bool) -> str:
     if best is None:
         return f"no rewrite works: {found.trials[0].measurement.detail}"
     if busy:
-        words = found.result.measurement.busy_words if found.result.measurement else ""
-        return ": ".join(filter(None, ("not decided, the machine was busy", words)))
+        words = ("not decided, the machine was busy", found.busy_words)
+        return ": ".join(filter(None, words))
     if estimate is None:
         return f"{best}: failed when it was measured again"
     return (

@@ -64,6 +64,18 @@ def test_channels_are_filled_with_zeros_and_results_stay() -> None:
     np.testing.assert_allclose(_results(proposal.edited)[0], _results(model)[0], atol=1e-5)
 
 
+def test_convolutions_without_a_bias_may_say_so_by_an_empty_name() -> None:
+    small = SmallModel()
+    x = small.conv(small.input(1, 16, 8, 8), 16, 28)
+    x = small.conv(x, 28, 28, 3, group=28)
+    model = small.model(small.conv(x, 28, 16))
+    for node in (node for node in model.graph.node if node.op_type == "Conv"):
+        node.input[2:] = [""]
+    proposal = _proposals(model)["channels-to-a-block"]
+    assert _widths(proposal.edited) == [(32, 16), (32, 1), (16, 32)]
+    np.testing.assert_allclose(_results(proposal.edited)[0], _results(model)[0], atol=1e-5)
+
+
 def test_channels_near_the_block_below_are_cut() -> None:
     small = SmallModel()
     x = small.op("Relu", small.conv(small.input(1, 16, 8, 8), 16, 20))
@@ -170,8 +182,9 @@ def test_powers_become_products_and_nothing_is_retrained() -> None:
 # ---- batches ----
 
 
-def test_batch_is_split_until_its_tensors_fit() -> None:
-    small = SmallModel()
+@pytest.mark.parametrize("opset", [9, 17])
+def test_batch_is_split_until_its_tensors_fit(opset: int) -> None:
+    small = SmallModel(opset=opset)
     x = small.conv(small.input(4, 16, 16, 16), 16, 16, 3)
     model = small.model(small.op("Relu", x))
     size = 4 * 16 * 16 * 16 * 4
@@ -230,6 +243,17 @@ def test_constant_that_is_a_result_and_what_is_drawn_stay() -> None:
     drawn = small.op("RandomNormal", shape=[4])
     result = small.op("Add", small.input(4), drawn)
     assert "constants-once" not in _proposals(small.model(result, twice))
+
+
+def test_constants_of_a_constant_that_is_a_result_are_computed_once() -> None:
+    small = SmallModel()
+    result = small.op("Mul", small.constant(2.0), small.constant(3.0))
+    read = small.op("Exp", small.op("Add", result, small.constant(1.0)))
+    model = small.model(small.op("Add", small.input(4), read), result)
+    proposal = _proposals(model)["constants-once"]
+    assert sorted(_types(proposal.edited)) == ["Add", "Mul"]
+    for one, other in zip(_results(proposal.edited), _results(model), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 # ---- normalisations, opsets ----

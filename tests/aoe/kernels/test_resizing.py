@@ -280,3 +280,12 @@ def test_levels_of_cubic_interpolation_and_scales_of_channels_are_left_to_others
         operations=(scales, resize, quantize),
     )
     assert not get_family("resizing").supports(of_channels)
+
+
+def test_extents_that_stay_are_not_interpolated() -> None:
+    resize = operation("Resize", "x0", "t0", mode="linear", scales=(1.0, 1.0, 1.3, 1.0))
+    image = plain(1, 2, 3, 4)
+    workload = Workload(op_type="resizing", inputs=(image,), operations=(resize,), output=image)
+    assert "ONNX Runtime copies" in get_family("resizing").supports(workload).reason
+    made = run_baseline(workload, random_inputs(workload, SEED))
+    np.testing.assert_array_equal(made.result, made.inputs["x0"])

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import onnx
 import pytest
 from support.engine.models import conv_net, if_net
 from support.engine.profiles import PEAK
 
+from aoe.device.cpu.device import Cpu
 from aoe.errors import OptionError, RunError
+from aoe.folders.turns import Turns
+from aoe.measurement import CallTime
 from aoe.om.file import write_offline_model
 from aoe.profiling.document import profile_from_json, profile_to_json
 from aoe.profiling.figures import ProfiledModel
 from aoe.profiling.peak import MachinePeak
 from aoe.profiling.probe import ProbedPeak
-from aoe.profiling.run import ProfileSettings, profile_file, thread_counts
+from aoe.profiling.run import (
+    ProfileSettings,
+    open_model,
+    profile_file,
+    profile_subject,
+    thread_counts,
+)
+from aoe.settings import lock_path
 
 
 def _profile(settings: ProfileSettings, **how: Any) -> ProfiledModel:
@@ -103,6 +114,25 @@ def test_warm_times_are_of_what_takes_long_and_can_run_alone(tmp_path: Path) -> 
     slowest = max(profile.operators, key=lambda operator: operator.median_us)
     assert slowest.warm_us is not None
     assert slowest.warm_us > 0
+
+
+class _WatchedCpu(Cpu):
+    """Says at each timing whether this run has the turn on the cores."""
+
+    turns: ClassVar[list[bool]] = []
+
+    def timer(self, run: Callable[[], object], **how: Any) -> Callable[[], CallTime]:
+        owner = Turns(lock_path(dict(os.environ)), self.cores()).owner()
+        self.turns.append(owner is not None and owner.pid == os.getpid())
+        return super().timer(run, **how)
+
+
+def test_warm_times_are_taken_in_the_turn_of_the_profile(tmp_path: Path) -> None:
+    settings = _settings(_saved(conv_net(), tmp_path), warm=True)
+    subject = replace(open_model(settings, tmp_path), device=_WatchedCpu())
+    known = ProbedPeak(peak=PEAK, was_kept=True)
+    profile_subject(subject, settings, tmp_path, find_peak=lambda *_: known)
+    assert _WatchedCpu.turns and all(_WatchedCpu.turns)
 
 
 def test_operator_that_holds_a_graph_has_a_time_and_no_roofline(tmp_path: Path) -> None:

@@ -92,6 +92,12 @@ def test_depthwise_convolution_sums_over_its_filter_only() -> None:
             (1, 6, 8),
             4 * 6 * 4 * 8,
         ),
+        (
+            helper.make_node("MultiHeadAttention", ["a", "b"], ["y"], domain="com.microsoft"),
+            {"a": (1, 6, 8), "b": (1, 4, 2, 2, 4)},  # keys and values in one tensor
+            (1, 6, 8),
+            4 * 6 * 4 * 8,
+        ),
     ],
 )
 def test_operations_follow_from_the_definition(

@@ -226,6 +226,15 @@ def test_hopeless_workload_is_given_up_the_sooner_the_worse_it_is(
     assert len(result.trials) == trials
 
 
+@pytest.mark.parametrize(("least_quiet", "trials"), [(0.9, 24), (0.0, 4)])
+def test_no_workload_is_given_up_by_pairs_that_do_not_count(
+    least_quiet: float, trials: int
+) -> None:
+    busy = ScriptedRunner(candidate=lambda _: 0.5, given_share=0.4)
+    screen = replace(_SCREEN, least_quiet=least_quiet)
+    assert len(_searched(busy, budget=24, screen=screen).trials) == trials
+
+
 def test_workload_that_only_fails_is_given_up_too() -> None:
     result = _searched(ScriptedRunner(candidate=lambda _: Outcome.COMPILE), budget=24)
     assert len(result.trials) == 4

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aoe.device.protocol import Device
 from aoe.device.registry import default_device
-from aoe.errors import RunError
+from aoe.errors import CompilerNotFoundError, RunError
 from aoe.execute.messages import TaskRunner
 from aoe.execute.workers.announcement import Announcement
 from aoe.execute.workers.local import connected, local_scheduler, started_workers
@@ -40,9 +40,10 @@ def speed_of(schedule: Schedule) -> float:
 class SimulatedWorkers:
     """What workers do, by what their names begin with.
 
-    `good` measures, `other` is another machine, `old` has another ONNX Runtime, `biased` finds the
-    same code 1.2x as fast as itself, `slowing` does so from its second calibration on, `mortal` is
-    killed while it measures for the first time, `busy` gets half of the CPU time it asks for.
+    `good` measures, `other` is another machine, `other_without` is one that has no compiler, `old`
+    has another ONNX Runtime, `biased` finds the same code 1.2x as fast as itself, `slowing` does so
+    from its second calibration on, `mortal` is killed while it measures for the first time, `busy`
+    gets half of the CPU time it asks for.
     """
 
     notes: Path  # Folder in which each worker notes what it was asked for
@@ -63,6 +64,8 @@ class SimulatedWorkers:
 
     def open_runner(self, setup: SlotSetup, announced: Announcement) -> TaskRunner:
         """Return a runner that only says what the worker's script is."""
+        if announced.name.startswith("other_without"):
+            raise CompilerNotFoundError("C compiler", "none found")
         return SimulatedRunner(kind=announced.name, notes=self.notes)
 
 

@@ -12,7 +12,12 @@ import psutil
 import pytest
 
 from aoe.errors import EngineNotInstalledError, OptionError, RemotePoolError
-from aoe.execute.workers.local import OPEN_TO_ALL, connected, parse_workers
+from aoe.execute.workers.local import (
+    OPEN_TO_ALL,
+    connected,
+    parse_workers,
+    started_workers,
+)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +69,15 @@ def test_local_workers_end_with_the_run_and_leave_nothing(
     while _runs(pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not _runs(pid)
+
+
+def test_workers_begun_before_one_that_cannot_be_end_and_leave_nothing(tmp_path: Path) -> None:
+    before = {process.pid for process in psutil.Process().children()}
+    workers = started_workers("tcp://127.0.0.1:1", 2, ["first"].__getitem__, root=tmp_path)
+    with pytest.raises(IndexError), workers:
+        pass
+    assert {process.pid for process in psutil.Process().children()} <= before
+    assert not [*tmp_path.iterdir()]
 
 
 def test_local_workers_are_closed_to_others() -> None:

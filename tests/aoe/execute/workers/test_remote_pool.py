@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -182,6 +183,20 @@ def test_killed_worker_loses_what_it_was_doing_and_others_do_it_again(tmp_path: 
         alone.take()  # its calibration finds out
         assert alone.call("measure_candidates", schedules=schedules, **_MEASURE)
         assert told == ["no worker is left to measure on; this machine goes on alone"]
+
+
+@pytest.mark.slow
+def test_worker_that_cannot_compile_is_set_aside_and_others_do_it(tmp_path: Path) -> None:
+    with simulated_pool(tmp_path, ("good", "other_without")) as remote_pool:
+        remote_runner = _remote_runner(remote_pool.remote_pool)
+        remote_runner.take()
+        with closing(KernelCompilers(remote_runner)) as compilers:
+            sources = [KernelSource.of(_EXP, schedule) for schedule in _SCHEDULES]
+            compiled = compilers.compiled(sources)
+        assert set(compiled.errors.values()) == {""}
+        (warning,) = remote_pool.warnings
+        assert warning.startswith("worker other_without") and "none found" in warning
+        assert not remote_pool.remote_pool.compiling()
 
 
 @pytest.mark.slow

@@ -77,6 +77,15 @@ class TestGatherElements(KernelFamilyTests):
             r"indices of (3, 5) into (4, 5)",
         ),
         (make((4, 4), 4, 1, operation("Add", "t0 x0", "t1")), "read by the chain, too"),
+        (
+            Workload(
+                op_type=NAME,
+                inputs=(plain(4, 5, dtype="uint8"), plain(4, 5, dtype="int64")),
+                operations=(operation("GatherElements", "x0 x1", axis=1),),
+                output=plain(4, 5, dtype="uint8"),
+            ),
+            "GatherElements of uint8",
+        ),
     )
 
 

@@ -102,6 +102,15 @@ class TestGridSample(KernelFamilyTests):
             make((1, 2, 4, 4), (4, 4), operation("Add", "t0 x0", "t1")),
             "read by the chain, too",
         ),
+        (
+            Workload(
+                op_type=NAME,
+                inputs=(plain(1, 2, 4, 4, dtype="uint8"), plain(1, 3, 3, 2)),
+                operations=(operation("GridSample", "x0 x1", version=20, mode="nearest"),),
+                output=plain(1, 2, 3, 3, dtype="uint8"),
+            ),
+            "GridSample of float32 and uint8",
+        ),
     )
 
 

@@ -79,6 +79,19 @@ class TestScatterElements(KernelFamilyTests):
             ),
             "one tensor in two roles",
         ),
+        (
+            Workload(
+                op_type=NAME,
+                inputs=(
+                    plain(4, 5, dtype="float16"),
+                    plain(4, 5, dtype="int64"),
+                    plain(4, 5, dtype="float16"),
+                ),
+                operations=(operation("ScatterElements", "x0 x1 x2", axis=1),),
+                output=plain(4, 5, dtype="float16"),
+            ),
+            "updates of float16 in a tensor of float16",
+        ),
     )
 
 

@@ -428,3 +428,19 @@ def test_library_packs_integers_scales_and_zero_points(
     expected = run_baseline(workload, feed).result
     for _ in range(2):
         np.testing.assert_allclose(run_session(session, feed)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_with_a_sign_and_without_are_packed_each_in_its_way(
+    target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    workloads = [scaled((8,), 16, 16, weights=weights) for weights in ("int8", "uint8")]
+    sources = [KernelSource.of(one, guessed_schedules(one)[0]) for one in workloads]
+    assert sources[0].schedule == sources[1].schedule
+    library = linked(sources, target=target, toolchain=toolchain, file=tmp_path / "kernels.so")
+    for workload, source in zip(workloads, sources, strict=True):
+        model = candidate_model(workload_model(workload, seed=SEED), source.name, workload)
+        feed: dict[str, Any] = dict(random_inputs(workload, SEED))
+        options = session_options(threads=1, optimize=False, library=library)
+        session = open_session(model.SerializeToString(), options)
+        expected = run_baseline(workload, feed).result
+        np.testing.assert_allclose(run_session(session, feed)[0], expected, rtol=1e-5, atol=1e-5)

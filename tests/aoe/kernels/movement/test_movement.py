@@ -293,6 +293,18 @@ def test_windows_rolled_and_cut_out_are_one_kernel() -> None:
             one((1, 1, 4, 4), (1, 1, 6, 6), "Resize", mode="nearest", sizes=(1, 1, 6, 6)),
             "resizes 4 to 6, no whole factor",
         ),
+        (
+            one(
+                (1, 1, 3, 4),
+                (1, 1, 3, 8),
+                "Resize",
+                mode="nearest",
+                coordinate_transformation_mode="asymmetric",
+                nearest_mode="floor",
+                scales=(1.0, 1.0, 1.3, 2.0),  # rows 0, 0 and 1 of three
+            ),
+            "elements are not repeated equally often",
+        ),
         (one((4, 6), (6, 4), "Transpose", perm=(1, 1)), "Transpose cannot broadcast (4, 6)"),
         (one((4, 6), (4, 3), "Slice", starts=(0,), ends=(3,), axes=(7,)), "Slice cannot broadcast"),
         (one((4, 6), (3, 6), "Gather", indices=(0, 1, 3)), "gathers elements in no regular order"),

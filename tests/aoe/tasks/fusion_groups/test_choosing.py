@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from support.engine.tuning import make_operator, matrix_product, placed_operator
+from support.engine.tuning import make_operator, make_tuned, matrix_product, placed_operator
 
 from aoe.bank.records.subgraph import ComputeLevel, FusionGroup
+from aoe.device.forks import NO_TIME
 from aoe.graph.fusing import FusionRuling
 from aoe.schedule import ComputeAt, ComputeRoot, Schedule, Split
 from aoe.tasks.fusion_groups.choosing import (
@@ -19,7 +20,7 @@ from aoe.tasks.fusion_groups.choosing import (
     with_parts,
     without_overlap,
 )
-from aoe.tasks.fusion_groups.kernels import level_of
+from aoe.tasks.fusion_groups.kernels import WonKernels, level_of, source_of
 from aoe.tasks.operators.operators import FoundOperators
 from aoe.tasks.rewrites.subgraphs import FusionCandidate, Subgraph
 
@@ -135,3 +136,15 @@ def test_parts_of_what_was_lost_join_the_others() -> None:
     found = FoundOperators(fused=(), operators=(), refusals=())
     lost = replace(region, nodes=(0, 1, 2))
     assert with_parts([inner, outer], found, [lost]).operators == (inner,)
+
+
+def test_kernel_without_the_time_to_be_compiled_leaves_its_subgraph_open() -> None:
+    tuned = make_tuned("n0")
+    won = WonKernels({tuned.operator.key: tuned})
+    subgraph = _subgraph(one=((0,), True, ""))
+    (group,) = subgraph.groups
+    candidate = replace(subgraph.groups[group], regions=tuned.operator.regions)
+    subgraph = replace(subgraph, groups={group: candidate})
+    assert won.of(subgraph) and not won.is_open(subgraph)
+    won.drop({source_of(tuned).name: NO_TIME})
+    assert not won.of(subgraph) and won.is_open(subgraph)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from support.engine.tuning import make_measurement
 
 from aoe.bank.records.subgraph import SubgraphStrategy, strategy_of
 from aoe.graph.rewrites.registry import RULES
+from aoe.measurement import CpuUse, MachineLoad
 from aoe.results.files import RepoOutcome
 from aoe.runs.subgraphs.result import SgatResult
 from aoe.tasks.rewrites.experience import Experience
@@ -199,6 +201,26 @@ def test_plain_layout_that_has_lost_is_not_tried_for_the_same_nodes_of_another_s
     scheduler.learn(_tried(first, 0.5, SubgraphStrategy(blocked=False)), seconds=1.0)
     assert not _offers_plain(scheduler, alike)
     assert _offers_plain(scheduler, _convolution(64, size=1))
+
+
+def test_pairs_of_a_busy_machine_say_nothing_of_other_subgraphs(
+    waiting: tuple[Subgraph, ...],
+) -> None:
+    scheduler, first = RewriteBudget(left_s=lambda: 20.0), _convolution(16)
+    largest, _ = scheduler.next(waiting)
+    for _ in range(3):
+        scheduler.learn(_on_a_busy_machine(_tried(largest, 0.7)), seconds=2.0)
+    plain = _tried(first, 0.5, SubgraphStrategy(blocked=False))
+    scheduler.learn(_on_a_busy_machine(plain), seconds=1.0)
+    assert scheduler.next([largest])[1] != 0
+    assert _offers_plain(scheduler, _convolution(64))
+
+
+def _on_a_busy_machine(tuned: TunedSubgraph) -> TunedSubgraph:
+    load = MachineLoad(use=CpuUse(wall_s=1.0, cpu_s=0.5, waited_s=0.5))
+    (trial,) = tuned.trials
+    busy = replace(trial, measurement=replace(trial.measurement, load=load))
+    return replace(tuned, trials=(busy,))
 
 
 def _convolution(channels: int, size: int = 3) -> Subgraph:

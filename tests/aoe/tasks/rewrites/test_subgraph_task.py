@@ -54,7 +54,10 @@ class _Measurer:
         self._script = script
 
     def measure(self, strategy: SubgraphStrategy, policy: MeasurePolicy) -> Measurement:
-        return self._script.get(strategy, make_measurement(1.0))
+        found = self._script.get(strategy, make_measurement(1.0))
+        if found.load is None:
+            return found
+        return replace(found, load=replace(found.load, least_quiet=policy.least_quiet))
 
     def close(self) -> None:
         pass
@@ -63,6 +66,29 @@ class _Measurer:
 def _busy(speedup: float) -> Measurement:
     load = MachineLoad(use=CpuUse(wall_s=1.0, cpu_s=0.5, waited_s=0.5))
     return replace(make_measurement(speedup), load=load)
+
+
+def _context(
+    bank: SubgraphBank, script: Mapping[SubgraphStrategy, Measurement], **settings: Any
+) -> SubgraphContext:
+    runner: Any = SimpleNamespace(target=SimpleNamespace(core_num=1))
+    return SubgraphContext(
+        settings=TuneSettings(model=Path("net.onnx"), search="exhaustive", **settings),
+        runner=runner,
+        bank=bank,
+        progress=SilentProgress(),
+        rules=_RULES,
+        measurer=lambda subgraph, runner: _Measurer(script),
+        final=MeasurePolicy(),
+        budget=8,
+    )
+
+
+def _single_rewrites(subgraph: Subgraph) -> list[SubgraphStrategy]:
+    choices = strategy_space(subgraph)
+    strategies = {choices.strategy(one) for one in choices.space.configurations()}
+    found = (found for found in strategies if len(found.rewrites) == 1 and found.blocked)
+    return sorted(found, key=str)
 
 
 @pytest.mark.parametrize(
@@ -80,26 +106,42 @@ def test_record_gives_way_only_to_what_was_measured_beside_it(
     now: Measurement, outcome: RepoOutcome, tmp_path: Path
 ) -> None:
     subgraph = _subgraph()
-    choices = strategy_space(subgraph)
-    strategies = {choices.strategy(one) for one in choices.space.configurations()}
-    one, other = sorted(
-        (found for found in strategies if len(found.rewrites) == 1 and found.blocked), key=str
-    )[:2]
+    one, other = _single_rewrites(subgraph)[:2]
     bank = SubgraphBank(make_journal(tmp_path))
     then = make_measurement(1.5)
     note = BankNote(event=Event.ADD, estimate=estimate_speedup(then), measurement=then)
     bank.save(subgraph.graph_id, features_of(subgraph.segment), one, note)
-    runner: Any = SimpleNamespace(target=SimpleNamespace(core_num=1))
-    context = SubgraphContext(
-        settings=TuneSettings(model=Path("net.onnx"), repeat_tune=True, search="exhaustive"),
-        runner=runner,
-        bank=bank,
-        progress=SilentProgress(),
-        rules=_RULES,
-        measurer=lambda subgraph, runner: _Measurer({one: now, other: make_measurement(1.5)}),
-        final=MeasurePolicy(),
-        budget=8,
-    )
+    script = {one: now, other: make_measurement(1.5)}
+    context = _context(bank, script, repeat_tune=True)
     found: TunedSubgraph = search_subgraph(subgraph, looked_up(subgraph, context), context)
     assert found.outcome is outcome
     assert found.strategy == (other if outcome is RepoOutcome.UPDATE else one)
+
+
+@pytest.mark.parametrize(
+    ("lost", "accept_busy", "is_decided"),
+    [(make_measurement(0.8), False, True), (_busy(0.8), False, False), (_busy(0.8), True, True)],
+    ids=["quiet", "busy", "busy and accepted"],
+)
+def test_loss_is_noted_only_of_pairs_that_count(
+    lost: Measurement, accept_busy: bool, is_decided: bool, tmp_path: Path
+) -> None:
+    subgraph = _subgraph()
+    bank = SubgraphBank(make_journal(tmp_path))
+    script = {_single_rewrites(subgraph)[0]: lost}  # all others are as fast as the default
+    context = _context(bank, script, accept_busy=accept_busy)
+    found = search_subgraph(subgraph, looked_up(subgraph, context), context)
+    assert found.outcome is RepoOutcome.UNSATISFIED
+    assert found.is_undecided is not is_decided
+    assert looked_up(subgraph, context).tune is not is_decided
+
+
+def test_loss_is_accepted_of_a_busy_machine_where_all_of_it_is_busy(tmp_path: Path) -> None:
+    subgraph = _subgraph()
+    bank = SubgraphBank(make_journal(tmp_path))
+    choices = strategy_space(subgraph)
+    script = {choices.strategy(one): _busy(0.8) for one in choices.space.configurations()}
+    context = _context(bank, script, accept_busy=True)
+    found = search_subgraph(subgraph, looked_up(subgraph, context), context)
+    assert not found.is_undecided
+    assert not looked_up(subgraph, context).tune
