@@ -111,6 +111,12 @@ def test_options_take_every_spelling(
     assert settings.output == Path("d")
 
 
+def test_value_that_is_named_as_a_command_is_a_value(run: Run, tuned: list[TuneSettings]) -> None:
+    done = run("--output", "demo", "--model=m.onnx", "--device_id=0")
+    assert done.code == 0 and "--device_id is of CANN's AOE" in done.err
+    assert tuned[0].output == Path("demo")
+
+
 def test_defaults_are_those_of_the_settings(
     run: Run, tuned: list[TuneSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
