@@ -295,7 +295,7 @@ def region_settings(options: OptimizeOptions, name: str, direction: str) -> Regi
     """
     env = environment()
     if (bank := options.tune.get("bank")) is not None:
-        env = with_bank(env, Path(bank))
+        env = with_bank(env, Path(bank), writes=not options.tune.get("lookup_only"))
     given = {**options.tune, "output": Path()}
     limit_s = options.tune.get("tuning_time_limit")
     return RegionSettings(
