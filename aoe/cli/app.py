@@ -77,7 +77,7 @@ class _Commands(CommandGroup):
         if soc_version is not None and place == len(args):
             ctx.exit(hand_over(args, soc_version))
         own, warnings = without_elsewhere(args[:place])
-        refuse_empty_paths(own)
+        refuse_empty_paths([*own, *args[place:]])
         command = args[place:]
         if command[:1] == ["compile"]:
             soc_version = ascend_target(command[1:])
