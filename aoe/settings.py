@@ -108,8 +108,13 @@ def engine_python(env: Mapping[str, str]) -> str:
     return env.get("AOE_ENGINE_PYTHON", "")
 
 
-def with_bank(env: Mapping[str, str], bank: Path) -> Mapping[str, str]:
+def with_bank(env: Mapping[str, str], bank: Path, *, writes: bool = True) -> Mapping[str, str]:
     """Return an environment that names this bank root, which is made if it is missing.
+
+    Args:
+        env: The process's environment.
+        bank: The root.
+        writes: False for what only looks records up.
 
     Raises:
         OutputError: it cannot be made, or may not be used.
@@ -119,10 +124,9 @@ def with_bank(env: Mapping[str, str], bank: Path) -> Mapping[str, str]:
         bank.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(place, f"cannot be created: {error.strerror}") from error
-    if not os.access(bank, os.R_OK | os.W_OK | os.X_OK):
-        raise OutputError(
-            place, "may not be used", expected="permission to read, write and search it"
-        )
+    if not os.access(bank, os.R_OK | os.X_OK | (os.W_OK if writes else 0)):
+        needed = "read, write and search" if writes else "read and search"
+        raise OutputError(place, "may not be used", expected=f"permission to {needed} it")
     return {**env, "TUNE_BANK_PATH": str(bank.resolve())}
 
 

@@ -20,7 +20,14 @@ from aoe.cli.cann import (
     without_elsewhere,
 )
 from aoe.cli.command_options import COMMAND_OPTIONS
-from aoe.cli.commands import COMMANDS, EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
+from aoe.cli.commands import (
+    COMMANDS,
+    EXAMPLES,
+    NOTES,
+    OPTION_SECTIONS,
+    SECTIONS,
+    command_place,
+)
 from aoe.cli.ending import QuickEnd
 from aoe.cli.errors import engine_of, run_app
 from aoe.cli.gdat_command import refuse_inference_options, split_script, tune_training
@@ -65,12 +72,12 @@ class _Commands(CommandGroup):
         if ctx.resilient_parsing:  # a line that is being typed in a shell, which asks for words
             typed: list[str] = super().parse_args(ctx, args)
             return typed
-        place = next((at for at, word in enumerate(args) if word in COMMANDS), len(args))
+        place = command_place(args)
         soc_version = ascend_target(args[:place])
         if soc_version is not None and place == len(args):
             ctx.exit(hand_over(args, soc_version))
         own, warnings = without_elsewhere(args[:place])
-        refuse_empty_paths(own)
+        refuse_empty_paths([*own, *args[place:]])
         command = args[place:]
         if command[:1] == ["compile"]:
             soc_version = ascend_target(command[1:])

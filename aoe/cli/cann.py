@@ -303,7 +303,7 @@ _JOB = "--job_type"
 
 def ascend_target(arguments: Sequence[str]) -> str | None:
     """Return the `--soc_version` of a command line if it names an Ascend processor."""
-    if _NO_JOB & set(arguments):
+    if _NO_JOB & {word.partition("=")[0] for word in arguments}:
         return None
     for name, value in _options(arguments):
         if name == _SOC and (value or "").lower().startswith("ascend"):

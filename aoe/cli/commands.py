@@ -198,6 +198,27 @@ COMMANDS: Mapping[str, Command] = {
         ),
     ),
 }
+_BEFORE_VALUES = frozenset(
+    flag
+    for row in COMMAND_OPTIONS.values()
+    if row.kind is not bool and row.name not in DOCUMENTS
+    for flag in row.flags
+)
+"""Flags of the command `aoe` behind which a word is their value."""
+
+
+def command_place(arguments: Sequence[str]) -> int:
+    """Return the place of the command among arguments of `aoe`; their number if there is none.
+
+    >>> command_place(["--quiet", "run", "x.om"]), command_place(["--output", "run"])
+    (1, 2)
+    """
+    for place, word in enumerate(arguments):
+        if word in COMMANDS and not (place and arguments[place - 1] in _BEFORE_VALUES):
+            return place
+    return len(arguments)
+
+
 SECTIONS: Mapping[str, Sequence[str]] = {
     section: [name for name, row in COMMANDS.items() if row.section == section]
     for section in (_OF_RESULTS, _BEFORE)

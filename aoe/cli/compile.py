@@ -80,9 +80,9 @@ def compile_model(
         AoebankError: the bank cannot be used.
     """
     from aoe.cli.tune_command import run_tuning
-    from aoe.runs.configuration.resolving import configure_call
+    from aoe.runs.configuration.resolving import configure, configure_call
 
-    engine = engine_of(context)
+    engine, om_file = engine_of(context), _named_om(output)
     if aoe_mode is None:  # tuning makes a bank that is missing
         _check_banks({"--op_bank_path": op_bank_path, "--mdl_bank_path": mdl_bank_path})
     with ScratchFolder("reports") as scratch, ScratchFolder("bank") as made:
@@ -103,13 +103,19 @@ def compile_model(
             "op_compiler_cache_mode": op_compiler_cache_mode,
             "op_compiler_cache_dir": op_compiler_cache_dir,
         }
-        settings = run_settings(model, {**options, **cache}, configure_call(options))
+        # what only looks up reads no variable of tuning
+        found = (
+            configure_call(options)
+            if aoe_mode is None
+            else configure(options, env=environment(), cwd=Path.cwd())
+        )
+        settings = run_settings(model, {**options, **cache}, found)
         settings = replace(
             settings,
             job_types=_looked_up(env, settings, engine)
             if aoe_mode is None
             else _tuned_first(aoe_mode),
-            output=output if output.suffix == ".om" else output.with_name(f"{output.name}.om"),
+            output=om_file,
             reports=scratch if reports is None else reports,
             reports_stay=reports is not None,
             lookup_only=aoe_mode is None,
@@ -117,6 +123,17 @@ def compile_model(
         )
         run_tuning(settings, as_json=as_json, shown=not quiet, env=env, engine=engine)
     return 0
+
+
+def _named_om(output: Path) -> Path:
+    """Return the `.om` file of a name, which may leave the ending out.
+
+    Raises:
+        OptionError: it is no name of a file.
+    """
+    if output.name in ("", ".."):
+        raise OptionError("--output", "no name of a file", got=output, expected="NAME or NAME.om")
+    return output if output.suffix == ".om" else output.with_name(f"{output.name}.om")
 
 
 def _looked_up(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from aoe.cli.commands import COMMANDS
+from aoe.cli.commands import COMMANDS, Command, command_place
 from aoe.errors import EngineNotInstalledError, RunError
 from aoe.tuner.parts import REAL_ENGINE, EngineParts
 from aoebank import AoebankError, Program, run_program
@@ -53,16 +53,22 @@ def _schema(arguments: Sequence[str]) -> str:
 
 def _takes_output(arguments: Sequence[str]) -> bool:
     """True if `-o` is a document's: of a command that has no `--output`."""
-    name = next((word for word in arguments if word in COMMANDS), "")
-    return bool(name) and not COMMANDS[name].has_output
+    command = _command_of(arguments)
+    return command is not None and not command.has_output
 
 
 def _interrupted(arguments: Sequence[str]) -> str:
     """Return the message for an interrupted call."""
-    name = next(iter(arguments), "")
-    if name in COMMANDS and not COMMANDS[name].writes_bank:
+    command = _command_of(arguments)
+    if command is not None and not command.writes_bank:
         return "interrupted"
     return "interrupted: what was found so far is in the bank"
+
+
+def _command_of(arguments: Sequence[str]) -> Command | None:
+    """Return the row of the command in a line, None where options alone tune."""
+    names = arguments[command_place(arguments) :]
+    return COMMANDS[names[0]] if names else None
 
 
 def engine_of(context: typer.Context) -> EngineParts:

@@ -19,7 +19,7 @@ import typer
 
 from aoe.child_python import AOE, python_command
 from aoe.cli.command_options import COMMAND_OPTIONS
-from aoe.cli.options import finish, read_calibration
+from aoe.cli.options import finish, read_calibration, warn_of_subgraph_options
 from aoe.cli.progress import LineProgress, QuietProgress
 from aoe.errors import (
     AoeError,
@@ -51,6 +51,8 @@ _OF_INFERENCE = (
     *("dynamic_image_size", "dynamic_dims", "out_nodes", "custom_ops_library", "tune_ops_file"),
 )
 """Options of models that are run."""
+_OF_MODEL_FILES = ("model_path", "framework", "weight", "input_shape")
+"""Options of model files, which a script has none of."""
 _OF_SEARCH = ("trials", "search", "seed")
 """Options of a search; the made-up data of a model file has the seed, too."""
 _STDOUT, _STDERR = 1, 2
@@ -83,13 +85,15 @@ def refuse_inference_options(options: Mapping[str, Any]) -> None:
     Raises:
         OptionError: one of them is given.
     """
-    for name in _OF_INFERENCE:
-        if value := options[name]:
+    has_script = options["script"] is not None
+    for name in (*_OF_INFERENCE, *(_OF_MODEL_FILES if has_script else ())):
+        value, row = options[name], COMMAND_OPTIONS[name]
+        if value and value != row.initial:
             raise OptionError(
-                COMMAND_OPTIONS[name].option,
-                "no option of gradient tuning, which goes by the parameters of a training"
-                if options["script"] is None
-                else "no option of a training script, which brings its own data",
+                row.option,
+                "no option of a training script, which brings its own model and data"
+                if has_script
+                else "no option of gradient tuning, which goes by the parameters of a training",
                 got=value[0] if isinstance(value, list) else value,
                 hint="leave it out; what the bank has is used in any case",
             )
@@ -127,6 +131,8 @@ def tune_training(
 
     _check_options_of_modes(options, configuration)
     _warn_of_search_options(options, configuration)
+    if is_first_process():
+        warn_of_subgraph_options(options)
     progress = gradient_progress(shown=shown and not as_json)
     asked = {name: options[name] for name in ("output", "allow_compression")}
     if options["model"] is not None and options["script"] is None:

@@ -164,7 +164,7 @@ def refuse_empty_paths(arguments: Sequence[str]) -> None:
     """Refuse a path without a character, as a shell makes of a variable that is not set.
 
     Args:
-        arguments: Of the command line, without those of a command.
+        arguments: Of the command line; of those a command adds, nothing is known.
 
     Raises:
         OptionError: a path is one, which would stand for the working directory.

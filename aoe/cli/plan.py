@@ -49,7 +49,7 @@ def plan(
     )
     from aoe.cli.progress import shown_progress
     from aoe.report.reuse import PlanReport
-    from aoe.runs.configuration.resolving import configure_call, settings_of
+    from aoe.runs.configuration.resolving import settings_of
     from aoe.tuner.registry import parse_job_types
 
     jobs, shown = parse_job_types(options["job_type"]), not quiet and not as_json
@@ -58,8 +58,7 @@ def plan(
     is_training = options["script"] is not None or JobType.GDAT in jobs
     work = Work.MODEL if is_training else Work.ALONE
     refuse_unused(context, Work.SCRIPT if options["script"] is not None else work)
-    found = given_configuration(context, None) if is_training else configure_call(options)
-    settings = settings_of(model or Path(), options, found)
+    settings = settings_of(model or Path(), options, given_configuration(context, None))
     if settings.shape_cases:
         raise OptionError(
             "--input_shape", "one shape is planned at a time", got=settings.shape_cases[1]

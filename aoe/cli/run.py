@@ -89,10 +89,18 @@ def _arrays(name: str, result: Any) -> Iterator[tuple[str, Array]]:
 def _save(directory: Path, arrays: Sequence[tuple[str, Array]]) -> None:
     import numpy as np
 
+    files: dict[str, Array] = {}
+    for name, array in arrays:
+        stem = plain = name.replace("/", "_")
+        while stem in files:  # of a/b and a_b the second one, not in the place of the first
+            stem += "_"
+        files[stem] = array
+        if stem != plain:
+            say(f"{name} is in {stem}.npy: another result has the name of its file")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, array in arrays:
-            np.save(directory / f"{name.replace('/', '_')}.npy", array)
+        for stem, array in files.items():
+            np.save(directory / f"{stem}.npy", array)
     except (OSError, ValueError) as error:  # a name no file can have
         raise OutputError(str(directory), f"cannot be written: {error}") from error
 

@@ -38,7 +38,10 @@ class KeptObjects:
     def text(self, name: str) -> str | None:
         """Return a text by its name, None if it is not known."""
         file = None if self.renew else self.files.take(name)
-        return file.read_text(encoding="utf-8") if file is not None else None
+        try:
+            return None if file is None else file.read_text(encoding="utf-8")
+        except (OSError, ValueError):  # another process has removed it, or it is torn
+            return None
 
     def put_text(self, name: str, text: str) -> None:
         """Keep a text, if the folder can be written to."""

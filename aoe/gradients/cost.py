@@ -223,7 +223,7 @@ def cost_from_json(value: Any) -> CostModel:
                 sizes_bytes=tuple(map(float, value["sizes_bytes"])),
                 times_us=tuple(map(float, value["times_us"])),
             )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"not a cost of an all-reduce ({error!r})") from error
     raise ValueError(f"unknown kind of cost (got {value['kind']!r})")
 

@@ -109,9 +109,17 @@ class OfflineModel(RichDisplay):
 
 
 def _shape_of(value: Any) -> tuple[int, ...]:
-    """Return the shape of an array or of an `OrtValue`, of which it is a method."""
+    """Return the shape of an array or of an `OrtValue`, of which it is a method.
+
+    A sequence of tensors has none.
+    """
     shape = getattr(value, "shape", None)
-    return tuple(shape()) if callable(shape) else np.shape(value)
+    if callable(shape):
+        return tuple(shape()) if value.is_tensor() else ()
+    try:
+        return np.shape(value)
+    except ValueError:  # tensors of several shapes
+        return ()
 
 
 def load(

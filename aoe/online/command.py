@@ -6,6 +6,7 @@ would disturb the measuring, and its Python need not have the engine.
 
 from __future__ import annotations
 
+import math
 import subprocess
 import warnings
 from collections.abc import Mapping, Sequence
@@ -40,12 +41,12 @@ class FolderTuning:
 
     def __post_init__(self) -> None:
         """Refuse what the command would refuse after the script has run."""
-        for name, least in (("tuning_time_limit", 0), ("trials", 1)):
+        for name, least, kind in (("tuning_time_limit", 0, (int, float)), ("trials", 1, int)):
             value = getattr(self, name)
             if value is None:
                 continue
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or not value >= least:
+            is_number = isinstance(value, kind) and not isinstance(value, bool)
+            if not is_number or not least <= value < math.inf:
                 raise OptionError(name, "not a limit", got=repr(value), expected=f"{least} or more")
 
     def arguments(self, folder: Path) -> list[str]:

@@ -27,11 +27,12 @@ class BankRoots:
     """Roots of the banks in which records for a target are looked up."""
 
     soc_version: str  # The target
-    roots: tuple[Path, ...]  # Of the custom bank, then of the built-in one
+    roots: tuple[Path, ...]  # Of the custom banks, then of the built-in one
+    union: str = ""  # Which of several custom banks answers, as `AOE_BANK_UNION` says it
 
     def digest(self) -> str:
         """Return a digest of all a look-up depends on, empty if there is no record."""
-        digest, is_empty = hashlib.sha256(), True
+        digest, is_empty = hashlib.sha256(self.union.encode()), True
         for file, name in self._files():
             with suppress(FileNotFoundError), file.open("rb") as source:
                 found = hashlib.file_digest(source, "sha256").hexdigest()

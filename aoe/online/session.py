@@ -152,12 +152,15 @@ class InferenceSession(RichDisplay, SwappingSession):
         _check_range(self._range, self._inputs)
         self._names = NamedExtents({one.name: one.shape for one in self.get_inputs()})
         self._untuned = partial(plain_session, *given, **options) if waits else None
-        env = environment() if bank is None else with_bank(environment(), Path(bank))
+        env = environment()
+        if bank is not None:
+            env = with_bank(env, Path(bank), writes=tune)
         threads = sess_options.intra_op_num_threads if sess_options is not None else 0
         work = _make_work(
             _model_file(path_or_bytes, outside.files, operators),
             threads,
             env,
+            _bank_roots(env, threads, writes=tune),
             limits,
             substitutes,
             adjusting(sess_options),
@@ -338,24 +341,32 @@ def _looked_into(
     return reason, weight_files(proto, Path(model))
 
 
+def _bank_roots(env: Mapping[str, str], threads: int, *, writes: bool) -> BankRoots:
+    cwd = Path.cwd()
+    target = default_device().describe(threads or None)
+    custom, built_in = custom_banks(env, cwd, writes=writes), built_in_bank(env, cwd)
+    return BankRoots(
+        soc_version=target.soc_version,
+        roots=(*custom.roots, *((built_in.root,) if built_in is not None else ())),
+        union=custom.union,
+    )
+
+
 def _make_work(
     model: ServedModelFile,
     threads: int,
     env: Mapping[str, str],
+    banks: BankRoots,
     limits: TuningLimits,
     substitutes: Substitutes,
     adjust: Callable[[ort.SessionOptions], None],
     start: StartConversion,
 ) -> ShapeWork:
-    cwd = Path.cwd()
-    target = default_device().describe(threads or None)
-    built_in = built_in_bank(env, cwd)
-    roots = (*custom_banks(env, cwd).roots, *((built_in.root,) if built_in is not None else ()))
     return ShapeWork(
         model=model,
-        core_num=target.core_num,
+        core_num=default_device().describe(threads or None).core_num,
         limits=limits,
-        banks=BankRoots(soc_version=target.soc_version, roots=roots),
+        banks=banks,
         versions=library_versions(),
         kept=KeptModels(cache_path(env), cache_limit(env)),
         env={name: value for name, value in env.items() if name != "ASCEND_WORK_PATH"},
@@ -369,7 +380,9 @@ def _model_file(
     model: str | bytes | os.PathLike[str], weights: Sequence[Path], operators: Sequence[Path]
 ) -> ServedModelFile:
     content = model if isinstance(model, bytes) else None
-    path = None if isinstance(model, bytes) else Path(model)
+    # the script may be in another directory when its turn comes; weights lie beside a link
+    path = None if isinstance(model, bytes) else Path(model).absolute()
+    operators = [library.absolute() for library in operators]
     sha256 = hashlib.sha256(content or b"")
     files = (path, *weights) if path is not None else ()
     for file in (*files, *operators):

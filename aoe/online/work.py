@@ -60,15 +60,16 @@ class ServedShape:
 class ServedModelFile:
     """The model of a session."""
 
-    path: Path | None  # Its file; None for one in memory
+    path: Path | None  # Its file, absolute; None for one in memory
     content: bytes | None  # Its bytes; None for one in a file
     sha256: str  # Of all that makes it, weights in other files and libraries of operators included
-    operators: tuple[Path, ...] = ()  # Libraries of operators ONNX Runtime does not have
+    # Libraries of operators ONNX Runtime does not have, absolute.
+    operators: tuple[Path, ...] = ()
 
     def in_folder(self, folder: Path) -> Path:
         """Return its file, written into a folder if it has none."""
         if self.path is not None:
-            return self.path.resolve()
+            return self.path
         assert self.content is not None
         (folder / _MODEL).write_bytes(self.content)
         return folder / _MODEL
@@ -151,7 +152,7 @@ class ShapeWork:
             tuning_time_limit_s=None if lookup_only else limits.tuning_time_limit_s,
             trials=limits.trials,
             accept_busy=limits.accept_busy,
-            operators=tuple(str(library.absolute()) for library in self.model.operators),
+            operators=tuple(map(str, self.model.operators)),
         )
         (folder / "run").mkdir()
         with self._state:

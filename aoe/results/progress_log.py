@@ -8,8 +8,8 @@ has ended, the run was killed. Readers pass over events and members they do not 
 from __future__ import annotations
 
 import json
-import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -420,4 +420,4 @@ def _number(event: Mapping[str, Any], name: str) -> float | None:
     value = event.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    return float(value) if abs(value) <= sys.float_info.max else None  # an integer may be larger

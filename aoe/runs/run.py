@@ -195,7 +195,9 @@ def tune(
         )
         return tune_with(
             settings,
-            env=env if bank is None else with_bank(env, Path(bank)),
+            env=env
+            if bank is None
+            else with_bank(env, Path(bank), writes=not settings.lookup_only),
             cwd=cwd,
             progress=progress_of(progress),
             now=datetime.now(UTC),

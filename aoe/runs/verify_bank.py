@@ -128,7 +128,7 @@ def verify(
     device, target = engine.resolve_target(how.soc_version, how.core_num)
     device = device.with_operators([cwd / library for library in how.operators])
     toolchain, target = _compiler(engine, env, target, shown)
-    root = bank_root(env if bank is None else _naming(cwd / bank, env), cwd)
+    root = bank_root(_naming(bank, env, cwd), cwd, writes=not dry_run)
     journal = _journal(root, target, engine.versions())
     sweep_scratch()
     turns = engine.open_turns(lock_path(env), device.cores(), shown.warn, lambda: math.inf)
@@ -179,9 +179,11 @@ def verify(
     )
 
 
-def _naming(bank: Path, env: Mapping[str, str]) -> Mapping[str, str]:
+def _naming(bank: Path | None, env: Mapping[str, str], cwd: Path) -> Mapping[str, str]:
     """Return an environment that names a bank, or the one in a directory of results."""
-    return {**env, "TUNE_BANK_PATH": str(bank_of_results(bank) or bank)}
+    if bank is None:
+        return env
+    return {**env, "TUNE_BANK_PATH": str(bank_of_results(cwd / bank) or cwd / bank)}
 
 
 def _compiler(

@@ -84,7 +84,7 @@ def _following(file: Path, options: ScriptOptions, warn: Callable[[str], None]) 
     """Return options with what a file says; what makes no difference is told."""
     where = f"aoe_config_file={file}"
     try:
-        value: Any = json.loads(file.read_text("utf-8"))
+        value: Any = json.loads(file.read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise OptionError(where, f"cannot be read: {error}") from error
     if not isinstance(value, dict):

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from aoebank import say
 _MOST_GRAPHS = 16
 _KERAS_BATCH = 32
 """Of `fit` and `predict` where nothing is said. Source: Keras."""
+_BATCH_SIZES = {"fit": 2, "evaluate": 2, "predict": 1}
+"""Place of `batch_size` among the positional arguments of a method. Source: Keras."""
 
 
 def enable(
@@ -162,8 +165,8 @@ class Watcher:
         model = self._tf.keras.Model
         self._patch(Function, "__call__", self._function_called)
         self._patch(model, "__call__", self._model_called)
-        for name in ("fit", "evaluate", "predict"):
-            self._patch(model, name, self._looped)
+        for name, place in _BATCH_SIZES.items():
+            self._patch(model, name, partial(self._looped, place))
 
     def close(self) -> None:
         """Stop watching."""
@@ -198,9 +201,9 @@ class Watcher:
 
     # ---- calls ----
 
-    def _looped(self, plain: Any, model: Any, args: Any, kwargs: Any) -> Any:
+    def _looped(self, place: int, plain: Any, model: Any, args: Any, kwargs: Any) -> Any:
         """See how many rows a batch of `fit`, `evaluate` or `predict` has."""
-        before, self._batch = self._batch, _batch_of(args, kwargs)
+        before, self._batch = self._batch, _batch_of(args, kwargs, place)
         try:
             return plain(model, *args, **kwargs)
         finally:
@@ -272,10 +275,16 @@ class Watcher:
             self._paused = before
 
 
-def _batch_of(args: Sequence[Any], kwargs: Any) -> int | None:
-    """Return the rows of the first batch, None if that cannot be told without reading it."""
+def _batch_of(args: Sequence[Any], kwargs: Any, place: int) -> int | None:
+    """Return the rows of the first batch, None if that cannot be told without reading it.
+
+    Args:
+        args: Positional arguments of the call, the data first.
+        kwargs: Named ones.
+        place: Of `batch_size` among the positional ones.
+    """
     data = args[0] if args else kwargs.get("x")
-    given = kwargs.get("batch_size")
+    given = args[place] if len(args) > place else kwargs.get("batch_size")
     if hasattr(data, "take") and hasattr(data, "element_spec"):  # a tf.data.Dataset
         first: Any = next(iter(data.take(1)), None)
         while isinstance(first, tuple | list | dict) and first:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +24,8 @@ _PLACEHOLDER = [0] * 5
 """A list CANN's tuner fills with what it measures next, whatever the model. Source: hicann/ge,
 gradient_split_tune.cc."""
 _LIMIT = 2**64
+_LARGEST = sys.float_info.max
+"""An integer of JSON may be larger than any float."""
 
 
 class Miss(StrEnum):
@@ -136,7 +138,7 @@ def usable_lists(record: Record) -> tuple[list[int], list[float]] | Miss:
     sizes, times = strategy["gradientSize"], strategy["gradientTime"]
     if not any(sizes) or _PLACEHOLDER in (sizes, times):
         return Miss.PLACEHOLDER
-    are_times = all(math.isfinite(number) and number >= 0 for number in (*sizes, *times))
+    are_times = all(0 <= number <= _LARGEST for number in (*sizes, *times))
     if len(sizes) != len(times) or not are_times:
         return Miss.BROKEN
     if any(size != int(size) for size in sizes):
@@ -207,7 +209,7 @@ class _Noted:
         value = self._search.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return default
-        return float(value) if 0 <= value < math.inf else default
+        return float(value) if 0 <= value <= _LARGEST else default
 
     def text(self, name: str) -> str:
         value = self._search.get(name)

@@ -7,7 +7,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -295,11 +295,13 @@ def region_settings(options: OptimizeOptions, name: str, direction: str) -> Regi
     """
     env = environment()
     if (bank := options.tune.get("bank")) is not None:
-        env = with_bank(env, Path(bank))
+        env = with_bank(env, Path(bank), writes=not options.tune.get("lookup_only"))
     given = {**options.tune, "output": Path()}
     limit_s = options.tune.get("tuning_time_limit")
+    tune = engine_settings(Path(f"{name}_{direction}.onnx"), given, env)
     return RegionSettings(
-        tune=engine_settings(Path(f"{name}_{direction}.onnx"), given, env),
+        # what only looks up believes what there is, as tasks of a model file do
+        tune=replace(tune, repeat_tune=tune.repeat_tune and not tune.lookup_only),
         env=env,
         name=name,
         direction=direction,

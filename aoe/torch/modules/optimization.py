@@ -162,7 +162,8 @@ class _Run:
         self.env = environment()
         bank = options.tune.get("bank")
         if bank is not None:
-            self.env = with_bank(self.env, Path(bank))
+            writes = not options.tune.get("lookup_only")
+            self.env = with_bank(self.env, Path(bank), writes=writes)
         self._clock = clock
         self._start = clock()
 

@@ -39,7 +39,7 @@ def training_of_results(directory: Path) -> TunedTraining | None:
         return None
     try:
         document = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise OptionError(str(file), f"cannot be read: {error}") from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise OptionError(str(file), "unknown version of a training", expected=SCHEMA)

@@ -90,7 +90,7 @@ class FirstStep:
     """Remembers the outermost calls of the first step of this process."""
 
     def __init__(self) -> None:
-        self._calls: dict[tuple[int, str], RememberedCall] = {}
+        self._calls: dict[object, RememberedCall] = {}
         self._seen = 0
         self._is_over = False
 
@@ -124,7 +124,9 @@ class FirstStep:
             self.close()
         found = remembered_call(module, args, kwargs)
         if found is not None:
-            self._calls.setdefault((id(module), str(found.leaves)), found)
+            # a look without gradients is no call of training, and True is no 1
+            told = (str(found.leaves), str(found.spec), found.wants_gradients)
+            self._calls.setdefault((found.module, *told), found)
 
 
 FIRST_STEP = FirstStep()

@@ -156,6 +156,7 @@ def test_side_car_says_where_and_how_well(bank: GradientBank) -> None:
         ([item([1, 2], [5, -6])], Miss.BROKEN),
         ([item([1, 2.5], [5, 6])], Miss.BROKEN),
         ([item([1, "2"], [5, 6])], Miss.BROKEN),
+        ([item([1, 2], [5, 10**400])], Miss.BROKEN),
         ([{"modelhash": str(KEY)}], Miss.BROKEN),
         ([{"modelhash": str(KEY), "modelvalue": {"gradientSize": [1]}}], Miss.BROKEN),
         ([item([4096, 1 << 20, 8192, 64], [5, 6, 7, 8])] * 2, Miss.TWICE),
@@ -229,6 +230,8 @@ def test_rewritten_text_of_the_same_lists_keeps_its_side_car(bank: GradientBank)
         {"dtypes": "abcd"},
         {"inflation": True},
         {"inflation": 1e999},
+        {"inflation": 10**400},
+        {"cost": {"kind": "line", "latency_us": 10**400, "us_per_byte": 1}},
     ],
 )
 def test_edited_side_car_never_breaks_a_look_up(

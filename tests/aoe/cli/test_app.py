@@ -111,6 +111,12 @@ def test_options_take_every_spelling(
     assert settings.output == Path("d")
 
 
+def test_value_that_is_named_as_a_command_is_a_value(run: Run, tuned: list[TuneSettings]) -> None:
+    done = run("--output", "demo", "--model=m.onnx", "--device_id=0")
+    assert done.code == 0 and "--device_id is of CANN's AOE" in done.err
+    assert tuned[0].output == Path("demo")
+
+
 def test_defaults_are_those_of_the_settings(
     run: Run, tuned: list[TuneSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,8 +263,9 @@ def test_model_in_the_place_of_a_command_is_told_its_option(
 def test_empty_path_is_not_taken_for_the_working_directory(
     run: Run, tuned: list[TuneSettings], arguments: tuple[str, ...]
 ) -> None:
-    done = run("--model=m", *arguments)
-    assert (done.code, tuned) == (2, []) and ": an empty path" in done.err
+    for command in ((), ("compile",)):
+        done = run(*command, "--model=m", *arguments)
+        assert (done.code, tuned) == (2, []) and ": an empty path" in done.err
 
 
 @pytest.mark.usefixtures("tuned")
@@ -273,11 +280,14 @@ def test_option_of_subgraph_tuning_alone_is_told_where_it_changes_nothing(
     assert told not in run("--model=m", option, "--job_type=1,2").err
 
 
+@pytest.mark.parametrize(
+    "line", ["--model=m", "plan m.onnx", "compile --model=m --output=o --aoe_mode=2"]
+)
 def test_repeat_tune_that_is_no_switch_is_named(
-    run: Run, tuned: list[TuneSettings], monkeypatch: pytest.MonkeyPatch
+    run: Run, tuned: list[TuneSettings], monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     monkeypatch.setenv("REPEAT_TUNE", "sometimes")
-    done = run("--model=m")
+    done = run(*line.split())
     assert done.code == 2
     assert "REPEAT_TUNE" in done.err
     assert tuned == []

@@ -102,6 +102,17 @@ def test_options_are_handed_over_and_the_target_is_not(toolkit: Toolkit) -> None
     ]
 
 
+def test_value_of_an_option_that_is_named_as_a_command_is_a_value(toolkit: Toolkit) -> None:
+    assert run("--output", "run", "--model=net.onnx", SOC) == 0
+    assert toolkit.calls == [["--output=run", "--model=net.onnx", "--job_type=2"]]
+
+
+def test_training_script_is_no_job_of_the_program(toolkit: Toolkit) -> None:
+    for words in (("--script", "gone.py"), ("--script=gone.py",)):
+        assert run(SOC, "--job_type=2", *words) != 0
+    assert toolkit.calls == []
+
+
 def test_several_modes_are_several_calls(toolkit: Toolkit) -> None:
     assert run("--model=net.onnx", SOC, "--job_type=sgat,2") == 0
     assert [call[-1] for call in toolkit.calls] == ["--job_type=1", "--job_type=2"]

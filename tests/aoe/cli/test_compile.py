@@ -93,6 +93,24 @@ def test_mode_tunes_first_and_its_reading_is_printed(
     assert bank.is_dir()
 
 
+def test_variables_of_tuning_count_where_it_tunes(
+    asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPEAT_TUNE", "True")
+    monkeypatch.setenv("AOE_ACCEPT_BUSY", "True")
+    for mode in ({"aoe_mode": "2"}, {}):
+        command(model=Path("net.onnx"), output=Path("net"), op_bank_path=tmp_path, **mode)
+    assert [one.repeat_tune for one, _ in asked] == [True, False]
+    assert [one.accept_busy for one, _ in asked] == [True, False]
+
+
+@pytest.mark.parametrize("output", [".", "/", "a/..", "x/../.."])
+def test_output_without_a_name_is_refused(asked: Asked, output: str) -> None:
+    with pytest.raises(OptionError, match="--output: no name of a file"):
+        command(model=Path("net.onnx"), output=output)
+    assert asked == []
+
+
 def test_directory_of_results_is_a_bank(
     asked: Asked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

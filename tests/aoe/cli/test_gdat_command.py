@@ -94,6 +94,23 @@ def test_options_that_cannot_be_meant_are_usage_errors(
     assert code == 2 and text in error
 
 
+@pytest.mark.parametrize(
+    "option", ["--model_path=nets", "--weight=w.caffemodel", "--input_shape=x:1,3", "-f3"]
+)
+def test_options_of_model_files_are_refused_beside_a_script(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, error = run(["--job_type=2,4", option, "--script=not_there.py"], capsys)
+    assert code == 2 and "no option of a training script" in error
+
+
+def test_options_of_subgraph_tuning_are_told_of_a_training(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, error = run(["--job_type=4", "--Fnonhomo_split", "--script=not_there.py"], capsys)
+    assert "warning: --Fnonhomo_split changes nothing here" in error
+
+
 def test_options_of_a_search_are_told_where_a_training_has_none(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from support.engine.models import chain_model, results_net
+from onnx import helper
+from support.engine.models import chain_model, make_model, results_net
 from support.engine.offline import make_manifest
 
 from aoe.cli import app as app_module
@@ -79,3 +80,15 @@ def test_cores_that_are_not_there_are_told(om: Path, capsys: pytest.CaptureFixtu
 def test_file_name_that_is_no_text_is_told(om: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(om) == 0
     assert "n\\udcfft.om: tuned model, 0 kernels" in capsys.readouterr().out
+
+
+def test_results_whose_files_have_one_name_are_both_saved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [helper.make_node("Abs", ["x"], ["a/b"]), helper.make_node("Neg", ["x"], ["a_b"])]
+    om = _untuned(tmp_path / "net.om", make_model(nodes, {"x": (2,)}, ["a/b", "a_b"]))
+    np.save(tmp_path / "x.npy", np.ones(2, np.float32))
+    assert _run(om, "--output", str(tmp_path / "out")) == 0
+    saved = {file.name: float(np.load(file)[0]) for file in (tmp_path / "out").iterdir()}
+    assert saved == {"a_b.npy": 1, "a_b_.npy": -1}
+    assert "a_b is in a_b_.npy" in capsys.readouterr().err

@@ -196,6 +196,7 @@ def test_odd_lines_are_passed_over(place: Path, capsys: pytest.CaptureFixture[st
         json.dumps({"event": "new", "at_s": 5}),
         json.dumps({"event": "plan", "tasks": [3, {"key": 4}], "at_s": "x"}),
         json.dumps({"event": "trial", "key": "other", "done": True, "speedup": 1e400}),
+        json.dumps({"event": "trial", "key": "other", "done": 10**400}),
         json.dumps({"event": "step", "text": "a\x1b[2Jb"}),
         json.dumps({"event": "task", "key": "k"})[:20],
     ]

@@ -15,7 +15,9 @@ from support.engine.families import chain_workload, schedules_of
 
 from aoe.bank.sources import family_files, kernel_source
 from aoe.device.compiler import KernelSource
+from aoe.device.kept_objects import KeptObjects
 from aoe.device.object_cache import ObjectCache, object_key, sources_digest
+from aoe.folders.disk_cache import DiskCache
 from aoe.kernels.registry import FAMILIES
 from aoe.target import Target
 
@@ -167,6 +169,7 @@ from dataclasses import replace
 from pathlib import Path
 sys.path[:0] = sys.argv[3:]
 from tests.aoe.device.test_object_cache import _SOURCE, _TARGET
+from aoe.device.kept_objects import KeptObjects
 from aoe.device.object_cache import ObjectCache
 cache = ObjectCache(Path(sys.argv[1]), _TARGET, limit_bytes=60_000)
 mine = Path(sys.argv[2]); mine.mkdir()
@@ -209,3 +212,12 @@ def test_digests_of_sources_are_those_that_are_read_and_known_to_the_next_run(
     assert ObjectCache(cache.root, _TARGET, limit_bytes=1 << 20).kernel_source(
         family
     ) == kernel_source(family)
+
+
+def test_text_that_is_torn_is_not_known(tmp_path: Path) -> None:
+    kept = KeptObjects(files=DiskCache(tmp_path / "kept", 1 << 20))
+    kept.put_text("digest.verdict", "slower")
+    assert kept.text("digest.verdict") == "slower"
+    (file,) = (tmp_path / "kept").rglob("digest.verdict")
+    file.write_bytes(b"\xff\xfe")
+    assert kept.text("digest.verdict") is None

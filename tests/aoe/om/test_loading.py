@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 from support.commands import aoe_exit_code
 from support.engine.cpu import open_session
 from support.engine.models import conv_net
@@ -224,6 +225,20 @@ def test_damaged_untuned_part_is_an_error(
     with pytest.raises(OfflineModelError, match=f"{part}: damaged part"):
         aoe.load(file)
     assert _left_in(tmp_path / "scratch") + _left_in(cache) == []
+
+
+def test_sequence_of_tensors_of_several_shapes_is_taken(cache: Path, tmp_path: Path) -> None:
+    given = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, [None, 2])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 2])
+    node = helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0)
+    proto = helper.make_model(
+        helper.make_graph([node], "joined", [given], [result]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    file = write_tuned(tmp_path / "net.om", tuned=proto, untuned=proto, written_as="as it is")
+    rows = [np.ones((count, 2), np.float32) for count in (1, 3)]
+    assert aoe.load(file).run(None, {"s": rows})[0].shape == (4, 2)
 
 
 def test_missing_file_is_an_error(tmp_path: Path) -> None:

@@ -92,3 +92,14 @@ def test_digest_tells_banks_apart_by_what_is_in_them(tmp_path: Path) -> None:
 
     assert digest("1") == digest("1") != digest("2")
     assert digest("1", "2") != digest("2", "1")
+
+
+def test_digest_tells_rules_of_several_banks_apart(tmp_path: Path) -> None:
+    roots = (tmp_path / "a", tmp_path / "b")
+    for root in roots:
+        (root / "here").mkdir(parents=True)
+        (root / "here" / "a.json").write_text("{}")
+    first, best = (
+        BankRoots(soc_version="here", roots=roots, union=one) for one in ("first", "best")
+    )
+    assert first.digest() != best.digest()

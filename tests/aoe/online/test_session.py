@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import queue
 import threading
 import warnings
@@ -20,10 +21,11 @@ import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 from support.engine.models import chain_model, make_model
 from support.engine.online import Script, adding, rows, sum_of_two, tuned_file, write_tuned
+from support.faulty_system import FaultySystem
 
 import aoe
 from aoe.device.registry import default_device
-from aoe.errors import ModelImportError, OptionError
+from aoe.errors import ModelImportError, OptionError, OutputError
 from aoe.online.conversions import Conversion
 from aoe.online.work import Stage
 
@@ -86,6 +88,15 @@ def test_empty_bank_is_not_asked(both: Script, tmp_path: Path) -> None:
     session = both.session_class()(adding(PLAIN), bank=tmp_path / "new")
     assert _value(session) == PLAIN
     assert not both.asked and session.forms[0].kernels == 0
+
+
+def test_bank_that_may_not_be_written_is_looked_up(
+    both: Script, bank: Path, system: FaultySystem
+) -> None:
+    system.replace("os.access", lambda path, mode: not mode & os.W_OK)
+    assert _value(both.session_class()(adding(PLAIN), bank=bank)) == FOUND
+    with pytest.raises(OutputError, match=r"may not be used .*read, write and search"):
+        both.session_class()(adding(PLAIN), bank=bank, tune=True)
 
 
 def test_second_start_takes_what_the_first_one_made(both: Script, bank: Path) -> None:
@@ -486,6 +497,21 @@ def test_file_with_its_weights_outside_is_taken(both: Script, bank: Path, tmp_pa
     (tmp_path / "w.bin").write_bytes(np.full(4, 9, np.float32).tobytes())
     both.session_class()(file, bank=bank)
     assert len(both.asked) == 2
+
+
+def test_file_is_found_wherever_the_script_has_gone_and_weights_lie_beside_its_link(
+    by_rows: Script, bank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("blobs", "net", "elsewhere"):
+        (tmp_path / name).mkdir()
+    onnx.save_model(adding(PLAIN, "n"), str(tmp_path / "blobs" / "5eed"))
+    (tmp_path / "net" / "net.onnx").symlink_to("../blobs/5eed")
+    monkeypatch.chdir(tmp_path / "net")
+    session = by_rows.session_class()("net.onnx", bank=bank)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    _value(session, 2)
+    assert session.wait_for_tuning(60)
+    assert [asked.model for asked in by_rows.asked] == [str(tmp_path / "net" / "net.onnx")]
 
 
 # ---- bad input ----

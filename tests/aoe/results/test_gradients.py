@@ -105,6 +105,7 @@ CHANGES: list[tuple[tuple[Any, ...], Any]] = [
     (("outcome",), "hit"),
     (("cost",), {"kind": "cubic"}),
     (("cost",), {"kind": "line"}),
+    (("cost",), {"kind": "line", "latency_us": 10**400, "us_per_byte": 0}),
     (("gradients",), None),
     (("gradients", "count"), -1),
     (("before",), []),

@@ -21,11 +21,13 @@ from support.engine.stand_in_modes import StandInMode
 from aoe.entry.folder import FoundModel, find_models
 from aoe.entry.torch_dump import SCHEMA as DUMP_SCHEMA
 from aoe.errors import OptionError, TargetError
+from aoe.report.folder import FolderReport
 from aoe.runs.folder import ModelOfFolder, tune_folder
 from aoe.runs.operators.result import OpatResult
 from aoe.tuner.mode import JobType, ModeContext, TuneSettings
 from aoe.tuner.parts import EngineParts
 from aoe.tuner.progress import Progress, SilentProgress
+from aoebank import emit
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 _STAMP = "20260102030405678"
@@ -102,6 +104,17 @@ def test_equal_workloads_are_tuned_once(tuned: Tuned) -> None:
     assert [one.outcome.value for one in first.operators] == ["add"]
     assert [one.outcome.value for one in second.operators] == ["reserved"]
     assert first.bank == second.bank
+
+
+def test_table_says_of_kernels_that_are_only_looked_up_that_they_are_of_the_bank(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = [one for one in find_models(tuned.root / "models") if one.path.stem == "a"]
+    how: dict[str, Any] = {"input_shape": "x:1,16,96,96", "output": tuned.root / "looked_up"}
+    done = _tune(tuned.root, models, lookup_only=True, **how)
+    emit(FolderReport(folder=tuned.root / "models", models=tuple(done)), as_json=False)
+    (row,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith("a.onnx  "))
+    assert row.split()[-3:] == ["from", "the", "bank"] and "1.000x" not in row
 
 
 def test_one_result_file_has_a_report_for_each_model(tuned: Tuned) -> None:

@@ -67,6 +67,18 @@ def test_model_that_trains_is_tuned_in_its_inference_form_for_its_batch(
     assert said.count("Aoe tuning graph.") == 1
 
 
+def test_batch_size_is_read_by_its_place_too(
+    tf: Any, command: ScriptedCommand, tmp_path: Path
+) -> None:
+    with aoe.tensorflow.enable(work_path=tmp_path):
+        stand_in.Model().fit(_rows(10), None, 8)
+        stand_in.Model().predict(_rows(100), 64)
+    assert [run.files["graph_01_net.pb"] for run in command.runs] == [
+        "forward [(8, 4)]",
+        "forward [(64, 4)]",
+    ]
+
+
 def test_each_shape_of_a_model_is_tuned_once(
     tf: Any, command: ScriptedCommand, tmp_path: Path
 ) -> None:
@@ -180,6 +192,8 @@ def test_script_counts_more_than_the_environment(
         ({"aoe_mode": 3}, r"aoe_mode: no mode \(got '3', expected 1 \(subgraphs\), 2"),
         ({"work_path": "nowhere"}, "work_path: not a directory"),
         ({"trials": 0}, "trials: not a limit"),
+        ({"trials": 2.5}, "trials: not a limit"),
+        ({"tuning_time_limit": float("inf")}, "tuning_time_limit: not a limit"),
         ({"aoe_config_file": "nowhere.json"}, "cannot be read"),
     ],
 )
@@ -226,7 +240,7 @@ def test_file_that_cannot_be_followed_is_refused(
 
 def test_settings_without_a_difference_are_passed_over(tf: Any, tmp_path: Path) -> None:
     given = {"tune_ops_name": [], "tune_optimization_level": "O1", "feature": ["deeper_opat"]}
-    (tmp_path / "aoe.json").write_text(json.dumps(given))
+    (tmp_path / "aoe.json").write_text(json.dumps(given), "utf-8-sig")  # a byte order mark
     with pytest.warns(UserWarning, match="passed over") as told:
         aoe.tensorflow.enable(aoe_config_file=tmp_path / "aoe.json").close()
     assert len(told) == 2

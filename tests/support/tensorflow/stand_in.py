@@ -93,15 +93,16 @@ class Model:
         self.seen.append(training)
         return x
 
-    def fit(self, x: Any, batch_size: int | None = None) -> None:
+    def fit(self, x: Any, y: Any = None, batch_size: int | None = None) -> None:
         """Train a step on rows nobody counts."""
         self._step(Spec(Shape((None, *x.shape[1:])), x.dtype))
 
     def evaluate(self, x: Any) -> None:
         """Do nothing."""
 
-    def predict(self, x: Any) -> None:
-        """Do nothing."""
+    def predict(self, x: Any, batch_size: int | None = None) -> None:
+        """Compute a batch of rows nobody counts."""
+        self._step(Spec(Shape((None, *x.shape[1:])), x.dtype))
 
 
 def install(patch: pytest.MonkeyPatch) -> Any:

@@ -57,6 +57,8 @@ T = TypeVar("T")
 MakeSettings = Callable[[str], RegionSettings]
 MOST_FORMS = 4
 """Forms of a region that are tuned, for a graph whose extents change; PyTorch computes others."""
+_NOT_COMPARED = "it cannot be compared"
+"""Beginning of the reason of what has failed in this process: another one may compare it."""
 
 
 class Choice:
@@ -184,7 +186,7 @@ class TrainingGraph:
         kept = loops.verdict(digest)
         if kept is None:
             kept = self._compared(*call)
-            loops.keep(digest, kept)
+            _keep(loops, digest, kept)
         return kept
 
     def _compared(self, inputs: Sequence[Any], autocast: AbstractContextManager[Any]) -> str:
@@ -194,7 +196,7 @@ class TrainingGraph:
                 compiled = partial(gradients, self._compiled, [_own(value) for value in inputs])
                 is_faster = self._choice.graph(eager, compiled)
         except Exception as error:  # of any operator: it is the caller's call that may say so
-            return f"it cannot be compared: {first_line(error)}"
+            return f"{_NOT_COMPARED}: {first_line(error)}"
         return "" if is_faster else f"with its kernels it is {SLOWER}"
 
 
@@ -389,7 +391,7 @@ class GraphPass:
             reason = "" if one is None else one.reason
             if one is None:
                 reason = self._reason_against(region, calls[form])
-                loops.keep(digests[form], reason)
+                _keep(loops, digests[form], reason)
                 self._record(records, workloads[form], reason, region, calls[form])
             elif not one.is_checked:
                 reason = choice.disagreement(region.eager, calls[form], region.example)
@@ -425,8 +427,14 @@ class GraphPass:
             if not reason and not self._choice.region(region.eager.forward, call, region.example):
                 return SLOWER
         except Exception as error:  # of any operator: the other regions are decided all the same
-            return f"it cannot be compared: {first_line(error)}"
+            return f"{_NOT_COMPARED}: {first_line(error)}"
         return reason
+
+
+def _keep(loops: Loops, digest: str, reason: str) -> None:
+    """Keep what was decided for the next process."""
+    if not reason.startswith(_NOT_COMPARED):
+        loops.keep(digest, reason)
 
 
 def _kept_loop(verdict: str | None) -> KnownWay | None:

@@ -136,7 +136,7 @@ class Laid:
 class RegionForm:
     """A region as it was called: equal ones have one program."""
 
-    text: str  # What it computes
+    text: str  # What it computes, and with which numbers: 0.0 equals -0.0, and is another one
     arguments: tuple[Laid | int | float | bool, ...]
     results: tuple[Laid, ...]
 
@@ -161,7 +161,9 @@ class RegionForm:
         laid_or_number = tuple(
             value if isinstance(value, int | float) else Laid.of(value) for value in arguments
         )
-        return cls(text=region_text(module), arguments=laid_or_number, results=made)
+        numbers = [repr(one) for one in laid_or_number if not isinstance(one, Laid)]
+        text = "\n".join((region_text(module), *numbers))
+        return cls(text=text, arguments=laid_or_number, results=made)
 
     @property
     def tensors(self) -> tuple[Laid, ...]:
@@ -172,7 +174,7 @@ class RegionForm:
         """True for a call like the one it was made of."""
         for laid, value in zip(self.arguments, arguments, strict=True):
             if not isinstance(laid, Laid):
-                if laid != value:
+                if repr(laid) != repr(value):
                     return False
             elif not laid.holds(value):
                 return False

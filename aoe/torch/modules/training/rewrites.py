@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -64,10 +65,13 @@ def _mask_apart(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
 
 def _stack_of(node: torch.fx.Node) -> tuple[Sequence[torch.fx.Node], int] | None:
     """Return the parts whose stack along an axis a sum is; None if it is no such sum."""
-    if node.target is not _ATEN.add.Tensor or _is_part_of_a_sum(node):
-        return None
+    if node.target is not _ATEN.add.Tensor or node.kwargs or _is_part_of_a_sum(node):
+        return None  # with `alpha` it is another sum
     leaves = list(_summands(node))
-    if any(leaf.target is not _ATEN.select_backward.default for leaf in leaves):
+    if not all(
+        isinstance(leaf, torch.fx.Node) and leaf.target is _ATEN.select_backward.default
+        for leaf in leaves
+    ):
         return None
     if any(len(leaf.users) != 1 or leaf.kwargs for leaf in leaves):
         return None
@@ -88,13 +92,13 @@ def _is_part_of_a_sum(node: torch.fx.Node) -> bool:
     return len(node.users) == 1 and next(iter(node.users)).target is _ATEN.add.Tensor
 
 
-def _summands(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
-    """Yield what a sum adds up, sums that are used nowhere else taken apart."""
+def _summands(node: torch.fx.Node) -> Iterator[Any]:
+    """Yield what a sum adds up, numbers too; sums that are used nowhere else are taken apart."""
     for read in node.args:
         is_sum = isinstance(read, torch.fx.Node) and read.target is _ATEN.add.Tensor
         if is_sum and len(read.users) == 1 and not read.kwargs:
             yield from _summands(read)
-        elif isinstance(read, torch.fx.Node):
+        else:
             yield read
 
 

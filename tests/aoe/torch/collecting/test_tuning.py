@@ -156,6 +156,7 @@ def test_tuning_that_fails_is_a_warning_with_what_to_do(
     [
         ({"tune": True, "trials": 0}, r"trials: not a limit \(got 0, expected 1 or more"),
         ({"tune": True, "tuning_time_limit": -1}, "tuning_time_limit: not a limit"),
+        ({"tune": True, "tuning_time_limit": float("inf")}, "tuning_time_limit: not a limit"),
         ({"tune": True, "tuning_time_limit": "soon"}, "tuning_time_limit: not a limit"),
         ({"output": "out"}, "options for tuning, and nothing is to be tuned"),
     ],

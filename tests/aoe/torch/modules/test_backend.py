@@ -26,6 +26,7 @@ from torch import nn  # noqa: E402
 from aoe import FallbackWarning  # noqa: E402
 from aoe.errors import ModelImportError, OptionError  # noqa: E402
 from aoe.torch.modules import backend  # noqa: E402
+from aoe.torch.options import make_options  # noqa: E402
 from aoe.tuner.mode import TuneSettings  # noqa: E402
 
 
@@ -407,3 +408,12 @@ def test_recurrent_module_is_no_matter_of_other_backends_nor_where_it_is_traced(
         torch.compile(nn.Linear(4, 4), backend="aoe")
         with config.patch(allow_rnn=True):
             torch.compile(Recurrent(), backend="aoe")
+
+
+def test_training_that_only_looks_up_believes_what_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("REPEAT_TUNE", "True")
+    for given in ({}, {"lookup_only": True}):
+        settings = backend.region_settings(make_options(given), "Net", "forward")
+        assert settings.tune.repeat_tune is not bool(given)

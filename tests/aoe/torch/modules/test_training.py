@@ -204,6 +204,37 @@ def test_a_tuning_that_fails_is_a_warning(error: Exception) -> None:
         assert _losses(trained, 2) == eager
 
 
+class BrokenLoops:
+    """Loops that fail whenever they are called; what is decided of them is kept."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+
+    def digest(self, *texts: str) -> str:
+        return ""
+
+    def verdict(self, digest: str) -> str | None:
+        return None
+
+    def keep(self, digest: str, reason: str) -> None:
+        self.kept.append(reason)
+
+    def compile(self, sources: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            raise RuntimeError("no memory left")
+
+        return dict.fromkeys(sources, call)
+
+
+def test_failure_of_one_process_is_no_verdict_for_the_next() -> None:
+    module, loops = Block(), BrokenLoops()
+    train = partial(TrainingGraph, loops=lambda settings: loops)
+    with pytest.warns(FallbackWarning, match="it cannot be compared: no memory left"):
+        trained = torch.compile(module, backend=partial(aoe_backend, train=train))
+        _losses(trained, 2)
+    assert not [reason for reason in loops.kept if "compared" in reason]
+
+
 class Breaking(Block):
     """Has a graph break, a frozen layer and a checkpoint."""
 

@@ -434,3 +434,16 @@ def test_empty_tensors_and_other_layouts_are_left_to_pytorch() -> None:
         RegionForm.of(module, (x,), [torch.empty(51, 74)[:, ::2]]) == "a result with gaps in memory"
     )
     assert isinstance(RegionForm.of(module, (x,), [None]), str)
+
+
+def test_numbers_that_are_equal_and_not_the_same_are_forms_of_their_own() -> None:
+    graph = torch.fx.Graph()
+    tensor, number = graph.placeholder("x"), graph.placeholder("n")
+    graph.output(graph.call_function(torch.ops.aten.mul.Tensor, (tensor, number)))
+    module, ones = torch.fx.GraphModule(torch.nn.Module(), graph), torch.ones(4)
+    numbers: tuple[Any, ...] = (0.0, -0.0, 1, 1.0, True, float("nan"))
+    forms = [RegionForm.of(module, (ones, one), [ones]) for one in numbers]
+    assert len(set(forms)) == len(numbers)
+    for form, own in zip(forms, numbers, strict=True):
+        assert isinstance(form, RegionForm)
+        assert [form.takes((ones, one)) for one in numbers] == [one is own for one in numbers]
