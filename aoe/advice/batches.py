@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -141,7 +142,7 @@ def _cut(
         start: First row.
         end: Row behind the last one.
     """
-    bounds = {"starts": [start], "ends": [end], "axes": [0]}
+    bounds: dict[str, Any] = {"starts": [start], "ends": [end], "axes": [0]}
     opset = max(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
     if opset < _SLICE_READS_SINCE:
         return lambda name, made: helper.make_node("Slice", [name], [made], name=made, **bounds)

@@ -179,7 +179,9 @@ def verify(
     )
 
 
-def _naming(bank: Path | None, env: Mapping[str, str], cwd: Path) -> Mapping[str, str]:
+def _naming(
+    bank: str | os.PathLike[str] | None, env: Mapping[str, str], cwd: Path
+) -> Mapping[str, str]:
     """Return an environment that names a bank, or the one in a directory of results."""
     if bank is None:
         return env
