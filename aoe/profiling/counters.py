@@ -49,18 +49,28 @@ def count_runs(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
     )
     try:
+        return parse_counts(_told(process, run, runs), runs)
+    except subprocess.TimeoutExpired:
+        return HardwareCounters(reason="perf does not end")
+    finally:  # a run that fails, too, leaves nobody who counts
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def _told(process: subprocess.Popen[str], run: Callable[[], object], runs: int) -> str:
+    """Return the output of a counting process, which ends with the last run.
+
+    Raises:
+        subprocess.TimeoutExpired: it does not end.
+    """
+    try:
         process.wait(timeout=_START_S)  # what may not count ends at once
     except subprocess.TimeoutExpired:
         for _ in range(runs):
             run()
         process.send_signal(signal.SIGINT)
-    try:
-        _, told = process.communicate(timeout=_STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        return HardwareCounters(reason="perf does not end")
-    return parse_counts(told, runs)
+    return process.communicate(timeout=_STOP_S)[1]
 
 
 def parse_counts(told: str, runs: int) -> HardwareCounters:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from aoe.profiling.counters import HardwareCounters, count_runs, parse_counts
@@ -47,6 +48,16 @@ def test_runs_happen_while_the_program_counts(tmp_path: Path) -> None:
     counters = count_runs(lambda: runs.append(1), runs=5, program=str(program))
     assert len(runs) == 6  # one warms up
     assert counters.per_run["cycles"] == 400.0
+
+
+def test_run_that_fails_ends_the_program(tmp_path: Path) -> None:
+    program, noted = tmp_path / "perf", tmp_path / "pid"
+    program.write_text(f"#!/bin/sh\necho $$ > {noted}\nexec sleep 60\n")
+    program.chmod(0o755)
+    runs = iter([None])  # one warms up
+    with pytest.raises(StopIteration):
+        count_runs(lambda: next(runs), runs=5, program=str(program))
+    assert not psutil.pid_exists(int(noted.read_text()))
 
 
 def test_program_that_refuses_costs_one_run(tmp_path: Path) -> None:
