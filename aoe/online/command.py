@@ -41,11 +41,15 @@ class FolderTuning:
 
     def __post_init__(self) -> None:
         """Refuse what the command would refuse after the script has run."""
-        for name, least, kind in (("tuning_time_limit", 0, (int, float)), ("trials", 1, int)):
+        limits: tuple[tuple[str, int, tuple[type, ...]], ...] = (
+            ("tuning_time_limit", 0, (int, float)),
+            ("trials", 1, (int,)),
+        )
+        for name, least, kinds in limits:
             value = getattr(self, name)
             if value is None:
                 continue
-            is_number = isinstance(value, kind) and not isinstance(value, bool)
+            is_number = isinstance(value, kinds) and not isinstance(value, bool)
             if not is_number or not least <= value < math.inf:
                 raise OptionError(name, "not a limit", got=repr(value), expected=f"{least} or more")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aoe.report.tuning import report_of
-from aoe.report.whole_model import whole_model_figure
+from aoe.report.whole_model import is_timed, whole_model_figure
 from aoebank import Report
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from aoe.runs.folder import ModelOfFolder
     from aoe.runs.operators.result import OpatResult
-    from aoe.runs.run import TuneResult
     from aoebank import AoebankError, Text
 
 _COLUMNS = ("model", "before", "after", "speed-up", "added", "from bank", "result")
@@ -108,29 +107,21 @@ def _model_to_json(model: ModelOfFolder) -> Mapping[str, object]:
 def _row(model: ModelOfFolder) -> Sequence[str]:
     if model.result is None:
         return (model.path.name, *["-"] * (len(_COLUMNS) - 2), "failed")
-    found, is_timed = _operator_result(model), _is_timed(model.result)
+    found, has_figures = _operator_result(model), is_timed(model.result.modes)
     if found is None:
-        speedup = f"{model.result.speedup:.3f}x" if is_timed else "-"
+        speedup = f"{model.result.speedup:.3f}x" if has_figures else "-"
         figures = ["-", "-", speedup, "-", "-"]
     else:
         counts = [tuned.outcome for tuned in found.operators]
         figures = [
             whole_model_figure(found),
             whole_model_figure(found, found.speedup),
-            f"{found.speedup:.3f}x" if is_timed else "-",
+            f"{found.speedup:.3f}x" if has_figures else "-",
             str(sum(outcome.value == "add" for outcome in counts)),
             str(sum(outcome.value in ("reserved", "update") for outcome in counts)),
         ]
     words = "tuned" if model.result.speedup != 1 else "unchanged"
-    return (model.path.name, *figures, words if is_timed else "from the bank")
-
-
-def _is_timed(result: TuneResult) -> bool:
-    """False for a model that has another form or kernels of the bank, which was only looked up."""
-    from aoe.runs.model_mode import ModelTuning
-
-    found = [mode.validation for mode in result.modes if isinstance(mode, ModelTuning)]
-    return all(one.is_measured or not one.is_changed for one in found)
+    return (model.path.name, *figures, words if has_figures else "from the bank")
 
 
 def _operator_result(model: ModelOfFolder) -> OpatResult | None:

@@ -15,6 +15,7 @@ from aoe.report.whole_model import (
     ResultReport,
     finished_line,
     first_reason,
+    is_timed,
     listed,
     range_lines,
     reason_of_drops,
@@ -399,12 +400,16 @@ class CasesReport(ResultReport):
         cases, weighted = self.result.cases, self.result.weighted_speedup
         columns: list[Column[TunedCase]] = [
             ("shape", "n", lambda case: case.shapes),
-            ("speed-up", "r", lambda case: f"{case.modes[-1].speedup:.3f}x"),
+            (
+                "speed-up",
+                "r",
+                lambda case: f"{case.modes[-1].speedup:.3f}x" if is_timed(case.modes) else "-",
+            ),
         ]
         if weighted is not None:
             columns.append(("calls", "r", lambda case: str(case.count)))
         text.columns(cases, *columns)
-        if weighted is not None:
+        if weighted is not None and all(is_timed(case.modes) for case in cases):
             text.line(f"all these calls together: {weighted:.3f}x")
         text.line(f"one tuned model for {plural(len(cases), 'shape')}: {self.result.om_file}")
         text.line("Aoe process finished")

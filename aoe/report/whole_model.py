@@ -399,6 +399,14 @@ def _by_cpu_time(result: ModelTuning[Any]) -> bool:
     return result.validation.comparison.measurement.clock is Clock.CPU
 
 
+def is_timed(modes: Iterable[ModeResult]) -> bool:
+    """False for a model that has another form or kernels of the bank, which was only looked up."""
+    from aoe.runs.model_mode import ModelTuning
+
+    found = [mode.validation for mode in modes if isinstance(mode, ModelTuning)]
+    return all(one.is_measured or not one.is_changed for one in found)
+
+
 def whole_model_figure(result: ModelTuning[Any], speedup: float = 1.0) -> str:
     """Return the time of a model so many times as fast as the untuned one, or its throughput."""
     from aoe.results.files import runs_per_s

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from support.faulty_system import FaultySystem
 
 from aoe.errors import OptionError, OutputError
 from aoe.settings import (
@@ -13,6 +15,7 @@ from aoe.settings import (
     environment,
     parse_switch,
     repeat_tune,
+    with_bank,
     work_path,
 )
 
@@ -102,3 +105,13 @@ def test_environment_is_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     found = environment()
     monkeypatch.setenv("AOE_TEST_VARIABLE", "2")
     assert found["AOE_TEST_VARIABLE"] == "1"
+
+
+def test_bank_that_may_not_be_written_is_for_reading(tmp_path: Path, system: FaultySystem) -> None:
+    system.replace("os.access", lambda path, mode: not mode & os.W_OK)
+    assert with_bank({}, tmp_path, writes=False) == {"TUNE_BANK_PATH": str(tmp_path)}
+    with pytest.raises(OutputError, match="expected permission to read, write and search it"):
+        with_bank({}, tmp_path)
+    system.replace("os.access", lambda path, mode: False)
+    with pytest.raises(OutputError, match="expected permission to read and search it"):
+        with_bank({}, tmp_path, writes=False)

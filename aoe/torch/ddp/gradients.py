@@ -81,7 +81,7 @@ def tune_gradients(
             training,
             settings,
             output=Path(output) if output is not None else None,
-            env=_bank_env(training, env, bank),
+            env=_bank_env(training, env, bank, writes=True),
             cwd=Path.cwd(),
             progress=progress or SilentProgress(),
             now=datetime.now(UTC),
@@ -157,7 +157,7 @@ def apply_gradient_strategy(
         if segmentation is not None:
             _apply_given(training, segmentation, trace)
             return ddp
-        env = _bank_env(training, environment(), bank)
+        env = _bank_env(training, environment(), bank, writes=False)
         if compression is None or not _apply_compressed(training, compression, env):
             _apply_known(training, env)
     return ddp
@@ -309,12 +309,12 @@ def _wrapped(model: Any, process_group: Any | None, options: Mapping[str, Any]) 
 
 
 def _bank_env(
-    training: DdpTraining, env: Mapping[str, str], bank: Path | str | None
+    training: DdpTraining, env: Mapping[str, str], bank: Path | str | None, *, writes: bool
 ) -> Mapping[str, str]:
     """Return an environment that names the bank given; the first process makes its folder."""
     if bank is None:
         return env
-    made = on_first(training, lambda: with_bank({}, Path(bank)))
+    made = on_first(training, lambda: with_bank({}, Path(bank), writes=writes))
     return {**env, **made}
 
 
