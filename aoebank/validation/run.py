@@ -87,7 +87,7 @@ class QuarantineCheck:
         return Quarantine()
 
     def _stale(self, entry: QuarantineEntry, targets: list[NameParts]) -> Iterator[Finding]:
-        place, out = entry.location, f"aoebank quarantine rm {shell_word(entry.key)}"
+        place, key = entry.location, shell_word(entry.key)
         assert place is not None  # it was read from a file
         if not entry.is_active(self._today):
             yield make_finding(
@@ -95,7 +95,7 @@ class QuarantineCheck:
                 place,
                 "quarantine entry is expired",
                 got=f"until {entry.until}",
-                hint=f"{out}, or add it again with a later day",
+                hint=f"aoebank quarantine rm {key}, or add it again with a later day",
             )
         elif not any(_may_hold(entry, parts) for parts in targets):
             yield make_finding(
@@ -103,7 +103,7 @@ class QuarantineCheck:
                 place,
                 "quarantine entry is for nothing the bank has",
                 got=f"{entry.soc_version or 'any soc_version'}, {entry.op_type or 'any op_type'}",
-                hint=f"mend the names, or {out} if it is for good",
+                hint=f"mend the names, or aoebank quarantine rm {key} if it is for good",
             )
 
 
