@@ -115,6 +115,16 @@ def dilated(workload: Workload) -> Workload:
     return replace(workload, operations=(replace(node, attributes=attributes),))
 
 
+def halves_as_numbers(workload: Workload) -> Workload:
+    """Return a workload of float16 whose result a Cast makes float32."""
+    last = workload.result
+    return replace(
+        workload,
+        inputs=tuple(replace(spec, dtype="float16") for spec in workload.inputs),
+        operations=(*workload.operations, operation("Cast", last, f"{last}_cast", to=1)),
+    )
+
+
 class TestPlainConvolution(KernelFamilyTests):
     family_name = "plain_convolution"
     share = 1.0
@@ -128,6 +138,7 @@ class TestPlainConvolution(KernelFamilyTests):
         (conv_nchw((1, 3, 20), (4, 3, 3), activation="Clip"), "without its parameters"),
         (replace(SIGNAL, inputs=(SIGNAL.inputs[0], plain(4, 3, 3))), "computed weights"),
         (replace(POINTS, inputs=(IN_BLOCKS, POINTS.inputs[1])), "in blocks"),
+        (halves_as_numbers(conv_nchw((1, 3, 20), (4, 3, 3))), "Conv of float16"),
     )
 
 
