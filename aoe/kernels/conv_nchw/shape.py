@@ -222,9 +222,19 @@ def _refusal(operation: Operation, workload: Workload) -> str:
         return f"{name} with automatic padding"
     if transposed and set(integers(operation, "dilations", rank, 1)) != {1}:
         return f"{name} with dilated filters"
+    if transposed and _shares_padding(operation, rank):
+        return f"{name} whose output_shape shares the padding out in another way than pads"
     if transposed and integers(operation, "strides", rank, 1)[-1] > MOST_PHASES:
         return f"{name} with strides beyond {MOST_PHASES}"
     return refuse_activation(operation)
+
+
+def _shares_padding(operation: Operation, rank: int) -> bool:
+    """Return True if ONNX Runtime takes halves of `pads`, the first the larger, and they differ."""
+    pads = integers(operation, "pads", 2 * rank, 0)
+    pairs = zip(pads[:rank], pads[rank:], strict=True)
+    shared = any(before - behind not in (0, 1) for before, behind in pairs)
+    return shared and bool(operation.attributes.get("output_shape", ()))
 
 
 def _is_like(spec: TensorSpec, output: TensorSpec) -> bool:

@@ -28,7 +28,16 @@ from aoe.kernels.halide.chain import (
 from aoe.kernels.halide.iteration import Axis, Iteration, axis_names, plan_iteration
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.math.functions import constant
-from aoe.operators import OPERATORS, OperatorKey, OperatorKind, Shape, facts_of, is_reorder, op_key
+from aoe.operators import (
+    KERNEL_DTYPES,
+    OPERATORS,
+    OperatorKey,
+    OperatorKind,
+    Shape,
+    facts_of,
+    is_reorder,
+    op_key,
+)
 from aoe.operators.element_types import element_types
 from aoe.workload import Operation, TensorSpec, Workload
 
@@ -202,6 +211,9 @@ def split_at_product(workload: Workload, *, takes_front: bool = False) -> Epilog
     given = product.inputs[1:] if front else product.inputs
     if not all(ref.startswith("x") for ref in given if ref):
         return Support(f"{product.op_type} reads a computed value or a scalar")
+    others = {workload.inputs[number].dtype for number in _inputs_of(product)} - KERNEL_DTYPES
+    if others:
+        return Support(f"{product.op_type} of {' and '.join(sorted(others))}")
     chain = check_chain(operations)
     if not chain:
         return chain

@@ -166,6 +166,9 @@ def read_blockwise(workload: Workload) -> BlockwiseProduct | Support:
             return Support(f"{anchor.op_type} with {ref} other than {size} constants {dtype}")
     if not left.startswith("x"):
         return Support(f"{anchor.op_type} of a computed value")
+    behind = [item.inputs for item in workload.operations if item is not anchor]
+    if scales in (bias, *(ref for refs in behind for ref in refs)):
+        return Support(f"the scales {anchor.op_type} reads are read again behind it")
     product = read_product(_in_float32(workload, anchor, sizes, bias))
     if isinstance(product, Support):
         return product

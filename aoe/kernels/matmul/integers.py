@@ -199,8 +199,10 @@ def _refusal(workload: Workload, anchor: Operation, operands: _Operands) -> str:
         return f"{name} with a factor"
     if operands.made_scale and anchor.output != workload.result:
         return f"{name} to integers, with a chain behind it"
-    read = [item for item in workload.operations if item is not anchor and left in item.inputs]
-    if read and wanted is LEVELS:
+    own = {ref for ref in (*operands.of_matrices, *operands.of_columns) if ref.startswith("x")}
+    own |= {left} if wanted is LEVELS else set()
+    behind = [item.inputs for item in workload.operations if item is not anchor]
+    if own.intersection((operands.bias, *(ref for refs in behind for ref in refs))):
         return f"what {name} reads is read again behind it"
     return ""
 

@@ -30,7 +30,7 @@ from aoe.kernels.halide.iteration import Axis, Iteration, axis_names, plan_itera
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tile_sums import LevelReads, level_sums
 from aoe.kernels.matmul.row_tiles import MostPanels, PanelTile, RowTiles
-from aoe.operators import MICROSOFT_DOMAIN, OperatorKey, Shape, number, turned
+from aoe.operators import KERNEL_DTYPES, MICROSOFT_DOMAIN, OperatorKey, Shape, number, turned
 from aoe.operators.element_types import BOOLEAN, element_types
 from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
 
@@ -176,6 +176,9 @@ def _refusal(parts: Anchored) -> str:
         return f"{name} of a tensor with itself"
     if len(inputs[int(right[1:])].shape) < 2:
         return f"{name} by a vector"
+    others = {inputs[number].dtype for number in (parts.source, int(right[1:]))} - KERNEL_DTYPES
+    if others:
+        return f"{name} of {' and '.join(sorted(others))}"
     if len(anchor.inputs) > 2 and number(anchor.attributes, "beta", 1.0) == 0.0:
         return f"{name} with a summand it does not read"
     return ""

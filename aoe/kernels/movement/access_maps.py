@@ -210,7 +210,8 @@ class Variables:
                 fine = fine.plus(term)
             else:
                 coarse = coarse.plus(term)
-        is_made = all(name in may for name, _ in coarse.terms)
+        # the quotient of a flip would not count from 0 on
+        is_made = all(name in may and c > 0 for name, c in coarse.terms)
         if not is_made or not self._stays_below(fine, step):
             raise NoPlaceError("a reshape does not keep to the borders of what is moved")
         most = coarse.offset + sum(c * (self.extents[name] - 1) for name, c in coarse.terms)

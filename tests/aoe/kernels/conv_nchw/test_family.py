@@ -115,6 +115,24 @@ def dilated(workload: Workload) -> Workload:
     return replace(workload, operations=(replace(node, attributes=attributes),))
 
 
+def with_output_shape(workload: Workload) -> Workload:
+    """Return a transposed convolution that gives the extents of its result, too."""
+    made = workload.output.shape[2:]
+    first, *others = workload.operations
+    given = replace(first, attributes={**first.attributes, "output_shape": made})
+    return replace(workload, operations=(given, *others))
+
+
+def halves_as_numbers(workload: Workload) -> Workload:
+    """Return a workload of float16 whose result a Cast makes float32."""
+    last = workload.result
+    return replace(
+        workload,
+        inputs=tuple(replace(spec, dtype="float16") for spec in workload.inputs),
+        operations=(*workload.operations, operation("Cast", last, f"{last}_cast", to=1)),
+    )
+
+
 class TestPlainConvolution(KernelFamilyTests):
     family_name = "plain_convolution"
     share = 1.0
@@ -128,6 +146,7 @@ class TestPlainConvolution(KernelFamilyTests):
         (conv_nchw((1, 3, 20), (4, 3, 3), activation="Clip"), "without its parameters"),
         (replace(SIGNAL, inputs=(SIGNAL.inputs[0], plain(4, 3, 3))), "computed weights"),
         (replace(POINTS, inputs=(IN_BLOCKS, POINTS.inputs[1])), "in blocks"),
+        (halves_as_numbers(conv_nchw((1, 3, 20), (4, 3, 3))), "Conv of float16"),
     )
 
 
@@ -137,7 +156,18 @@ class TestTransposedConvolution(KernelFamilyTests):
         **TRANSPOSED,
         **in_bfloat16(dict(list(TRANSPOSED.items())[::6])),
     }
-    refused = ((dilated(transposed_convolution((1, 3, 20), (3, 4, 3), pads=(1, 1))), "dilated"),)
+    refused = (
+        (dilated(transposed_convolution((1, 3, 20), (3, 4, 3), pads=(1, 1))), "dilated"),
+        (
+            with_output_shape(transposed_convolution((1, 3, 20), (3, 4, 3), pads=(0, 1))),
+            "shares the padding out in another way",
+        ),
+    )
+
+    def test_padding_that_an_output_shape_shares_out_alike_is_read(self) -> None:
+        for pads in ((1, 0), (1, 1)):
+            known = with_output_shape(transposed_convolution((1, 3, 20), (3, 4, 3), pads=pads))
+            assert self.family.supports(known)
 
 
 @pytest.mark.parametrize("label", ["3-D, stride 2", "1-D, filter twice the stride"])

@@ -65,6 +65,7 @@ class TestBlockwiseMatMul(KernelFamilyTests):
     refused = (
         (blockwise((3,), 64, 16, bits=2), "of 2 bits in blocks of 32"),
         (changed(GATED, weight_prepacked=1), "packed for another device"),
+        (blockwise((2,), 64, 2, operation("Mul", "t0 x2", "t1")), "are read again behind it"),
         (
             replace(GATED, inputs=(GATED.inputs[0], plain(1), *GATED.inputs[2:])),
             "x1 other than 1920 constants uint8",

@@ -136,11 +136,20 @@ ROUNDED_CASES = (
 )
 
 
+def _of_halves(workload: Workload) -> Workload:
+    halves = tuple(replace(spec, dtype="float16") for spec in workload.inputs)
+    return replace(workload, inputs=halves)
+
+
 class TestMatMul(KernelFamilyTests):
     family_name = "matmul"
     cases = CASES
     refused = (
         (product((4, 5), (5,), (4,)), "by a vector"),
+        (
+            _of_halves(product((4, 5), (5, 6), (4, 6), operation("Cast", "t0", "t1", to=1))),
+            "MatMul of float16",
+        ),
         (gemm(4, 5, 6, beta=0.0), "summand it does not read"),
         (gemm(4, 5, 6, activation="Affine"), "Affine is not element-wise"),
         (

@@ -214,6 +214,7 @@ class TestIntegerMatMul(KernelFamilyTests):
             "a matrix that is no constant of 8 bits",
         ),
         (of_two((2, 4, 30), (2, 30, 21)), "a few rows by a computed matrix"),
+        (dynamic((8,), 5, 6, operation("Mul", "t0 x2", "t1")), "is read again behind it"),
     )
 
 

@@ -309,6 +309,24 @@ def test_windows_rolled_and_cut_out_are_one_kernel() -> None:
         (one((4, 6), (4, 3), "Slice", starts=(0,), ends=(3,), axes=(7,)), "Slice cannot broadcast"),
         (one((4, 6), (3, 6), "Gather", indices=(0, 1, 3)), "gathers elements in no regular order"),
         (
+            make(
+                [plain(2, 64), plain(4, 64)],
+                plain(6, 64),
+                operation("Concat", "x0 x1", "t0", axis=0),
+                operation("Gather", "t0", "t1", indices=(5, 4, 3, 2, 1, 0)),
+            ),
+            "a reshape does not keep to the borders",
+        ),
+        (
+            make(
+                [plain(3, 64)],
+                plain(6, 64),
+                operation("Tile", "x0", "t0", repeats=(2, 1)),
+                operation("Slice", "t0", "t1", starts=(5,), ends=(-7,), axes=(0,), steps=(-1,)),
+            ),
+            "a reshape does not keep to the borders",
+        ),
+        (
             make([plain(4, 2), plain(4, 9)], plain(4, 11), operation("Concat", "x0 x1", axis=1)),
             "pieces of 2 elements in a row",
         ),
