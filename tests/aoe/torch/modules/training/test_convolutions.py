@@ -174,6 +174,26 @@ def test_kernels_agree_on_a_cpu_without_wide_vectors(case: str) -> None:
                 assert choice.disagreement(eager, compute, arguments, spreads=True) == ""
 
 
+@pytest.mark.parametrize("case", ["odd", "depthwise", "channels last"])
+def test_results_are_floats_on_the_cpu_whatever_the_defaults_are(
+    case: str, library: Library
+) -> None:
+    convolution, names = CASES[case]
+    arguments = _arguments(convolution, Part.WEIGHTS)
+    expected = convolution.eager(Part.WEIGHTS)(*arguments)
+    for name in names:
+        call = WAYS[name](convolution, Part.WEIGHTS, library)
+        assert call is not None
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            with torch.device("meta"):
+                found = call(*arguments)
+        finally:
+            torch.set_default_dtype(before)
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("unusual", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_never_hidden(unusual: float, library: Library) -> None:
     convolution, _ = CASES["odd"]
