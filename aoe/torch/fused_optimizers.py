@@ -120,6 +120,17 @@ class FusedOptimizers:
                 fits = self._fused and _fits_this_step(optimizer, group)
                 group["fused"] = self._fused if fits else None
 
+    def _as_the_script_has_it(
+        self, optimizer: torch.optim.Optimizer, state: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return a state without `fused=True`, which is for this process: states are saved."""
+        for group, reason in zip(
+            state["param_groups"], self._reasons.get(optimizer, ()), strict=False
+        ):
+            if not reason and group["fused"] is True:
+                group["fused"] = None
+        return state
+
     def _looked_at(self, optimizer: torch.optim.Optimizer, known: Sequence[str]) -> list[str]:
         new = optimizer.param_groups[len(known) :]
         if all(_has_no_gradient(group) for group in new):
@@ -132,6 +143,8 @@ class FusedOptimizers:
                 reason = _disagreement(optimizer, group, chosen)
                 copies += 0 if reason else len(chosen)
             reasons.append(reason)
+        if optimizer not in self._reasons:
+            optimizer.register_state_dict_post_hook(self._as_the_script_has_it)
         self._reasons[optimizer] = reasons
         one = FusedOptimizer(
             name=type(optimizer).__name__,

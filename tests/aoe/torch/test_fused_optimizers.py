@@ -77,6 +77,7 @@ def test_state_dicts_are_taken_over_in_both_directions(fusing: FusedOptimizers) 
     fused.load_state_dict(saved)  # in the middle of a training, as for an earlier checkpoint
     _train(net, fused, 2)
     assert fused.param_groups[0]["fused"] is True
+    assert fused.state_dict()["param_groups"][0]["fused"] is None  # as the script has it
     fusing.close()
     other = _net()
     loaded = torch.optim.AdamW(other.parameters())
