@@ -117,7 +117,19 @@ class FusedOptimizers:
         for group, reason in zip(optimizer.param_groups, reasons, strict=False):
             # also after `load_state_dict`, which takes over the choice of what was saved
             if not reason and group["fused"] is not False and group["foreach"] is None:
-                group["fused"] = self._fused
+                fits = self._fused and _fits_this_step(optimizer, group)
+                group["fused"] = self._fused if fits else None
+
+    def _as_the_script_has_it(
+        self, optimizer: torch.optim.Optimizer, state: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return a state without `fused=True`, which is for this process: states are saved."""
+        for group, reason in zip(
+            state["param_groups"], self._reasons.get(optimizer, ()), strict=False
+        ):
+            if not reason and group["fused"] is True:
+                group["fused"] = None
+        return state
 
     def _looked_at(self, optimizer: torch.optim.Optimizer, known: Sequence[str]) -> list[str]:
         new = optimizer.param_groups[len(known) :]
@@ -131,6 +143,8 @@ class FusedOptimizers:
                 reason = _disagreement(optimizer, group, chosen)
                 copies += 0 if reason else len(chosen)
             reasons.append(reason)
+        if optimizer not in self._reasons:
+            optimizer.register_state_dict_post_hook(self._as_the_script_has_it)
         self._reasons[optimizer] = reasons
         one = FusedOptimizer(
             name=type(optimizer).__name__,
@@ -172,7 +186,58 @@ def reason_against_fused(group: dict[str, Any]) -> str:
             type(gradient) is not torch.Tensor or gradient.dtype != parameter.dtype
         ):
             return "a gradient is of another type than its parameter"
+        if gradient is not None and not _has_no_gaps(parameter):
+            return "a parameter has gaps in memory, or elements that share it"
+        if gradient is not None and not _lies_like(gradient, parameter):
+            return "a gradient has another order in memory than its parameter"
     return ""
+
+
+def _fits_this_step(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> bool:
+    """True if the fused form computes this step of a group as the plain one does.
+
+    It goes through the memory of parameter, gradient and state side by side, whatever their
+    strides: PyTorch compares these on no CPU. Of momenta it takes all or none. Source: torch 2.9,
+    aten/src/ATen/native/cpu/Fused*Kernel.cpp, torch/optim/sgd.py.
+    """
+    has_momentum: set[bool] = set()
+    for parameter in group["params"]:
+        gradient = parameter.grad
+        if gradient is None:
+            continue
+        state = optimizer.state.get(parameter, {})
+        beside = [one for one in state.values() if isinstance(one, torch.Tensor)]
+        if gradient.layout != torch.strided or not _has_no_gaps(parameter):
+            return False
+        if not all(
+            _lies_like(one, parameter)
+            for one in (gradient, *beside)
+            if one.shape == parameter.shape
+        ):
+            return False
+        has_momentum.add(state.get("momentum_buffer") is not None)
+    return not group.get("momentum") or len(has_momentum) < 2
+
+
+def _lies_like(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """True if elements of one place follow each other in both; a single one has any stride."""
+    strides, others = one.stride(), other.stride()
+    return strides == others or all(
+        n == 1 or step == step_of_other
+        for n, step, step_of_other in zip(other.shape, strides, others, strict=True)
+    )
+
+
+def _has_no_gaps(parameter: torch.Tensor) -> bool:
+    """True if the elements are all of a block of memory, in whatever order."""
+    if parameter.is_contiguous():
+        return True
+    step = 1
+    for stride, extent in sorted(zip(parameter.stride(), parameter.shape, strict=True)):
+        if extent != 1 and stride != step:
+            return False
+        step *= extent
+    return True
 
 
 def _has_no_gradient(group: dict[str, Any]) -> bool:

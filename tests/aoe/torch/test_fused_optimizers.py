@@ -77,6 +77,7 @@ def test_state_dicts_are_taken_over_in_both_directions(fusing: FusedOptimizers) 
     fused.load_state_dict(saved)  # in the middle of a training, as for an earlier checkpoint
     _train(net, fused, 2)
     assert fused.param_groups[0]["fused"] is True
+    assert fused.state_dict()["param_groups"][0]["fused"] is None  # as the script has it
     fusing.close()
     other = _net()
     loaded = torch.optim.AdamW(other.parameters())
@@ -138,3 +139,79 @@ def test_advice_is_one_line_at_the_first_step(capsys: pytest.CaptureFixture[str]
     _train(net, torch.optim.SGD(net.parameters(), lr=0.1), 1)
     said = capsys.readouterr().err.splitlines()
     assert said == ["aoe: AdamW(..., fused=True) updates these parameters in fewer passes"]
+
+
+def _stepped(fusing: FusedOptimizers | None, name: str, steps: list[Any], **options: Any) -> Any:
+    """Return parameters behind steps, each given as the gradients of all parameters."""
+    torch.manual_seed(2)
+    rows = torch.nn.Parameter(torch.randn(8, 8))
+    image = torch.nn.Parameter(torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last))
+    gaps = torch.nn.Parameter(torch.randn(8, 16)[:, ::2])
+    optimizer = getattr(torch.optim, name)([rows, image, gaps], lr=0.1, **options)
+    for gradients in steps:
+        for parameter, gradient in zip((rows, image, gaps), gradients, strict=True):
+            parameter.grad = gradient
+        if fusing is not None:
+            fusing.before_step(optimizer)
+        optimizer.step()
+    return optimizer.param_groups[0], [rows.detach(), image.detach(), gaps.detach()]
+
+
+_ROWS, _IMAGE = torch.linspace(-1, 1, 64).view(8, 8), torch.linspace(-1, 1, 300).view(4, 3, 5, 5)
+_LAST = _IMAGE.to(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad"])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([(_ROWS, _LAST, None), (_ROWS.t(), _LAST, None)], id="transposed-later"),
+        pytest.param([(_ROWS, _LAST, None), (_ROWS[:1].expand(8, 8), _LAST, None)], id="expanded"),
+        pytest.param([(_ROWS, _IMAGE, None)], id="channels-first"),
+        pytest.param([(_ROWS, _LAST, _ROWS)], id="gaps"),
+        pytest.param([(_ROWS, _LAST, None), (_ROWS, _LAST, _ROWS)], id="gaps-later"),
+    ],
+)
+def test_memory_in_another_order_is_updated_by_the_plain_form(
+    fusing: FusedOptimizers, name: str, steps: list[Any]
+) -> None:
+    _, plain = _stepped(None, name, steps)
+    group, found = _stepped(fusing, name, steps)
+    assert group["fused"] is None
+    for one, other in zip(plain, found, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
+
+
+def test_state_of_another_order_is_updated_by_the_plain_form(fusing: FusedOptimizers) -> None:
+    """A checkpoint of a model whose channels were outermost goes on with innermost ones."""
+    made = {}
+    for is_fused in (False, True):
+        image = torch.nn.Parameter(_IMAGE.clone())
+        optimizer = torch.optim.AdamW([image], lr=0.1)
+        image.grad = _IMAGE.square()
+        optimizer.step()
+        image.data = image.data.to(memory_format=torch.channels_last)
+        image.grad = _LAST.clone()
+        if is_fused:
+            fusing.before_step(optimizer)
+        optimizer.step()
+        made[is_fused] = image.detach()
+    torch.testing.assert_close(made[True], made[False])
+
+
+def test_first_gradient_of_a_later_step_is_no_error(fusing: FusedOptimizers) -> None:
+    steps = [(_ROWS, None, None), (_ROWS, _LAST, None), (_ROWS, _LAST, None)]
+    _, plain = _stepped(None, "SGD", steps, momentum=0.9)
+    group, found = _stepped(fusing, "SGD", steps, momentum=0.9)
+    assert group["fused"] is True  # again, once all have a momentum
+    for one, other in zip(plain, found, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
+
+
+def test_first_sparse_gradient_of_a_later_step_is_no_error(fusing: FusedOptimizers) -> None:
+    steps = [(None, _LAST, None), (_ROWS.to_sparse(), _LAST, None)]
+    _, plain = _stepped(None, "SGD", steps)
+    group, found = _stepped(fusing, "SGD", steps)
+    assert group["fused"] is None
+    for one, other in zip(plain, found, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)

@@ -61,18 +61,23 @@ static inline float f_exp(float x) {
   int whole = (int)n, half = whole >> 1;
   return p * power_of_2(half) * power_of_2(whole - half);
 }
+/* a quotient that is rounded up would have no root of 1 - x * x */
+static inline float f_within_1(float x) {
+  float y = x > 1.f ? 1.f : x;
+  return y < -1.f ? -1.f : y;
+}
 static inline float f_erf(float x) {
   float y = x > @limit ? @limit : x;
   y = y < -@limit ? -@limit : y;
   float s = y * y;
-  return y * @erf_above / @erf_below;
+  return f_within_1(y * @erf_above / @erf_below);
 }
 static inline float f_sigmoid(float x) { return 1.f / (1.f + f_exp(-x)); }
 static inline float f_tanh(float x) {
   float y = x > @flat ? @flat : x;
   y = y < -@flat ? -@flat : y;
   float s = y * y;
-  return y * @tanh_above / @tanh_below;
+  return f_within_1(y * @tanh_above / @tanh_below);
 }
 static inline float f_gelu(float x) { return 0.5f * x * (1.f + f_erf(x * 0.70710678f)); }
 static inline float f_gelu_backward(float g, float x) {

@@ -255,15 +255,19 @@ class _Planes(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in _PLANES]
 
 
+_floats = partial(torch.empty, dtype=torch.float32, device="cpu")
+"""What C writes to, whatever the defaults of the script are."""
+
+
 class _Scratch(threading.local):
     """Memory of a thread that its calls share: fresh pages cost more than what is put there."""
 
-    floats = torch.empty(0)
+    floats = _floats(0)
 
     def place(self, count: int) -> int:
         """Return the address of so many floats."""
         if self.floats.numel() < count:
-            self.floats = torch.empty(count)
+            self.floats = _floats(count)
         return int(self.floats.data_ptr())
 
 
@@ -398,7 +402,7 @@ def _result(
     weights: torch.Tensor,
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    made = torch.empty(extents)
+    made = _floats(extents)
     place = ctypes.c_void_p(_scratch.place(floats))
     code(ctypes.byref(shape), _at(image), _at(weights), *steps, _at(bias), _at(made), place)
     return made
@@ -412,7 +416,7 @@ def _weights(
     image: torch.Tensor,
     gradient: torch.Tensor,
 ) -> torch.Tensor:
-    made = torch.empty(extents)
+    made = _floats(extents)
     place = ctypes.c_void_p(_scratch.place(floats))
     code(ctypes.byref(shape), _at(image), _at(gradient), _at(made), place)
     return made

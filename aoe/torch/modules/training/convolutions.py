@@ -131,7 +131,7 @@ class ConvolutionModule(torch.nn.Module):  # type: ignore[misc]
             attributes=self.attributes,
             image=tuple(image.shape),
             weights=tuple(weights.shape),
-            is_last=not image.is_contiguous(),
+            is_last=not _in_planes(self.example),
         )
 
     def arguments(self, part: Part) -> tuple[torch.Tensor, ...]:
@@ -180,16 +180,26 @@ def _is_computed(tensors: Sequence[torch.Tensor]) -> bool:
         and one.numel() > 0
         for one in tensors
     )
+    images, weights = _images_and_weights(tensors)
+    if not is_plain or not weights.is_contiguous():
+        return False
+    if _in_planes(tensors):  # weights of other strides are for results whose channels are innermost
+        return weights.stride() == torch.empty(weights.shape, device="meta").stride()
+    return all(one.is_contiguous(memory_format=torch.channels_last) for one in images)
+
+
+def _in_planes(tensors: Sequence[torch.Tensor]) -> bool:
+    """True if all images are; those of one channel, or of one pixel, are so in either layout."""
+    return all(one.is_contiguous() for one in _images_and_weights(tensors)[0])
+
+
+def _images_and_weights(
+    tensors: Sequence[torch.Tensor],
+) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
+    """Return image or images, the gradient being one, and the weights; a bias is left out."""
     images = [one for one in tensors if one.dim() == 4]
     weights = images.pop(1 if len(tensors) < 3 or tensors[-1].dim() < 4 else 2)
-    layouts = (torch.contiguous_format, torch.channels_last)
-    return (
-        is_plain
-        and weights.is_contiguous()
-        and any(
-            all(one.is_contiguous(memory_format=layout) for one in images) for layout in layouts
-        )
-    )
+    return images, weights
 
 
 def cut_convolutions(graph_module: torch.fx.GraphModule) -> list[ConvolutionModule]:

@@ -32,6 +32,7 @@ _FLAGS = (
 )
 """NaN, infinities and signed zeros stay what they are: no `-ffast-math`."""
 _LIBRARY = "loops.so"
+_CPU = torch.device("cpu")
 
 Calls = Mapping[RegionForm, Callable[..., Sequence[torch.Tensor]]]
 
@@ -164,7 +165,10 @@ class LoopCall:
     def __call__(self, *arguments: Any) -> Sequence[torch.Tensor]:
         """Return the results, in new tensors."""
         new = self._new
-        results = [new(shape, strides, dtype=dtype) for shape, strides, dtype in self._made]
+        # on the CPU, whatever the caller's default device is
+        results = [
+            new(shape, strides, dtype=dtype, device=_CPU) for shape, strides, dtype in self._made
+        ]
         self._function(
             *[arguments[at].data_ptr() for at in self._read],
             *[result.data_ptr() for result in results],
@@ -172,7 +176,9 @@ class LoopCall:
         return results
 
 
-def _zeros(shape: Sequence[int], strides: Sequence[int], *, dtype: torch.dtype) -> torch.Tensor:
+def _zeros(
+    shape: Sequence[int], strides: Sequence[int], *, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
     """Return zeros in order.
 
     NumPy's come from the kernel in huge pages and are not written again. Where those are small
@@ -180,4 +186,4 @@ def _zeros(shape: Sequence[int], strides: Sequence[int], *, dtype: torch.dtype) 
     """
     if has_huge_pages():
         return torch.from_numpy(np.zeros(shape, np.float32))
-    return torch.zeros(shape, dtype=dtype)
+    return torch.zeros(shape, dtype=dtype, device=device)

@@ -20,6 +20,10 @@ _RESHAPED = frozenset({"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"
 _PERMUTED = frozenset({"permute", "transpose", "t"})
 _COPIED = frozenset({"clone", "detach", "to", "_to_copy", "expand", "contiguous"})
 _SUMS = frozenset({"add", "sum"})
+_SCALED = {"add": 1, "sub": 1, "rsub": 0}
+"""Operators with an `alpha`, and the place of the argument it multiplies."""
+_TWO_BOUNDS = {"clamp_min": "maximum", "clamp_max": "minimum"}
+"""What bounds are that are tensors."""
 _MOST_EXACT = 1 << 24
 """Integers up to which floats are exact."""
 _MEAN = 1  # Of `at::Reduction`
@@ -95,8 +99,14 @@ class Tracer:
             if keywords.get("dtype") is torch.bfloat16:
                 return mapped("to_bfloat16", shapes, arguments[0])
             return mapped("copy", shapes, arguments[0])
+        if name == "copy":  # of `copy_`: in `EXPRESSIONS` it is what loops call a copy
+            raise Refused("copy: what is overwritten may have another type")
         if name in _COMPOSED:
             return _COMPOSED[name](shapes, *arguments, **keywords)
+        if name in _TWO_BOUNDS and isinstance(arguments[1], Value):
+            name = _TWO_BOUNDS[name]  # NaN of a bound stays, too
+        if name in _SCALED and len(arguments) > 2:  # of the overloads for numbers
+            arguments, keywords = arguments[:2], {**keywords, "alpha": arguments[2]}
         if name == "pow" and isinstance(arguments[1], int | float):
             name, arguments = f"pow_{float(arguments[1])}", arguments[:1]
         if name in EXPRESSIONS:
@@ -108,9 +118,11 @@ class Tracer:
     def _scaled(
         self, name: str, shapes: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]
     ) -> Value:
-        if name in ("add", "sub") and set(keywords) == {"alpha"}:
-            scaled = mapped("mul", _shape_of(arguments[1]), arguments[1], keywords["alpha"])
-            return mapped(name, shapes, arguments[0], scaled)
+        if name in _SCALED and set(keywords) == {"alpha"}:
+            given, at = list(arguments), _SCALED[name]
+            if keywords["alpha"] != 1:
+                given[at] = mapped("mul", _shape_of(given[at]), given[at], keywords["alpha"])
+            return mapped(name, shapes, *given)
         if name in ("gelu", "gelu_backward") and set(keywords) == {"approximate"}:
             if keywords["approximate"] == "tanh":
                 name += "_tanh"
@@ -259,9 +271,9 @@ def _softmax(shape: Any, x: Value, axis: int, half: bool = False) -> Value:
 
 
 def _safe_softmax(shape: Any, x: Value, axis: int, dtype: Any = None) -> Value:
-    """Return a softmax that is 0 in a row of -inf."""
-    top = _sum(x, [axis], "max")
-    is_hidden = mapped("eq", top.shape, top, -math.inf)
+    """Return a softmax that is 0 in a row of -inf: the largest number says nothing of NaN."""
+    hidden = _sum(mapped("eq", x.shape, x, -math.inf), [axis])
+    is_hidden = mapped("eq", hidden.shape, hidden, x.shape[axis])
     return mapped("where", x.shape, is_hidden, 0.0, _softmax(shape, x, axis))
 
 
@@ -273,9 +285,10 @@ def _softmax_gradient(shape: Any, dy: Value, y: Value, axis: int, dtype: Any) ->
 
 def _log_softmax(shape: Any, x: Value, axis: int, half: bool = False) -> Value:
     top = _sum(x, [axis], "max")
-    total = _sum(mapped("exp", x.shape, mapped("sub", x.shape, x, top)), [axis])
-    lowered = mapped("add", total.shape, top, mapped("log", total.shape, total))
-    return mapped("sub", x.shape, x, lowered)
+    # twice, so that no row of it is kept; a large `top` plus the logarithm would lose the latter
+    below, again = (mapped("sub", x.shape, x, top) for _ in range(2))
+    total = _sum(mapped("exp", x.shape, below), [axis])
+    return mapped("sub", x.shape, again, mapped("log", total.shape, total))
 
 
 def _log_softmax_gradient(shape: Any, dy: Value, y: Value, axis: int, dtype: Any) -> Value:

@@ -38,6 +38,10 @@ from aoe.torch.modules.training.convolution_ways import (  # noqa: E402
     Part,
     load_library,
 )
+from aoe.torch.modules.training.convolutions import (  # noqa: E402
+    ConvolutionModule,
+    choose_ways,
+)
 from aoe.torch.modules.training.graphs import TrainingGraph  # noqa: E402
 from aoe.torch.modules.training.loops import LoopCompiler  # noqa: E402
 from aoe.workload import TRAINING_CONVOLUTION  # noqa: E402
@@ -174,6 +178,26 @@ def test_kernels_agree_on_a_cpu_without_wide_vectors(case: str) -> None:
                 assert choice.disagreement(eager, compute, arguments, spreads=True) == ""
 
 
+@pytest.mark.parametrize("case", ["odd", "depthwise", "channels last"])
+def test_results_are_floats_on_the_cpu_whatever_the_defaults_are(
+    case: str, library: Library
+) -> None:
+    convolution, names = CASES[case]
+    arguments = _arguments(convolution, Part.WEIGHTS)
+    expected = convolution.eager(Part.WEIGHTS)(*arguments)
+    for name in names:
+        call = WAYS[name](convolution, Part.WEIGHTS, library)
+        assert call is not None
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            with torch.device("meta"):
+                found = call(*arguments)
+        finally:
+            torch.set_default_dtype(before)
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("unusual", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_never_hidden(unusual: float, library: Library) -> None:
     convolution, _ = CASES["odd"]
@@ -254,6 +278,29 @@ def test_training_has_the_gradients_of_eager(name: str, layout: Any, tmp_path: P
             bound = 4 * (one - reference).abs().max() + 4e-6 * reference.abs().max()
             assert (other - reference).abs().max() <= bound
     assert by.used
+
+
+@pytest.mark.parametrize("name", ["winograd_4x4", "products"])
+def test_gradient_of_another_layout_is_another_convolution(name: str, tmp_path: Path) -> None:
+    """An image of one channel is in planes, and has its channels innermost, at once."""
+    image, weights = torch.randn(2, 1, 25, 27), torch.randn(16, 1, 3, 3)
+    gradient = torch.randn(2, 16, 25, 27)
+    attributes, mask = Attributes(strides=ONES, pads=ONES, dilations=ONES, groups=1), (True,) * 3
+    both = [ConvolutionModule(attributes, mask, torch.fx.Graph()) for _ in range(2)]
+    last = {"memory_format": torch.channels_last}
+    given = [
+        (gradient, image, weights),
+        (gradient.contiguous(**last), image, weights.to(**last)),
+    ]
+    for module, tensors in zip(both, given, strict=True):
+        module(*tensors)
+    env = {**os.environ, "TUNE_BANK_PATH": str(tmp_path)}
+    choose_ways(both, partial(region_settings, env), By(name))
+    assert both[0].has_kernels
+    for module, tensors in zip(both, given, strict=True):
+        expected = attributes.gradients(*tensors, mask)
+        for one, other in zip(module(*tensors), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.slow

@@ -395,6 +395,50 @@ def test_masks_of_a_loop_are_those_of_any_numbers(compiler: LoopCompiler) -> Non
     assert torch.equal(call(other)[0], other.to(torch.bool))
 
 
+_ROOTS = torch.linspace(8, 9, 51 * 37).view(51, 37)  # where tanh is rounded to 1
+_NAN_ROW = torch.full((51, 37), math.nan).where(torch.arange(51)[:, None] < 2, -math.inf)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        pytest.param(lambda x: A.sqrt(1 - A.tanh(x) * A.tanh(x)), (_ROOTS,), id="tanh"),
+        pytest.param(lambda x: A.sqrt(1 - A.erf(x) * A.erf(x)), (_ROOTS - 4.9,), id="erf"),
+        pytest.param(lambda x: A._log_softmax(x, 1, False), (_ROOTS // 9 + 3e7,), id="logarithms"),
+        pytest.param(lambda x: A._safe_softmax(x, 1), (_NAN_ROW,), id="softmax"),
+        pytest.param(lambda x, y: A.clamp_min(x, y) * 2, (_ROOTS, _NAN_ROW), id="lower bound"),
+        pytest.param(lambda x, y: A.clamp_max(x, y) * 2, (_ROOTS, _NAN_ROW), id="upper bound"),
+        pytest.param(lambda x: A.rsub(x, 1.5, 2) * 2, (_ROOTS,), id="number less than a multiple"),
+        pytest.param(lambda x: A.rsub(x, x * x, alpha=2) * 2, (_ROOTS,), id="less than a multiple"),
+        pytest.param(lambda x: A.add.Scalar(x, 1.5, 2) * 2, (_ROOTS,), id="multiple of a number"),
+    ],
+)
+def test_numbers_a_first_call_may_not_have_are_those_of_pytorch(
+    compiler: LoopCompiler, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
+    module = make_fx(function)(*arguments)
+    (expected,) = results_of(module(*arguments))
+    form = RegionForm.of(module, arguments, [expected])
+    assert isinstance(form, RegionForm)
+    source = loop_source(module, form)
+    assert not isinstance(source, str), source
+    (found,) = compiler.compile({form: source})[form](*arguments)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-3, equal_nan=True)
+
+
+def test_results_lie_on_the_cpu_whatever_the_default_device_is(compiler: LoopCompiler) -> None:
+    x = torch.randn(51, 37)
+    module = make_fx(lambda x: A.silu(x) * 2)(x)
+    form = RegionForm.of(module, (x,), results_of(module(x)))
+    assert isinstance(form, RegionForm)
+    source = loop_source(module, form)
+    assert not isinstance(source, str), source
+    call = compiler.compile({form: source})[form]
+    with torch.device("meta"):
+        (found,) = call(x)
+    torch.testing.assert_close(found, module(x))
+
+
 def _of_too_many_classes(x: Any) -> Any:
     labels, total = torch.zeros(4, dtype=torch.int64), torch.ones(())
     rows = x.view(4, 30)
@@ -412,6 +456,7 @@ def test_what_has_no_loop_is_refused_with_a_reason() -> None:
         lambda x: A.div(x, 3.0, rounding_mode="floor") * 2,
         lambda x: A.add(x, x, alpha=2) * A.sin(x),
         lambda x: A.clamp(x, x * 0.1, None) * 2,
+        lambda x: A.copy(x, x * 2) * 2,
         lambda x: A.embedding_dense_backward(x, torch.zeros(4, 6, dtype=torch.int64), 9, -1, True),
         lambda x: A.elu_backward(x, 1.0, 1.0, 1.0, True, x) * 2,
         _of_too_many_classes,
