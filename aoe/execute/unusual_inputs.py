@@ -584,7 +584,7 @@ def _counted(
     count = int(differs.sum())
     if precision.is_lower or count <= most:
         return AS_BEFORE
-    return different(f"other values in {count} places")
+    return different(f"other values in {plural(count, 'place')}")
 
 
 def _told_apart(number: int, reference: Array, actual: Array, others: Sequence[Array]) -> str:
