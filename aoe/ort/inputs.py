@@ -7,7 +7,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,7 +194,8 @@ class ModelInputs:
         """
         if not self.sets:
             yield random_feed(session, self.seed, self.shapes)
-        specs = input_specs(session)
+        asked = self.shapes
+        specs = [replace(one, shape=asked.get(one.name, one.shape)) for one in input_specs(session)]
         for given in self.sets:
             yield given.load(specs, self.seed)
 

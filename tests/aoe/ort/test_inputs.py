@@ -98,6 +98,15 @@ def test_random_stands_for_the_inputs_without_a_file(tmp_path: Path) -> None:
     assert first["x"].tolist() != other["x"].tolist()
 
 
+def test_others_are_made_up_in_the_shapes_that_are_asked_for(tmp_path: Path) -> None:
+    node = helper.make_node("Concat", ["x", "z"], ["y"], axis=0)
+    session = _session(make_model([node], {"x": ("n", 2), "z": ("m", 2)}, ["y"]))
+    np.save(tmp_path / "x.npy", np.ones((3, 2), np.float32))
+    sets = parse_inputs([f"x:{tmp_path / 'x.npy'}", "random"])
+    feed = ModelInputs(sets=sets, shapes={"z": (4, 2)}).first(session)
+    assert (feed["x"].shape, feed["z"].shape) == ((3, 2), (4, 2))
+
+
 @pytest.mark.parametrize("texts", [[], ["random"]])
 def test_without_files_inputs_are_made_up_as_ever(texts: list[str]) -> None:
     assert parse_inputs(texts) == ()
