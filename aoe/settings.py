@@ -81,7 +81,7 @@ def parse_seconds(name: str, value: object) -> float:
     """
     try:
         number = math.nan if isinstance(value, bool) else float(cast(Any, value))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not 0 <= number < math.inf:
         raise OptionError(name, "not a number of seconds", got=repr(value), expected="0 or more")

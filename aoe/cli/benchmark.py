@@ -70,6 +70,7 @@ def benchmark(
         AoeError: a model cannot be read, or not be run here.
     """
     from aoe.device.toolchain import Toolchain
+    from aoe.entry.input_shapes import parse_input_shape
     from aoe.execute.runner import Runner
     from aoe.execute.tasks import ComparisonTerms
     from aoe.folders.scratch import ScratchFolder, sweep_scratch
@@ -123,7 +124,7 @@ def benchmark(
                 baseline=baseline,
                 tuned=tuned,
                 policy=policy,
-                inputs=ModelInputs(sets=sets, seed=seed),
+                inputs=ModelInputs(sets=sets, seed=seed, shapes=parse_input_shape(input_shape)),
                 terms=ComparisonTerms(
                     streams=streams, rounding=baseline if _rounds(baseline) else None
                 ),
@@ -167,7 +168,11 @@ def model_part(
     Raises:
         AoeError: the file cannot be used on this machine, or nobody trusted has signed it.
     """
+    from aoe.entry.input_shapes import parse_input_shape
+
+    shapes = parse_input_shape(input_shape)
     if _is_om(file):
+        from aoe.entry.tuned_model import check_shapes
         from aoe.om.cases import take_out
         from aoe.om.file import unpack
         from aoe.om.loading import tuned_part, unfit_reason
@@ -175,17 +180,18 @@ def model_part(
         manifest = unpack(file, directory, trusted)
         if manifest.cases:
             manifest = take_out(directory, manifest, _case(file, manifest, input_shape, given))
+        else:
+            check_shapes(directory, shapes, given)
         reason = unfit_reason(manifest)
         if reason:
             raise RunError(str(file), f"its kernels do not fit this machine: {reason}")
         return tuned_part(directory, manifest)
-    from aoe.entry.input_shapes import parse_input_shape
     from aoe.entry.onnx_file import load_onnx
     from aoe.graph.weights import WeightStore, is_outside
     from aoe.om.file import WEIGHTS
 
     directory.mkdir(parents=True, exist_ok=True)
-    proto = load_onnx(file, parse_input_shape(input_shape), given).proto
+    proto = load_onnx(file, shapes, given).proto
     with WeightStore(directory / WEIGHTS) as store:
         light = store.externalize(proto) if is_outside(proto) else proto
     (directory / "model.onnx").write_bytes(light.SerializeToString())

@@ -78,4 +78,7 @@ def _weight(path: Path, entry: Entry) -> Path | None:
     if not entry.weight_suffix:
         return None
     weight = path.with_suffix(entry.weight_suffix)
-    return weight if weight.exists() else None
+    if weight.exists():
+        return weight
+    others = (one for one in sorted(path.parent.iterdir()) if one.stem == path.stem)
+    return next((one for one in others if one.suffix.lower() == entry.weight_suffix), None)

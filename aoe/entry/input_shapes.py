@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 OPEN = -1
 """An extent that is open. Source: AOE and ATC, `--input_shape` of dynamic models."""
-_MOST = 2**63 - 1  # what the format holds
+MOST = 2**63 - 1
+"""Largest extent ONNX's format holds."""
 _EXAMPLE = 'for example --input_shape="input:1,3,224,224"; separate several inputs with ;'
 
 
@@ -39,7 +40,7 @@ def parse_input_shape(
             shape = tuple(int(extent) for extent in extents.split(",")) if extents else ()
         except ValueError:
             shape = (OPEN - 1,)
-        if not colon or not name or not all(least <= extent <= _MOST for extent in shape):
+        if not colon or not name or not all(least <= extent <= MOST for extent in shape):
             raise OptionError(
                 "--input_shape", "not a name with extents", got=repr(item), hint=_EXAMPLE
             )

@@ -235,7 +235,7 @@ def read_onnx(path: Path, *, check: CheckModel = onnx.checker.check_model) -> on
         raise ModelImportError(
             f"--model={path}",
             "not an ONNX model, or a truncated one",
-            hint=_OTHER_FRAMEWORKS.get(path.suffix),
+            hint=_OTHER_FRAMEWORKS.get(path.suffix.lower()),
         ) from error
     except OSError as error:
         raise ModelImportError(f"--model={path}", f"cannot be read: {error}") from error
@@ -310,7 +310,7 @@ def _check(path: Path, proto: onnx.ModelProto, check: CheckModel) -> None:
         raise ModelImportError(
             f"--model={path}",
             "not an ONNX model, or one without any operator",
-            hint=_OTHER_FRAMEWORKS.get(path.suffix),
+            hint=_OTHER_FRAMEWORKS.get(path.suffix.lower()),
         )
     undecoded = _undecoded_text(proto)
     if undecoded:

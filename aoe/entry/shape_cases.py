@@ -39,8 +39,8 @@ def parse_shape_cases(
         dims: `"1,224;8,448"`, in each case a value for every `-1`, in the order of the text.
 
     Raises:
-        OptionError: options that exclude each other, an extent nothing says, values that do not
-            fit the shapes, or a case that stands there twice.
+        OptionError: options that exclude each other, one without a value, an extent nothing says,
+            values that do not fit the shapes, or a case that stands there twice.
     """
     given = {BATCH: batch_size, IMAGE: image_size, DIMS: dims}
     profiles = [(option, text) for option, text in given.items() if text is not None]
@@ -61,7 +61,11 @@ def parse_shape_cases(
         )
     shapes = parse_input_shape(texts[0], open_extents=True)
     values = [*_values(text, option)]
-    if values and OPEN not in chain.from_iterable(shapes.values()):
+    if not values:
+        raise OptionError(
+            option, "no value in it", got=repr(text), hint=f"for example {_EXAMPLES[option]}"
+        )
+    if OPEN not in chain.from_iterable(shapes.values()):
         raise OptionError(
             option,
             "no extent of --input_shape is -1",
@@ -73,7 +77,7 @@ def parse_shape_cases(
 
 def _distinct(cases: Sequence[Shapes], option: str) -> tuple[str, ...]:
     texts = tuple(map(shapes_text, cases))
-    twice = [text for number, text in enumerate(texts) if text in texts[:number]]
+    twice = [text for number, text in enumerate(texts) if cases[number] in cases[:number]]
     if twice:
         raise OptionError(option, "the same shapes twice", got=twice[0])
     return texts

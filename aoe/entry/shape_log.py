@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aoe.entry.input_shapes import parse_input_shape
+from aoe.entry.input_shapes import MOST, parse_input_shape
 from aoe.errors import OptionError
 from aoe.workload import shapes_text
 from aoebank import plural
@@ -151,7 +152,7 @@ def read_shape_log(path: Path) -> ShapeLog:
         count, shapes = _parsed(said, f"{where}, line {number}")
         text = shapes_text(dict(sorted(shapes.items())))
         counts[text] += count
-        sizes[text] = sum(math.prod(shape) for shape in shapes.values())
+        sizes[text] = _elements(shapes)
     if not counts:
         raise OptionError(where, "no shape in it", hint=_EXAMPLE)
     found = [
@@ -169,11 +170,22 @@ def _parsed(line: str, where: str) -> tuple[int, dict[str, tuple[int, ...]]]:
         raise OptionError(
             where, "not a name with extents", got=repr(line), hint=_EXAMPLE
         ) from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        ArithmeticError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise OptionError(where, "no count with shapes", got=repr(line), hint=_EXAMPLE) from error
-    if count < 1 or not shapes:
+    if not 1 <= count <= MOST or not shapes or _elements(shapes) > MOST:
         raise OptionError(where, "no count with shapes", got=repr(line), hint=_EXAMPLE)
     return count, shapes
+
+
+def _elements(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    return sum(math.prod(shape) for shape in shapes.values())
 
 
 def _text_line(line: str) -> tuple[int, str]:
@@ -183,5 +195,19 @@ def _text_line(line: str) -> tuple[int, str]:
 
 def _json_line(line: str) -> tuple[int, str]:
     found: Any = json.loads(line)
-    shapes = {str(name): tuple(map(int, shape)) for name, shape in found["shapes"].items()}
-    return int(found["count"]), shapes_text(shapes)
+    shapes = {str(name): tuple(map(_whole, shape)) for name, shape in found["shapes"].items()}
+    return _whole(found["count"]), shapes_text(shapes)
+
+
+def _whole(value: Any) -> int:
+    """Return a number of JSON as an integer.
+
+    Raises:
+        ArithmeticError: it is infinite.
+        TypeError: it is no number.
+        ValueError: it is no whole one.
+    """
+    found = int(value)
+    if not isinstance(value, str) and found != value:
+        raise ValueError(f"no whole number (got {value})")
+    return found

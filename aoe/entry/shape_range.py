@@ -11,7 +11,7 @@ from math import isqrt
 
 import onnx
 
-from aoe.entry.input_shapes import parse_input_shape
+from aoe.entry.input_shapes import MOST, parse_input_shape
 from aoe.entry.shape_log import ShapeLog
 from aoe.errors import ModelImportError, OptionError
 from aoe.graph.extents import (
@@ -225,7 +225,8 @@ def parse_shape_range(text: str) -> dict[str, RangeShape]:
             raise OptionError(OPTION, "not a name with extents", got=repr(item), hint=_EXAMPLE)
         if name in shapes:
             raise OptionError(OPTION, "input given twice", got=name, hint=_EXAMPLE)
-        shapes[name] = tuple(_extent(part.strip(), name) for part in extents.split(","))
+        parts = extents.split(",") if extents.strip() else []  # a scalar has no extent
+        shapes[name] = tuple(_extent(part.strip(), name) for part in parts)
     return shapes
 
 
@@ -234,14 +235,14 @@ def _extent(text: str, name: str) -> int | Extents:
         ends = [int(part) for part in text.split(_SIGN)]
     except ValueError:
         ends = []
-    if len(ends) == 1 and ends[0] > 0:
+    if len(ends) == 1 and 0 < ends[0] <= MOST:
         return ends[0]
-    if len(ends) != 2 or not 0 < ends[0] <= ends[1]:
+    if len(ends) != 2 or not 0 < ends[0] <= ends[1] <= MOST:
         raise OptionError(
             OPTION,
             f"no range of an extent of {name}",
             got=text,
-            expected="LEAST~LARGEST, positive integers",
+            expected="LEAST~LARGEST, positive integers up to 2**63 - 1",
             hint=_EXAMPLE,
         )
     return Extents(*ends) if ends[0] < ends[1] else ends[0]

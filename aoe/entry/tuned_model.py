@@ -6,10 +6,14 @@ Nothing else of the file is looked at: kernels and forms come from the bank, or 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import onnx
+
+from aoe.entry.input_shapes import fix_input_shapes
 from aoe.entry.onnx_file import load_onnx, load_open_onnx
 from aoe.entry.protocol import Entry, ImportedModel, ModelSource
 from aoe.errors import OfflineModelError, called
@@ -18,6 +22,9 @@ from aoe.graph.weights import is_outside
 from aoe.om.cases import input_shapes
 from aoe.om.file import FALLBACK, MANIFEST, WEIGHTS, Manifest, read_manifest, unpack_part
 from aoe.workload import shapes_text
+
+if TYPE_CHECKING:
+    from aoe.ort.inputs import InputSet
 
 SUFFIX = ".om"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -48,6 +55,25 @@ def load_open_tuned_model(source: ModelSource) -> ImportedModel:
     """
     manifest, model = _untuned(source, load_open_onnx)
     return replace(model, name=manifest.name, path=source.path, sha256=manifest.model_sha256)
+
+
+def check_shapes(
+    folder: Path, shapes: Mapping[str, tuple[int, ...]], given: InputSet | None = None
+) -> None:
+    """Refuse shapes that the untuned model of an unpacked file cannot have.
+
+    Args:
+        folder: Where its parts are.
+        shapes: By input name; none are right.
+        given: Arrays the model will be run on.
+
+    Raises:
+        ModelImportError: an unknown name, another rank or extent, or an input that stays open.
+        RunError: an array cannot be read.
+    """
+    if shapes:
+        proto = onnx.load(str(folder / FALLBACK), load_external_data=False)
+        fix_input_shapes(proto, shapes, given)
 
 
 def _untuned(

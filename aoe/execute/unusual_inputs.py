@@ -36,6 +36,7 @@ from aoe.ort.inputs import ModelInputs
 from aoe.ort.optimizers import ALL_OPTIMIZATIONS, Optimizations, find_right, mark
 from aoe.ort.sessions import run_session, run_within
 from aoe.workload import Precision
+from aoebank import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,8 +118,9 @@ UNUSUAL: Mapping[str, Callable[[Array, np.random.Generator], Array]] = {
 
 
 def _is_changed(array: Array) -> bool:
-    """True for a float tensor that is no setting of the model."""
-    return array.dtype.kind == "f" and (array.ndim > 1 or array.size > _LARGEST_SETTING)
+    """True for a float tensor with elements that is no setting of the model."""
+    is_tensor = array.ndim > 1 or array.size > _LARGEST_SETTING
+    return array.dtype.kind == "f" and is_tensor and array.size > 0
 
 
 def _changed(
@@ -308,10 +310,13 @@ def right_optimizations(
         found = run_within(open_part(setup, part), feed, most_s)
         if found is None:
             raise RunError(str(part.model), "no results in time")
-        return reduce(worse_of, (apart(*one) for one in enumerate(_leaves(found))), AS_BEFORE)
+        results = _leaves(found)
+        if len(results) != len(meant):
+            return different(f"{plural(len(results), 'result')} instead of {len(meant)}")
+        return reduce(worse_of, (apart(*one) for one in enumerate(results)), AS_BEFORE)
 
     def apart(number: int, result: Array) -> Deviation:
-        own = [other[number] for other in others]
+        own = [other[number] for other in others if len(other) == len(meant)]
         one = _beyond(
             meant[number], result, own, None, Precision.FLOAT32, times=_SPREAD, share=tolerance
         )
@@ -579,17 +584,21 @@ def _counted(
     count = int(differs.sum())
     if precision.is_lower or count <= most:
         return AS_BEFORE
-    return different(f"other values in {count} places")
+    return different(f"other values in {plural(count, 'place')}")
 
 
 def _told_apart(number: int, reference: Array, actual: Array, others: Sequence[Array]) -> str:
-    """Return the deviation of a result beside that of ONNX Runtime's own, in words; or nothing."""
+    """Return the deviation of a result beside that of ONNX Runtime's own, in words; or nothing.
+
+    Nothing is said of text, nor of results of another shape.
+    """
+    if reference.dtype.kind not in "biuf" or _kind(actual) != _kind(reference):
+        return ""
     mine = _apart(reference, actual)
     if not mine[0]:
         return ""
-    own = max(
-        (_apart(reference, other) for other in others), key=lambda one: one[1], default=(0, 0.0)
-    )
+    alike = (_apart(reference, other) for other in others if _kind(other) == _kind(reference))
+    own = max(alike, key=lambda one: one[1], default=(0, 0.0))
     return (
         f"result {number}: {mine[0]:,} of {reference.size:,} values differ beyond rounding, by up "
         f"to {mine[1]:.2%} of the largest; of ONNX Runtime's own, {own[0]:,} by up to {own[1]:.2%}"

@@ -392,5 +392,5 @@ def _read_owner(file: Path) -> TurnOwner | None:
         return TurnOwner(
             pid=int(facts["pid"]), command=str(facts["command"]), since=str(facts["since"])
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None

@@ -7,7 +7,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 RANDOM = "random"
 """Stands for every input without a file."""
 _UNREADABLE = (
-    *(OSError, EOFError, ValueError, MemoryError, SyntaxError, tokenize.TokenError),
+    *(OSError, EOFError, KeyError, ValueError, MemoryError, SyntaxError, tokenize.TokenError),
     *(zipfile.BadZipFile, zlib.error),
 )
 """What NumPy raises on files that are damaged, or something else altogether."""
@@ -53,6 +53,8 @@ class ArrayFile:
                 if self.member:
                     found = found[self.member]
             if not isinstance(found, np.ndarray):
+                if self.member:
+                    raise ValueError("no array under this name")
                 raise RunError(str(self), "holds several arrays", expected="an .npy file with one")
             if found.dtype.kind in "US":
                 return _as_strings(found)
@@ -94,7 +96,8 @@ class InputSet:
             if spec.name in files:
                 array = files[spec.name].load()
                 self._check(spec, files[spec.name], array)
-                if without_nan and array.dtype.kind == "f" and np.isnan(array).any():
+                is_float = array.dtype.kind == "f" or array.dtype == BFLOAT16
+                if without_nan and is_float and np.isnan(array).any():
                     raise OptionError(
                         f"input {spec.name}: {files[spec.name]}",
                         "the array has NaN, from which no range can be taken",
@@ -191,7 +194,8 @@ class ModelInputs:
         """
         if not self.sets:
             yield random_feed(session, self.seed, self.shapes)
-        specs = input_specs(session)
+        asked = self.shapes
+        specs = [replace(one, shape=asked.get(one.name, one.shape)) for one in input_specs(session)]
         for given in self.sets:
             yield given.load(specs, self.seed)
 

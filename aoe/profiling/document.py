@@ -15,6 +15,11 @@ from aoe.profiling.figures import FusionLimit, OperatorProfile, ProfiledModel
 from aoe.profiling.probe import peak_from_json, peak_to_json
 
 SCHEMA = "aoe.profile/1"
+_NO_PROFILE = (
+    *(ValueError, KeyError, TypeError, AttributeError, OverflowError),
+    RecursionError,
+)
+"""What reading a document that is no profile raises."""
 _DIGITS = 4
 _OF_NODES = (
     *("name", "op_names", "op_type", "op_types", "reads", "input_shapes", "output_shapes"),
@@ -73,7 +78,7 @@ def read_profile(file: Path) -> ProfiledModel:
         return profile_from_json(value)
     except OSError as error:
         raise OptionError(str(file), f"cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except _NO_PROFILE as error:
         raise OptionError(
             str(file),
             f"no profile: {error}",

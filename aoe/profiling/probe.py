@@ -137,7 +137,7 @@ def _read(file: Path) -> MachinePeak | None:
     try:
         value = json.loads(file.read_bytes())
         return peak_from_json(value) if value["schema"] == _SCHEMA else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
 

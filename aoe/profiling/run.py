@@ -124,7 +124,8 @@ def profile_subject(
         on_event(unmet)
     if not (found := marked(subject.running)).are_all:
         on_event(found.warning())
-    inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
+    shapes = parse_input_shape(settings.input_shape)
+    inputs = ModelInputs(sets=settings.inputs, seed=settings.seed, shapes=shapes)
     with Turns(lock_path(settings.env), device.cores(), on_event).measuring():
         probed = find_peak(device, target, _peaks(settings.env))
         before = device.usage()

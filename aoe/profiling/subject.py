@@ -12,6 +12,7 @@ from aoe.device.protocol import Device
 from aoe.device.registry import default_device, device_of
 from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
+from aoe.entry.tuned_model import check_shapes
 from aoe.errors import RunError
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.origins import Origins
@@ -97,6 +98,8 @@ def _open_tuned(
     file = source.path
     if manifest.cases:
         manifest = take_out(scratch, manifest, asked_case(file, manifest, source.shapes))
+    else:
+        check_shapes(scratch, source.shapes, source.given)
     reason = unfit_reason(manifest)
     if reason:
         raise RunError(str(file), f"its kernels do not fit this machine: {reason}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aoe.device.protocol import Soundness
-from aoebank import Report, members
+from aoebank import Report, members, plural
 
 if TYPE_CHECKING:
     from aoe.runs.configuration.resolving import ResolvedSetting
@@ -74,7 +74,8 @@ class DoctorReport(Report):
         if stops := verdicts.count(Soundness.STOPS):
             return f"a run would stop: {stops} of {len(verdicts)} checks say no"
         caveats = verdicts.count(Soundness.DOUBTFUL)
-        return f"a run can begin{f'; {caveats} things may make it worse' if caveats else ''}"
+        doubts = f"; {plural(caveats, 'thing')} may make it worse" if caveats else ""
+        return f"a run can begin{doubts}"
 
 
 def setting_text(one: ResolvedSetting) -> str:

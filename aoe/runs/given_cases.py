@@ -49,8 +49,9 @@ def given_cases(
         OptionError: it cannot be meant.
     """
     ranges = [text for text in texts if is_range(text)]
+    is_filled = (batch_size, image_size, dims) != (None, None, None)
     if ranges:
-        if len(texts) > 1 or batch_size or image_size or dims:
+        if len(texts) > 1 or is_filled:
             raise OptionError(
                 OPTION, "a range is given alone, without other shapes", got=" and ".join(texts)
             )
@@ -62,7 +63,7 @@ def given_cases(
             "shape_range": ranges[0],
         }
     if log is not None:
-        if texts or batch_size or image_size or dims:
+        if texts or is_filled:
             raise OptionError("--shapes_from", "given together with --input_shape", got=log)
         found = read_shape_log(Path(log))
         chosen = tuple(shape.text for shape in found.chosen())

@@ -135,7 +135,7 @@ def _stored(tuning: TuneContext, stored: StoredChoice) -> Calibration | None:
     """Return the choice of an earlier run, None where it cannot be made again."""
     try:
         forms = tuple(map(form_from_json, stored.forms))
-    except (TypeError, ValueError, KeyError):
+    except (TypeError, ValueError, KeyError, OverflowError):
         return None
     if stored.chosen is None:
         tuning.progress.step("float32 stays, as in the bank: no form in integers is faster")
@@ -165,7 +165,7 @@ def form_from_json(value: Mapping[str, Any]) -> CalibratedForm:
     """Return the form `form_to_json` has written.
 
     Raises:
-        KeyError, TypeError, ValueError: it is no such thing.
+        KeyError, OverflowError, TypeError, ValueError: it is no such thing.
     """
     accuracy = value["accuracy"]
     return CalibratedForm(

@@ -75,15 +75,21 @@ def _check_kind(path: Path, where: str) -> None:
     if not path.exists():
         raise ModelNotFoundError(where, "no such file")
     is_saved = path.is_dir() and (path / "saved_model.pb").is_file()
-    if not is_saved and (path.is_dir() or path.suffix not in (".pb", ".keras", ".h5", ".hdf5")):
-        hint = "--framework=5" if path.suffix == ".onnx" else None
+    if not is_saved and (path.is_dir() or path.suffix.lower() not in TENSORFLOW.suffixes):
+        hint = "--framework=5" if path.suffix.lower() == ".onnx" else None
         raise ModelImportError(where, "not a TensorFlow model", expected=_KINDS, hint=hint)
 
 
 def _run(python: str, source: ModelSource, folder: Path, where: str) -> None:
     """Let the converting process write `model.onnx`."""
+    path = source.path.resolve()
+    if path.is_file() and path.suffix != path.suffix.lower():
+        # Keras knows its files by their endings, in small letters
+        named = folder / f"model{path.suffix.lower()}"
+        named.symlink_to(path)
+        path = named
     request = {
-        "path": str(source.path.resolve()),
+        "path": str(path),
         "folder": str(folder),
         "opset": OPSET,
         "shapes": {name: list(shape) for name, shape in source.shapes.items()},

@@ -126,7 +126,7 @@ def find_times(bank: OperatorBank, workloads: Mapping[int, Workload]) -> list[Ti
                 continue
             schedule = answer.schedule if answer else schedule_from_json(fact[_SCHEDULE])
             default_us, us = map(float, fact[_US])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return None
         block = RowBlock(rows=rows, source=KernelSource.of(workload, schedule), us=us)
         found.append(TimedBlock(block=block, default_us=default_us))

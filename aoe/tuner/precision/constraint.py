@@ -127,8 +127,16 @@ def _similarity(reference: Array, result: Array) -> float:
     left, right = _finite(reference, result)
     if np.array_equal(left, right):
         return 1.0
+    left, right = _scaled(left), _scaled(right)
     norms = float(np.linalg.norm(left) * np.linalg.norm(right))
     return float(np.clip(np.dot(left, right) / norms, -1.0, 1.0)) if norms else 0.0
+
+
+def _scaled(values: Array) -> Array:
+    """Return a vector times a power of two: squares of a double may be infinite, or nothing."""
+    _, exponent = np.frexp(np.abs(values).max(initial=0.0))
+    scaled: Array = np.ldexp(values, -exponent)
+    return scaled
 
 
 def _largest_error(reference: Array, result: Array) -> float:

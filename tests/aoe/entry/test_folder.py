@@ -47,9 +47,12 @@ def test_second_file_goes_with_the_first_of_its_name(
 ) -> None:
     pairs = replace(ENTRIES[5], takes_weight=True, suffixes=(".pairtxt",), weight_suffix=".pairbin")
     monkeypatch.setitem(ENTRIES, 77, pairs)
-    _files(tmp_path, "net.pairtxt", "net.pairbin", "alone.pairtxt")
-    alone, net = find_models(tmp_path)
+    _files(
+        tmp_path, "net.pairtxt", "net.pairbin", "alone.pairtxt", "UPPER.PAIRTXT", "UPPER.PAIRBIN"
+    )
+    upper, alone, net = find_models(tmp_path)
     assert (net.framework, net.weight) == (77, tmp_path / "net.pairbin")
+    assert (upper.framework, upper.weight) == (77, tmp_path / "UPPER.PAIRBIN")
     assert alone.weight is None
 
 

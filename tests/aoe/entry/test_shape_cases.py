@@ -37,6 +37,9 @@ def test_profiles_fill_open_extents(
     [
         (["x:-1,3"], {}, "an extent of x is open, and nothing says what it may be"),
         (["x:1", "x:1"], {}, "the same shapes twice"),
+        (["x:1;y:2", "y:2;x:1"], {}, "the same shapes twice"),
+        (["x:1"], {"batch_size": ""}, "--dynamic_batch_size: no value in it"),
+        (["x:-1,-1"], {"dims": ";"}, "--dynamic_dims: no value in it"),
         (["x:-1"], {"batch_size": "2,2"}, "--dynamic_batch_size: the same shapes twice"),
         (["x:-1"], {"batch_size": "1", "dims": "1"}, "together with --dynamic_batch_size"),
         ([], {"batch_size": "1"}, "needs one --input_shape whose open extents are -1"),

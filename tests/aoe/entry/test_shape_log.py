@@ -47,7 +47,12 @@ def test_byte_order_mark_of_a_spreadsheet_is_no_part_of_the_first_line(tmp_path:
 
 @pytest.mark.parametrize(
     "line",
-    ["x:1,3", "0,x:1,3", "-3,x:1,3", "3", "3,", "3,x", "3,x:-1,3", "1.5,x:1", "{", '{"count": 3}'],
+    [
+        *("x:1,3", "0,x:1,3", "-3,x:1,3", "3", "3,", "3,x", "3,x:-1,3", "1.5,x:1", "{"),
+        *('{"count": 3}', '{"count": Infinity, "shapes": {"x": [1]}}'),
+        *('{"count": 3, "shapes": {"x": [1e999]}}', '{"count": 3, "shapes": {"x": [1.5]}}'),
+        *(f"1{'0' * 400},x:1", f"3,x:{','.join([str(2**62)] * 20)}"),
+    ],
 )
 def test_what_cannot_be_meant_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     with pytest.raises(OptionError, match=r"shapes.csv, line 2: (no count|not a name)") as caught:

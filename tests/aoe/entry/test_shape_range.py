@@ -37,11 +37,15 @@ def test_an_entry_has_numbers_and_ranges() -> None:
     found = parse_shape_range(" ids:1~8, 1~512 ;a:b:3,2~2,4~5;")
     assert found == {"ids": (Extents(1, 8), Extents(1, 512)), "a:b": (3, 2, Extents(4, 5))}
     assert is_range("x:1~2") and not is_range("x:1,2")
+    assert parse_shape_range("ids:1~8;step:") == {"ids": (Extents(1, 8),), "step": ()}
 
 
 @pytest.mark.parametrize(
     "text",
-    ["x:2~1", "x:0~3", "x:1~", "x:~3", "x:1~2~3", "x:a~b", "1~2", ":1~2", "x:-1", "x:1~2;x:1~3"],
+    [
+        *("x:2~1", "x:0~3", "x:1~", "x:~3", "x:1~2~3", "x:a~b", "1~2", ":1~2", "x:-1"),
+        *("x:1~2;x:1~3", f"x:1~2,{2**63}", f"x:1~{2**63}"),
+    ],
 )
 def test_what_cannot_be_meant_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match="--input_shape"):

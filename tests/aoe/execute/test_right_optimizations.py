@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import helper
+from support.contracts.small_models import SmallModel
 from support.engine.models import make_model
 
 from aoe.device.registry import default_device
@@ -25,11 +27,15 @@ from aoe.ort.thread_pools import ThreadPool
 Array = np.ndarray[Any, Any]
 
 
+Change = Callable[[Array], Array]
+
+
 class _WrongCpu:
     """The CPU, whose sessions add 1 to all results of models one made-up rewriter works on."""
 
-    def __init__(self, rewriter: str) -> None:
+    def __init__(self, rewriter: str, change: Change = lambda result: result + 1) -> None:
         self._rewriter = rewriter
+        self._change = change
 
     def __getattr__(self, name: str) -> Any:
         return getattr(default_device(), name)
@@ -41,18 +47,19 @@ class _WrongCpu:
         )
         if not is_optimized or self._rewriter in optimizations_of(session).left_out:
             return session
-        return _Shifted(session)
+        return _Changed(session, self._change)
 
 
-class _Shifted:
-    def __init__(self, session: ort.InferenceSession) -> None:
+class _Changed:
+    def __init__(self, session: ort.InferenceSession, change: Change) -> None:
         self._session = session
+        self._change = change
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
     def run(self, *arguments: Any) -> list[Array]:
-        return [result + 1 for result in self._session.run(*arguments)]
+        return [self._change(result) for result in self._session.run(*arguments)]
 
 
 def _part(folder: Path, model: onnx.ModelProto) -> ModelPart:
@@ -83,6 +90,22 @@ def test_rewriter_to_blame_is_the_only_one_left_out(tmp_path: Path, rewriter: st
     assert found == Optimizations(left_out=(rewriter,))
     assert how_far.startswith("result 0: 120 of 120 values differ beyond rounding")
     assert [file.name for file in tmp_path.iterdir()] == [MODEL]
+
+
+def test_results_of_another_shape_are_wrong_too(tmp_path: Path) -> None:
+    device = _WrongCpu("ConstantFolding", lambda result: result[1:])
+    found, how_far = _found(tmp_path, device, _plain())
+    assert found == Optimizations(left_out=("ConstantFolding",))
+    assert "shape (2, 40) instead of (3, 40)" in how_far
+
+
+def test_text_is_compared_as_it_is(tmp_path: Path) -> None:
+    small = SmallModel()
+    place = small.op("ArgMax", small.input(3, 2), axis=1, keepdims=0)
+    model = small.model(small.op("Gather", small.constant(np.array(["cat", "dog"], object)), place))
+    assert _found(tmp_path, default_device(), model) == (ALL_OPTIMIZATIONS, "")
+    device = _WrongCpu("ConstantFolding", lambda result: result + "s")
+    assert _found(tmp_path, device, model)[0] == Optimizations(left_out=("ConstantFolding",))
 
 
 def test_right_form_has_all_optimizations(tmp_path: Path) -> None:

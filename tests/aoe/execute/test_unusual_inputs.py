@@ -281,6 +281,17 @@ def test_settings_and_integers_keep_their_values(tmp_path: Path) -> None:
     assert _found(tmp_path, model, model).acceptable
 
 
+def test_empty_tensor_of_a_decoder_without_a_past_stays_empty(tmp_path: Path) -> None:
+    def decoder(write: Writer) -> onnx.ModelProto:
+        small = SmallModel()
+        past, now = small.input(1, 2, 0, 4), small.input(1, 2, 3, 4)
+        return small.model(write(small, small.op("Concat", past, now, axis=2)))
+
+    assert _found(tmp_path, decoder(_as_it_is), decoder(_as_it_is)).acceptable
+    found = _found(tmp_path, decoder(_as_it_is), decoder(_limited))
+    assert "on inputs times 30: result 0: " in found.detail
+
+
 def test_untuned_model_runs_once_for_all_candidates(tmp_path: Path) -> None:
     opened: list[Path | bytes] = []
 

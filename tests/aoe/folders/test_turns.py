@@ -564,8 +564,9 @@ def _as_nobody(check: Callable[[], bool]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
 
 
-def test_note_of_a_stranger_is_no_owner(tmp_path: Path) -> None:
-    (tmp_path / "cpu0.lock").write_text("[1]")
+@pytest.mark.parametrize("note", ["[1]", '{"pid": 1e999, "command": "", "since": ""}'])
+def test_note_of_a_stranger_is_no_owner(tmp_path: Path, note: str) -> None:
+    (tmp_path / "cpu0.lock").write_text(note)
     turns = Turns(tmp_path, ["cpu0"])
     assert turns.owner() is None
     with turns.measuring():

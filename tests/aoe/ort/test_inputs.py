@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from support.engine.cpu import open_session
 from support.engine.models import chain_model, make_model
 
 from aoe.errors import AoeError, OptionError, RunError
+from aoe.ort.bfloat16 import BFLOAT16
 from aoe.ort.inputs import (
     MADE_UP,
     InputSet,
@@ -96,6 +98,15 @@ def test_random_stands_for_the_inputs_without_a_file(tmp_path: Path) -> None:
     assert first["x"].tolist() != other["x"].tolist()
 
 
+def test_others_are_made_up_in_the_shapes_that_are_asked_for(tmp_path: Path) -> None:
+    node = helper.make_node("Concat", ["x", "z"], ["y"], axis=0)
+    session = _session(make_model([node], {"x": ("n", 2), "z": ("m", 2)}, ["y"]))
+    np.save(tmp_path / "x.npy", np.ones((3, 2), np.float32))
+    sets = parse_inputs([f"x:{tmp_path / 'x.npy'}", "random"])
+    feed = ModelInputs(sets=sets, shapes={"z": (4, 2)}).first(session)
+    assert (feed["x"].shape, feed["z"].shape) == ((3, 2), (4, 2))
+
+
 @pytest.mark.parametrize("texts", [[], ["random"]])
 def test_without_files_inputs_are_made_up_as_ever(texts: list[str]) -> None:
     assert parse_inputs(texts) == ()
@@ -140,6 +151,30 @@ def test_file_that_is_no_array_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "text.npy").write_bytes(content)
     with pytest.raises(RunError, match=r"text\.npy: not a NumPy array file"):
         ModelInputs(sets=read_input_sets(tmp_path)).check(_MODEL)
+
+
+def test_damaged_array_of_an_archive_is_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", **_GOOD)
+    (given,) = read_input_sets(tmp_path / "set.npz")
+    with zipfile.ZipFile(tmp_path / "set.npz", "w") as archive:
+        archive.writestr("text.npy", "damaged")
+    for name in ("text", "x:0"):
+        with pytest.raises(RunError, match=rf"set\.npz\[{name}\]: not a NumPy array file"):
+            given.files[name].load()
+
+
+def test_ranges_are_taken_from_no_nan_of_bfloat16(tmp_path: Path) -> None:
+    x = make_model(
+        [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)],
+        {"x": (2,)},
+        ["y"],
+        types={"x": TensorProto.BFLOAT16},
+    )
+    folder = _save(tmp_path, {"x": np.array([1, np.nan], BFLOAT16)})
+    inputs = ModelInputs(sets=read_input_sets(folder))
+    inputs.check(x)
+    with pytest.raises(OptionError, match=r"has NaN, .*got 1 NaN in 2 values"):
+        inputs.check(x, without_nan=True)
 
 
 def test_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:

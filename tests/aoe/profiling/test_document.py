@@ -54,6 +54,15 @@ def test_what_is_no_profile_is_told_with_the_way_out(tmp_path: Path, text: str) 
     assert "aoe profile MODEL --json" in caught.value.hint
 
 
+def test_number_larger_than_any_float_is_no_profile(tmp_path: Path) -> None:
+    document = {"schema": SCHEMA, **profile_to_json(_profile())}
+    document["peak"]["gflops_per_s"] = 10**400
+    file = tmp_path / "p.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(OptionError, match=r"p\.json: no profile"):
+        read_profile(file)
+
+
 def test_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="cannot be read: No such file"):
         read_profile(tmp_path / "p.json")

@@ -91,7 +91,13 @@ def test_second_try_may_be_quiet(tmp_path: Path, measured: _Measured) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"schema": "aoe.machine_peak/1"}', "[1]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{}", '{"schema": "aoe.machine_peak/1"}', "[1]"),
+        '{"schema": "aoe.machine_peak/1", "threads": 1e999}',
+    ],
+)
 def test_damaged_file_is_measured_anew(tmp_path: Path, measured: _Measured, text: str) -> None:
     measured.peak(_machine(_QUIET), _target(), tmp_path)
     (file,) = tmp_path.iterdir()

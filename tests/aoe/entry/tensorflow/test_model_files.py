@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,9 @@ def test_converting_process_is_told_what_to_convert(tmp_path: Path, pb: Path) ->
     request = json.loads(kept.read_text())
     assert request["path"] == str(pb)
     assert (request["shapes"], request["outputs"]) == ({"x": [1, 4]}, ["prob"])
+    upper = pb.rename(tmp_path / "NET.H5")
+    find_entry(3, source).load(replace(source, path=upper))
+    assert json.loads(kept.read_text())["path"].endswith(".h5")
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,7 @@ def test_value_out_of_range_is_in_its_place_and_raised_by_check(
         ("max_tuning_count", 1.5),
         ("max_tuning_count", [1]),
         ("tuning_time_limit", "nan"),
+        ("tuning_time_limit", 10**400),
         ("tuning_time_limit", -1),
         ("job_type", {"a": 1}),
         ("search", "annealing"),

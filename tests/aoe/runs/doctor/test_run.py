@@ -26,6 +26,7 @@ from aoe.runs.doctor.run import (
     check_versions,
     examine,
 )
+from aoebank import emit
 
 
 def _examined(folder: Path, options: Mapping[str, object] = {}, **env: str) -> Examination:
@@ -72,6 +73,14 @@ def test_what_would_stop_a_run_is_said_with_a_way_out_and_the_rest_is_looked_at(
     assert _check(examination, "noise")
     report = DoctorReport(examination=examination)
     assert report.exit_code == 1 and not report.document()["ready"]
+
+
+@pytest.mark.parametrize(("doubts", "words"), [(1, "1 thing may"), (2, "2 things may")])
+def test_doubts_are_counted(doubts: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    check = CheckUp(name="load", found="busy", verdict=Soundness.DOUBTFUL)
+    report = DoctorReport(examination=Examination(settings=(), checks=(check,) * doubts))
+    assert emit(report, as_json=False) == 0
+    assert words in capsys.readouterr().out
 
 
 def test_device_that_is_not_here_stops_an_option_and_not_a_variable(tmp_path: Path) -> None:

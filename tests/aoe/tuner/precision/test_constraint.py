@@ -88,6 +88,13 @@ def test_sequences_and_maps_are_looked_into() -> None:
     assert cosine(reference, [[[{"a": _array(1, 0)}, {"a": _array(0, 1)}]]]) == 0
 
 
+def test_size_of_doubles_does_not_matter() -> None:
+    for size in (1e200, 1e-200):
+        reference, turned = np.array([size, 0.0]), np.array([size, size])
+        results = [[_array(1, 0), turned]]
+        assert cosine([[_array(1, 0), reference]], results) == pytest.approx(math.sqrt(0.5))
+
+
 def test_zeros_are_like_zeros_only() -> None:
     zeros = [[_array(0, 0)]]
     assert cosine(zeros, zeros) == 1
