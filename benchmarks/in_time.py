@@ -74,8 +74,18 @@ def _label(name: str) -> str:
 
 
 def _builds(others: Sequence[str]) -> dict[str, str]:
-    """Return the interpreters by the name of their build: of others, that of their environment."""
-    return {_OWN: sys.executable} | {Path(one).parent.parent.name: one for one in others}
+    """Return the interpreters by the name of their build: of others, that of their environment.
+
+    Raises:
+        SystemExit: two of one name; the results of one would stand for both.
+    """
+    builds = {_OWN: sys.executable}
+    for one in others:
+        name = "_".join(Path(one).parent.parent.name.split())
+        if name in builds:
+            sys.exit(f"--builds: two builds of one name (got {name}, expected another folder)")
+        builds[name] = one
+    return builds
 
 
 def table(document: Mapping[str, Any]) -> str:
@@ -138,13 +148,13 @@ def _summary(steps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 def _shares(rows: Mapping[float, Mapping[str, Mapping[str, Any]]]) -> Iterator[float]:
     """Yield, for each network with all limits that gains, the least that has nearly all of it.
 
-    As a share of the longest limit.
+    As a share of the longest limit. What a network reads that was left unchanged is noise.
     """
     longest = max(rows)
     for name in rows[longest] if len(rows) > 1 else ():
         if all(name in each for each in rows.values()):
             gains = {limit: each[name]["outside"] - 1 for limit, each in rows.items()}
-            if gains[longest] > 0:
+            if gains[longest] > 0 and not rows[longest][name]["unchanged"]:
                 enough = _NEARLY * gains[longest]
                 yield min(limit for limit, gain in gains.items() if gain >= enough) / longest
 

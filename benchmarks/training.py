@@ -25,6 +25,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from math import inf, isnan
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
@@ -158,9 +159,10 @@ def _measured(name: str, given: Namespace) -> Record:
 
 
 def difference(expected: Sequence[float], found: Sequence[float]) -> float:
-    """Return the largest difference of losses, relative to the expected one."""
+    """Return the largest difference of losses, relative to the expected one; inf beside a NaN."""
     pairs = zip(expected, found, strict=True)
-    return max(abs(one - other) / max(abs(one), 1e-9) for one, other in pairs)
+    differences = [abs(one - other) / max(abs(one), 1e-9) for one, other in pairs]
+    return inf if any(map(isnan, differences)) else max(differences)
 
 
 def table(document: Mapping[str, Any]) -> str:
@@ -188,7 +190,8 @@ def table(document: Mapping[str, Any]) -> str:
         ratios = [median_ratio(one["forms"], form) for one in records]
         known = [ratio for ratio in ratios if ratio is not None]
         if known:
-            lines.append(f"\n{FORMS[form]}: geometric mean {geometric_mean(known):.2f}x")
+            of = "" if len(known) == len(records) else f", {len(known)} of {len(records)} networks"
+            lines.append(f"\n{FORMS[form]}: geometric mean {geometric_mean(known):.2f}x{of}")
     return "\n".join(lines) + "\n"
 
 
@@ -222,10 +225,13 @@ def _line(record: Record, others: Sequence[str]) -> str:
 
 
 def is_passed(document: Mapping[str, Any]) -> bool:
-    """True if losses are eager's within the bound, where the same masks are drawn."""
+    """True if losses are eager's within the bound, where the same masks are drawn.
+
+    A form that failed has no losses, and does not pass.
+    """
     forms = [one.get("forms", {}) for one in document["steps"].values()]
     found = [one[form] for one in forms for form in _COMPARED if form in one]
-    return all(one.get("loss_difference", 0.0) <= BOUND for one in found)
+    return all(one.get("loss_difference", inf) <= BOUND for one in found)
 
 
 def _torch_version() -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import in_time
+import pytest
 from comparison.steps import Steps
 
 
@@ -23,6 +25,7 @@ def test_lines_behind_the_table_are_over_networks_limits_and_builds(tmp_path: Pa
         "espcn 60 this": _row(1.39),
         "espcn 300 this": _row(1.4),
         "dlrm 20 this": _row(1.0, unchanged=True),
+        "dlrm 300 this": _row(1.01, unchanged=True),
         "dlrm 60 this": _row(1.0, unchanged=True, others={"openvino": None}),
         "espcn 20 old": _row(1.05, others={}),
     }
@@ -34,7 +37,7 @@ def test_lines_behind_the_table_are_over_networks_limits_and_builds(tmp_path: Pa
         "old, 20 s": "1 networks: 1.050x outside, 0 inside; 0 unchanged; OpenVINO not measured",
         "this, 20 s": "2 networks: 1.095x outside, 2 inside; 1 unchanged; 1 below OpenVINO",
         "this, 60 s": "2 networks: 1.179x outside, 2 inside; 1 unchanged; 0 below OpenVINO",
-        "this, 300 s": "1 networks: 1.400x outside, 1 inside; 0 unchanged; 0 below OpenVINO",
+        "this, 300 s": "2 networks: 1.189x outside, 2 inside; 1 unchanged; 1 below OpenVINO",
     }
     assert told[-1] == "- this: 95% of the gain of 300 s after 0.20 of that time (1 networks)"
 
@@ -49,3 +52,16 @@ def _facts(told: list[str]) -> dict[str, str]:
             facts = facts.replace(old, new)
         found[f"{build}, {limit}"] = facts
     return found
+
+
+def test_builds_of_one_name_are_refused() -> None:
+    steps = Steps(Path("none.json"), {})
+    given = Namespace(
+        work=Path("work"),
+        precision_mode="",
+        limits=(20.0,),
+        rounds=1,
+        builds=["a/.venv/bin/python", "b/.venv/bin/python"],
+    )
+    with pytest.raises(SystemExit, match=r"two builds of one name \(got \.venv"):
+        in_time.measure("net.onnx", steps, given)
