@@ -117,8 +117,8 @@ def _first_steps(name: str, given: Namespace) -> Record:
             worker.ready()
     single = Namespace(**{**vars(given), "steps": 1})
     found: dict[str, list[float]] = {backend: [] for backend in FIRST}
-    for _ in range(given.first):
-        for backend in FIRST:
+    for number in range(given.first):
+        for backend in FIRST[:: -1 if number % 2 else 1]:
             with Worker(name, f"first_{backend}", single) as worker:
                 found[backend].append(worker.ready()["cpu_s"])
     return {"title": TRAININGS[name][0], "first": found}
