@@ -19,7 +19,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
@@ -129,8 +129,7 @@ def _summary(steps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         below = [f"{sum(own < peer for own, peer in peers if peer)} below OpenVINO"]
         empty = sum(one["unchanged"] and one["won"] >= _SEVERAL for one in found)
         yield (
-            f"- {build}, {limit_s:g} s, {len(rows)} networks: "
-            f"{geometric_mean(one['outside'] for one in found):.3f}x outside, "
+            f"- {build}, {limit_s:g} s, {len(rows)} networks: {_mean(found)} outside, "
             f"{sum(map(holds, found))} inside of what was printed, {empty} unchanged though "
             f"{_SEVERAL} kernels or more won alone, "
             f"{', '.join(below) if any(peer for _, peer in peers) else 'OpenVINO not measured'}"
@@ -143,6 +142,14 @@ def _summary(steps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
                 f"- {build}: {_NEARLY:.0%} of the gain of {limits[-1]:g} s after "
                 f"{geometric_mean(shares):.2f} of that time ({len(shares)} networks)"
             )
+
+
+def _mean(rows: Collection[Mapping[str, Any]]) -> str:
+    """Return the mean outside, and that with 1 for each network whose file is what it was."""
+    read = geometric_mean(one["outside"] for one in rows)
+    true = geometric_mean(1.0 if one["unchanged"] else one["outside"] for one in rows)
+    is_any = any(one["unchanged"] for one in rows)
+    return f"{read:.3f}x" + (f" ({true:.3f}x with the unchanged ones as 1)" if is_any else "")
 
 
 def _shares(rows: Mapping[float, Mapping[str, Mapping[str, Any]]]) -> Iterator[float]:
