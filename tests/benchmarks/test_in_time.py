@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import in_time
 import pytest
 from comparison.steps import Steps
+
+_RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+_KEPT = [one for one in _RESULTS.glob("in_time*.json") if one.with_suffix(".md").exists()]
 
 
 def _row(outside: float, **changed: Any) -> dict[str, Any]:
@@ -70,3 +74,10 @@ def test_builds_of_one_name_are_refused() -> None:
     )
     with pytest.raises(SystemExit, match=r"two builds of one name \(got \.venv"):
         in_time.measure("net.onnx", steps, given)
+
+
+@pytest.mark.parametrize("file", _KEPT, ids=lambda file: file.stem)
+def test_page_beside_kept_results_has_their_rows_and_sums(file: Path) -> None:
+    page = file.with_suffix(".md").read_text()
+    _, *lines = in_time.table(json.loads(file.read_text())).splitlines()
+    assert not [line for line in lines if line not in page]
