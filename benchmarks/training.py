@@ -31,7 +31,7 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from comparison.experiment import Experiment, Option, run_experiment
-from comparison.steps import Steps
+from comparison.steps import CommandError, Steps
 from networks.trained import TRAININGS
 from training_worker import FIRST, FORMS
 
@@ -95,12 +95,23 @@ class Worker:
         found: Record = json.loads(line)
         return found
 
+    def answer(self) -> Record:
+        """Return what it says.
+
+        Raises:
+            CommandError: it failed; the other networks have their turn.
+        """
+        found = self.ready()
+        if "failure" in found:
+            raise CommandError(f"a process ended: {found['failure']}")
+        return found
+
     def turn(self, seconds: float) -> float:
         """Return the median ms of a step."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{json.dumps(seconds)}\n")
         self._process.stdin.flush()
-        return float(self.ready()["ms"])
+        return float(self.answer()["ms"])
 
 
 def measure(name: str, steps: Steps, given: Namespace) -> None:
@@ -114,13 +125,13 @@ def _first_steps(name: str, given: Namespace) -> Record:
     deciding = Namespace(**{**vars(given), "steps": _DECIDING_STEPS})
     for _ in range(2):
         with Worker(name, "first_aoe", deciding) as worker:
-            worker.ready()
+            worker.answer()  # a process that did not decide would leave that to the timed ones
     single = Namespace(**{**vars(given), "steps": 1})
     found: dict[str, list[float]] = {backend: [] for backend in FIRST}
     for number in range(given.first):
         for backend in FIRST[:: -1 if number % 2 else 1]:
             with Worker(name, f"first_{backend}", single) as worker:
-                found[backend].append(worker.ready()["cpu_s"])
+                found[backend].append(worker.answer()["cpu_s"])
     return {"title": TRAININGS[name][0], "first": found}
 
 
@@ -150,6 +161,8 @@ def _measured(name: str, given: Namespace) -> Record:
         for number in range(given.rounds):
             for form in order[number % len(order) :] + order[: number % len(order)]:
                 forms[form]["ms"].append(round(workers[form].turn(given.turn), 3))
+    if "losses" not in forms.get("eager", {}):
+        raise CommandError(f"no eager training to compare with: {forms.get('eager')}")
     eager = forms["eager"]["losses"]
     for found in forms.values():
         if "losses" in found:
