@@ -8,7 +8,7 @@ package, into `aoe/bank/built_in/<soc_version>`, in place of what is there. A ca
 goes on with the networks that are left; `--networks` with nothing behind it only picks.
 
 A record gets in if the lower end of the interval of its speed-up is at least `--at-least`, far
-above what a record needs in a bank of one's own (1.03): on another machine of the kind it was
+above what a record needs in a bank of one's own (1.01): on another machine of the kind it was
 never measured. Samples stay out of the side-car; the interval, the conditions and the digest of
 the kernel's sources are in it. `README.md` beside the records says when, on what and with which
 networks they were made. The machine should have nothing else to do: what a busy one measures is

@@ -7,8 +7,8 @@ Each run is the final comparison of operator tuning (five worker processes, fres
 orders of loading), on a model and the same model. It is accepted as tuning accepts: the lower end
 of the 99 % interval lies above 1, and the figures count, by wall time of a quiet machine or by CPU
 time of a busy one. `--busy N` runs N busy loops meanwhile. Prints the shares with what they prove
-at most; `runs.json` in the output directory has every run with the machine it was taken on, and a
-second call adds to it.
+at most; `runs.json` in the output directory has every run with the machine they were taken on. A
+second call adds to it, on the same machine with the same threads, versions and sources.
 
 With `--planted G` the baseline is a model that does G times the work for the same result, and the
 share of accepted runs is that of gains that are found.
@@ -37,6 +37,7 @@ import onnx.parser
 import tests_path  # noqa: F401
 from busy_machine import neighbours
 from comparison.files import write_document
+from comparison.results import ENGINE, engine_digest
 from support.contracts.networks import shipped_network
 from support.contracts.small_models import SmallModel
 
@@ -57,6 +58,7 @@ _TINY = '<ir_version: 8, opset_import: ["": 17]> tiny (float[1] x) => (float[1] 
 BLOCKS = 100
 """Of a model with a planted gain: one block more or less is 1 % of it."""
 _CHANNELS, _SIDE = 32, 16
+_ALL, _PLANTED = "all", "planted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +117,15 @@ def main() -> int:
     output: Path = arguments.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     file = output / "runs.json"
-    runs = _load(file)
     device = default_device()
     target = device.describe(arguments.threads)
+    here = {
+        "cpu": target.cpu_model,
+        "threads": target.core_num,
+        **library_versions(),
+        ENGINE: engine_digest(),
+    }
+    runs = load(file, here)
     with (
         neighbours(0.0, processes=arguments.busy),
         Runner(device, target, find_toolchain(os.environ)) as runner,
@@ -130,7 +138,7 @@ def main() -> int:
                     print(f"{name}: {left_s} s are too short", file=sys.stderr, flush=True)
                     continue
                 runs.append(run)
-                _save(file, target.core_num, runs)
+                _save(file, here, runs)
                 print(_line(runs[-1]), file=sys.stderr, flush=True)
     print(table(runs))
     deviation, processes = scatter(runs)
@@ -212,7 +220,10 @@ def _comparer(
 
 
 def table(runs: Sequence[Run]) -> str:
-    """Return the shares by model and by how busy the machine was kept, as Markdown."""
+    """Return the shares by model, its seconds and how busy the machine was kept, as Markdown.
+
+    A planted gain is to be accepted: it counts in none of all models.
+    """
     heading = (
         "| model | busy processes | median | of the first five | runs | intervals without 1 | "
         "by wall time | by CPU time | claimed by figures | accepted | at most (95 %) |\n"
@@ -220,9 +231,11 @@ def table(runs: Sequence[Run]) -> str:
     )
     groups: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
-        groups.setdefault((run.model, run.busy), []).append(run)
-        groups.setdefault(("all", run.busy), []).append(run)
-    ordered = sorted(groups.items(), key=lambda group: (group[0][1], group[0][0] == "all"))
+        within = "" if run.left_s is None else f", {run.left_s:g} s"
+        groups.setdefault((run.model + within, run.busy), []).append(run)
+        if not run.model.startswith(_PLANTED):
+            groups.setdefault((_ALL + within, run.busy), []).append(run)
+    ordered = sorted(groups.items(), key=lambda group: (group[0][1], group[0][0].startswith(_ALL)))
     return "\n".join([heading, *(_row(name, busy, group) for (name, busy), group in ordered)])
 
 
@@ -292,7 +305,7 @@ def _pairs(arguments: argparse.Namespace, output: Path) -> Iterator[tuple[str, T
             file.parent.mkdir(parents=True, exist_ok=True)
             onnx.save(blocks(more), file)
         untuned, tuned = (ModelPart(model=file) for file in planted)
-        yield f"planted {gain}", TwoModels(untuned, tuned)
+        yield f"{_PLANTED} {gain}", TwoModels(untuned, tuned)
         return
     for name in arguments.models:
         part = ModelPart(model=_prepared(name, output))
@@ -332,19 +345,27 @@ def _prepared(name: str, output: Path) -> Path:
     return file
 
 
-def _load(file: Path) -> list[Run]:
+def load(file: Path, here: Mapping[str, Any]) -> list[Run]:
+    """Return the runs a file has, none where there is no file.
+
+    Raises:
+        SystemExit: they are of another machine, number of threads, version or source: shares over
+            both would be those of neither.
+    """
     if not file.exists():
         return []
-    return [Run(**run) for run in json.loads(file.read_text())["runs"]]
+    document = json.loads(file.read_text())
+    other = [name for name, value in here.items() if document.get(name, value) != value]
+    if other:
+        sys.exit(f"{file}: runs of another {', '.join(other)}; expected a new --output")
+    return [Run(**run) for run in document["runs"]]
 
 
-def _save(file: Path, threads: int, runs: Sequence[Run]) -> None:
+def _save(file: Path, here: Mapping[str, Any], runs: Sequence[Run]) -> None:
     document: Mapping[str, Any] = {
         "schema": "aoe.false_accepts/1",
         "date": datetime.now(UTC).date().isoformat(),
-        "cpu": default_device().describe().cpu_model,
-        "threads": threads,
-        **library_versions(),
+        **here,
         "runs": [asdict(run) for run in runs],
     }
     write_document(file, document)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
@@ -74,8 +74,18 @@ def _label(name: str) -> str:
 
 
 def _builds(others: Sequence[str]) -> dict[str, str]:
-    """Return the interpreters by the name of their build: of others, that of their environment."""
-    return {_OWN: sys.executable} | {Path(one).parent.parent.name: one for one in others}
+    """Return the interpreters by the name of their build: of others, that of their environment.
+
+    Raises:
+        SystemExit: two of one name; the results of one would stand for both.
+    """
+    builds = {_OWN: sys.executable}
+    for one in others:
+        name = "_".join(Path(one).parent.parent.name.split())
+        if name in builds:
+            sys.exit(f"--builds: two builds of one name (got {name}, expected another folder)")
+        builds[name] = one
+    return builds
 
 
 def table(document: Mapping[str, Any]) -> str:
@@ -119,8 +129,7 @@ def _summary(steps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         below = [f"{sum(own < peer for own, peer in peers if peer)} below OpenVINO"]
         empty = sum(one["unchanged"] and one["won"] >= _SEVERAL for one in found)
         yield (
-            f"- {build}, {limit_s:g} s, {len(rows)} networks: "
-            f"{geometric_mean(one['outside'] for one in found):.3f}x outside, "
+            f"- {build}, {limit_s:g} s, {len(rows)} networks: {_mean(found)} outside, "
             f"{sum(map(holds, found))} inside of what was printed, {empty} unchanged though "
             f"{_SEVERAL} kernels or more won alone, "
             f"{', '.join(below) if any(peer for _, peer in peers) else 'OpenVINO not measured'}"
@@ -135,16 +144,24 @@ def _summary(steps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             )
 
 
+def _mean(rows: Collection[Mapping[str, Any]]) -> str:
+    """Return the mean outside, and that with 1 for each network whose file is what it was."""
+    read = geometric_mean(one["outside"] for one in rows)
+    true = geometric_mean(1.0 if one["unchanged"] else one["outside"] for one in rows)
+    is_any = any(one["unchanged"] for one in rows)
+    return f"{read:.3f}x" + (f" ({true:.3f}x with the unchanged ones as 1)" if is_any else "")
+
+
 def _shares(rows: Mapping[float, Mapping[str, Mapping[str, Any]]]) -> Iterator[float]:
     """Yield, for each network with all limits that gains, the least that has nearly all of it.
 
-    As a share of the longest limit.
+    As a share of the longest limit. What a network reads that was left unchanged is noise.
     """
     longest = max(rows)
     for name in rows[longest] if len(rows) > 1 else ():
         if all(name in each for each in rows.values()):
             gains = {limit: each[name]["outside"] - 1 for limit, each in rows.items()}
-            if gains[longest] > 0:
+            if gains[longest] > 0 and not rows[longest][name]["unchanged"]:
                 enough = _NEARLY * gains[longest]
                 yield min(limit for limit, gain in gains.items() if gain >= enough) / longest
 

@@ -25,12 +25,13 @@ import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from math import inf, isnan
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
 from comparison.experiment import Experiment, Option, run_experiment
-from comparison.steps import Steps
+from comparison.steps import CommandError, Steps
 from networks.trained import TRAININGS
 from training_worker import FIRST, FORMS
 
@@ -94,12 +95,23 @@ class Worker:
         found: Record = json.loads(line)
         return found
 
+    def answer(self) -> Record:
+        """Return what it says.
+
+        Raises:
+            CommandError: it failed; the other networks have their turn.
+        """
+        found = self.ready()
+        if "failure" in found:
+            raise CommandError(f"a process ended: {found['failure']}")
+        return found
+
     def turn(self, seconds: float) -> float:
         """Return the median ms of a step."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{json.dumps(seconds)}\n")
         self._process.stdin.flush()
-        return float(self.ready()["ms"])
+        return float(self.answer()["ms"])
 
 
 def measure(name: str, steps: Steps, given: Namespace) -> None:
@@ -113,13 +125,13 @@ def _first_steps(name: str, given: Namespace) -> Record:
     deciding = Namespace(**{**vars(given), "steps": _DECIDING_STEPS})
     for _ in range(2):
         with Worker(name, "first_aoe", deciding) as worker:
-            worker.ready()
+            worker.answer()  # a process that did not decide would leave that to the timed ones
     single = Namespace(**{**vars(given), "steps": 1})
     found: dict[str, list[float]] = {backend: [] for backend in FIRST}
-    for _ in range(given.first):
-        for backend in FIRST:
+    for number in range(given.first):
+        for backend in FIRST[:: -1 if number % 2 else 1]:
             with Worker(name, f"first_{backend}", single) as worker:
-                found[backend].append(worker.ready()["cpu_s"])
+                found[backend].append(worker.answer()["cpu_s"])
     return {"title": TRAININGS[name][0], "first": found}
 
 
@@ -149,6 +161,8 @@ def _measured(name: str, given: Namespace) -> Record:
         for number in range(given.rounds):
             for form in order[number % len(order) :] + order[: number % len(order)]:
                 forms[form]["ms"].append(round(workers[form].turn(given.turn), 3))
+    if "losses" not in forms.get("eager", {}):
+        raise CommandError(f"no eager training to compare with: {forms.get('eager')}")
     eager = forms["eager"]["losses"]
     for found in forms.values():
         if "losses" in found:
@@ -158,9 +172,10 @@ def _measured(name: str, given: Namespace) -> Record:
 
 
 def difference(expected: Sequence[float], found: Sequence[float]) -> float:
-    """Return the largest difference of losses, relative to the expected one."""
+    """Return the largest difference of losses, relative to the expected one; inf beside a NaN."""
     pairs = zip(expected, found, strict=True)
-    return max(abs(one - other) / max(abs(one), 1e-9) for one, other in pairs)
+    differences = [abs(one - other) / max(abs(one), 1e-9) for one, other in pairs]
+    return inf if any(map(isnan, differences)) else max(differences)
 
 
 def table(document: Mapping[str, Any]) -> str:
@@ -188,7 +203,8 @@ def table(document: Mapping[str, Any]) -> str:
         ratios = [median_ratio(one["forms"], form) for one in records]
         known = [ratio for ratio in ratios if ratio is not None]
         if known:
-            lines.append(f"\n{FORMS[form]}: geometric mean {geometric_mean(known):.2f}x")
+            of = "" if len(known) == len(records) else f", {len(known)} of {len(records)} networks"
+            lines.append(f"\n{FORMS[form]}: geometric mean {geometric_mean(known):.2f}x{of}")
     return "\n".join(lines) + "\n"
 
 
@@ -222,10 +238,13 @@ def _line(record: Record, others: Sequence[str]) -> str:
 
 
 def is_passed(document: Mapping[str, Any]) -> bool:
-    """True if losses are eager's within the bound, where the same masks are drawn."""
+    """True if losses are eager's within the bound, where the same masks are drawn.
+
+    A form that failed has no losses, and does not pass.
+    """
     forms = [one.get("forms", {}) for one in document["steps"].values()]
     found = [one[form] for one in forms for form in _COMPARED if form in one]
-    return all(one.get("loss_difference", 0.0) <= BOUND for one in found)
+    return all(one.get("loss_difference", inf) <= BOUND for one in found)
 
 
 def _torch_version() -> str:

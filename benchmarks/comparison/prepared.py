@@ -69,7 +69,8 @@ class PreparedNetwork:
             `cosine`: the least cosine similarity of an output.
 
         Raises:
-            ValueError: another number of outputs, or of another shape.
+            ValueError: another number of outputs, or of another shape, or no numbers where float64
+                has some.
         """
         with np.load(self.folder / REFERENCE) as exact, np.load(outputs) as actual:
             if len(exact.files) != len(actual.files):
@@ -102,6 +103,8 @@ def relative_error(actual: Array, exact: Array) -> float:
     """Return the largest difference, as a share of the largest magnitude there should be."""
     if actual.shape != exact.shape:
         raise ValueError(f"a result of another shape (got {actual.shape}, expected {exact.shape})")
+    if not np.isfinite(actual[np.isfinite(exact)]).all():
+        raise ValueError("NaN or infinity where float64 has numbers")
     return float(np.abs(actual - exact).max() / np.abs(exact).max())
 
 

@@ -44,7 +44,8 @@ def means(document: Mapping[str, Any], file: str) -> str:
         cosines = [row.peers[engine].cosine for row in shared if engine in row.peers]
         cosine = min((one for one in cosines if one is not None), default=None)
         accuracy = "-" if cosine is None else f"{cosine:.5f}"
-        lines.append(table_row([title, str(len(shared)), *cells, accuracy]))
+        of = f" of {len(rows)}" if len(shared) < len(rows) else ""
+        lines.append(table_row([title, f"{len(shared)}{of}", *cells, accuracy]))
     return "\n".join(lines) + "\n"
 
 

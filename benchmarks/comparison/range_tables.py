@@ -116,11 +116,18 @@ def every_network(document: Mapping[str, Any], file: str) -> str:
 
 
 def _row(title: str, shapes_text: str, shapes: Sequence[MeasuredShape]) -> str:
-    """Return a row of means; a model for one shape stands beside that for the range there."""
+    """Return a row of means; a model for one shape stands beside that for the range there.
+
+    Where engine and OpenVINO both have figures, their means are over the shapes that both have.
+    """
     times = sorted(one.base_ms for one in shapes)
     span = " to ".join(dict.fromkeys(f"{ms:.2f}" for ms in (times[0], times[-1])))
     fixed = [one for one in shapes if _FIXED in one.speedups and _RANGE in one.speedups]
-    cells = [title, shapes_text, span, _mean(shapes, _RANGE), _mean(shapes, _OPENVINO)]
+    both = [one for one in shapes if _OPENVINO in one.speedups and _RANGE in one.speedups]
+    if both and len(both) < len(shapes):
+        shapes_text += f", {len(both)} compared"
+    shared = both or shapes
+    cells = [title, shapes_text, span, _mean(shared, _RANGE), _mean(shared, _OPENVINO)]
     return table_row([*cells, _mean(fixed, _FIXED), _mean(fixed, _RANGE)])
 
 
@@ -140,10 +147,13 @@ def _cell(one: MeasuredShape, who: str) -> str:
 
 
 def _speedups(rows: Mapping[str, Any]) -> dict[str, float]:
-    """Return the speed-up of everyone over ONNX Runtime: the median of the rounds' ratios."""
+    """Return the speed-up of everyone over ONNX Runtime: the median of the rounds' ratios.
+
+    Who is far behind has had its turn in the first rounds only.
+    """
     base = rows[_BASE]["median_us"]
     return {
-        who: median(one / other for one, other in zip(base, row["median_us"], strict=True))
+        who: median(one / other for one, other in zip(base, row["median_us"], strict=False))
         for who, row in rows.items()
         if "median_us" in row
     }

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from false_accepts import Run, TwoModels, at_most, blocks, compared, scatter, table
+from false_accepts import Run, TwoModels, at_most, blocks, compared, load, scatter, table
 from support.engine.fakes import ScriptedRunner
 
 from aoe.execute.messages import ModelPart
@@ -55,6 +56,28 @@ def test_table_counts_each_model_and_all_of_them() -> None:
         "| resnet50 | 2 | 1.0500 | 1.0500 | 2 | 2 | 0 | 1 | 2 | 1 | 97.5% |",
         "| all | 2 | 1.0500 | 1.0500 | 2 | 2 | 0 | 1 | 2 | 1 | 97.5% |",
     ]
+
+
+def test_table_keeps_little_time_and_planted_gains_apart() -> None:
+    claimed = replace(_RUN, speedup=1.05, low=1.02, high=1.08, surely=1.01)
+    runs = [_RUN, replace(_RUN, left_s=20.0), replace(claimed, model="planted 1.1")]
+    rows = [line.split(" | ") for line in table(runs).splitlines()[2:]]
+    assert [(cells[0], cells[4], cells[9]) for cells in rows] == [
+        ("| tiny", "1", "0"),
+        ("| tiny, 20 s", "1", "0"),
+        ("| planted 1.1", "1", "1"),
+        ("| all", "1", "0"),
+        ("| all, 20 s", "1", "0"),
+    ]
+
+
+def test_runs_of_another_machine_are_not_added_to(tmp_path: Path) -> None:
+    file, here = tmp_path / "runs.json", {"cpu": "this", "threads": 1, "engine": "a"}
+    assert load(file, here) == []
+    file.write_text(json.dumps({"cpu": "this", "threads": 2, "runs": [asdict(_RUN)]}))
+    assert [run.model for run in load(file, {**here, "threads": 2})] == ["tiny"]
+    with pytest.raises(SystemExit, match="runs of another threads"):
+        load(file, here)
 
 
 def test_first_five_processes_tell_a_bias_without_the_look_behind_them() -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import in_time
+import pytest
 from comparison.steps import Steps
+
+_RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+_KEPT = [one for one in _RESULTS.glob("in_time*.json") if one.with_suffix(".md").exists()]
 
 
 def _row(outside: float, **changed: Any) -> dict[str, Any]:
@@ -23,6 +29,7 @@ def test_lines_behind_the_table_are_over_networks_limits_and_builds(tmp_path: Pa
         "espcn 60 this": _row(1.39),
         "espcn 300 this": _row(1.4),
         "dlrm 20 this": _row(1.0, unchanged=True),
+        "dlrm 300 this": _row(1.01, unchanged=True),
         "dlrm 60 this": _row(1.0, unchanged=True, others={"openvino": None}),
         "espcn 20 old": _row(1.05, others={}),
     }
@@ -31,17 +38,22 @@ def test_lines_behind_the_table_are_over_networks_limits_and_builds(tmp_path: Pa
     told = in_time.table(steps.document).splitlines()
     assert "| dlrm | 60 | this | 20 | unchanged | 1.00 (0.99 to 1.01) | yes | - | 3, 2 |" in told
     assert _facts(told) == {
-        "old, 20 s": "1 networks: 1.050x outside, 0 inside; 0 unchanged; OpenVINO not measured",
-        "this, 20 s": "2 networks: 1.095x outside, 2 inside; 1 unchanged; 1 below OpenVINO",
-        "this, 60 s": "2 networks: 1.179x outside, 2 inside; 1 unchanged; 0 below OpenVINO",
-        "this, 300 s": "1 networks: 1.400x outside, 1 inside; 0 unchanged; 0 below OpenVINO",
+        "old, 20 s": "1 networks: 1.050x, 0 inside; 0 unchanged; OpenVINO not measured",
+        "this, 20 s": "2 networks: 1.095x (1.095), 2 inside; 1 unchanged; 1 below OpenVINO",
+        "this, 60 s": "2 networks: 1.179x (1.179), 2 inside; 1 unchanged; 0 below OpenVINO",
+        "this, 300 s": "2 networks: 1.189x (1.183), 2 inside; 1 unchanged; 1 below OpenVINO",
     }
     assert told[-1] == "- this: 95% of the gain of 300 s after 0.20 of that time (1 networks)"
 
 
 def _facts(told: list[str]) -> dict[str, str]:
     """Return the lines of builds and limits, without the words that are the same in all."""
-    words = {" of what was printed, ": "; ", " though 2 kernels or more won alone, ": "; "}
+    words = {
+        " of what was printed, ": "; ",
+        " though 2 kernels or more won alone, ": "; ",
+        "x with the unchanged ones as 1": "",
+        " outside, ": ", ",
+    }
     found = {}
     for line in told[-5:-1]:
         build, limit, facts = line.removeprefix("- ").split(", ", 2)
@@ -49,3 +61,23 @@ def _facts(told: list[str]) -> dict[str, str]:
             facts = facts.replace(old, new)
         found[f"{build}, {limit}"] = facts
     return found
+
+
+def test_builds_of_one_name_are_refused() -> None:
+    steps = Steps(Path("none.json"), {})
+    given = Namespace(
+        work=Path("work"),
+        precision_mode="",
+        limits=(20.0,),
+        rounds=1,
+        builds=["a/.venv/bin/python", "b/.venv/bin/python"],
+    )
+    with pytest.raises(SystemExit, match=r"two builds of one name \(got \.venv"):
+        in_time.measure("net.onnx", steps, given)
+
+
+@pytest.mark.parametrize("file", _KEPT, ids=lambda file: file.stem)
+def test_page_beside_kept_results_has_their_rows_and_sums(file: Path) -> None:
+    page = file.with_suffix(".md").read_text()
+    _, *lines = in_time.table(json.loads(file.read_text())).splitlines()
+    assert not [line for line in lines if line not in page]

@@ -140,7 +140,7 @@ def test_forms_have_means_of_the_networks_all_runtimes_computed() -> None:
         _record("resnet18", "dynamic", ort=16.0, engine=8.0),
     )
     table = means(document, "quantised.json")
-    assert "| s8 | 2 | 2.00 | 1.00 | 4.00 | 0.50 | 0.71 | 0.99950 |\n" in table
+    assert "| s8 | 2 of 3 | 2.00 | 1.00 | 4.00 | 0.50 | 0.71 | 0.99950 |\n" in table
     assert "| dynamic | 1 | 2.00 | 2.00 | - | - | - | 0.99950 |\n" in table
     assert "2026-11-29, on 2 cores of Test CPU" in table
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import statistics
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import rewrites
 from rewrite_blocks import BLOCKS
+from support.engine.tuning import make_measurement
 
+from aoe.execute.accuracy import AS_BEFORE, Deviation
+from aoe.execute.tasks import ModelComparison
 from aoe.graph.rewrites.registry import GAIN_ON_KERNELS, ONLY_AT_O1
 from aoe.tasks.rewrites.subgraphs import RULES
 
@@ -32,6 +37,24 @@ def test_networks_are_told_from_blocks_by_their_names() -> None:
     assert rewrites.networks(rows) == {"yolo_silu"}
     assert rewrites.name_of(Path("/nets/yolo_silu/model.onnx")) == "yolo_silu"
     assert rewrites.name_of(Path("/nets/swin.onnx")) == "swin"
+
+
+def test_rewritten_block_that_computes_something_else_has_no_figure(tmp_path: Path) -> None:
+    job = rewrites.Job(
+        rule=RULES[_RULE], model="block", matches=1, before=tmp_path / "a", after=tmp_path / "b"
+    )
+    wrong = Deviation(max_abs_err=1.0, excess=9.0, detail="result 0 is off by 1")
+    for deviation in (AS_BEFORE, wrong):
+        found = ModelComparison(measurement=make_measurement(2.0), deviation=deviation)
+        runner: Any = SimpleNamespace(
+            target=SimpleNamespace(core_num=1), call=lambda *_, found=found, **__: found
+        )
+        if deviation is AS_BEFORE:
+            figure = rewrites.measure(job, runner, tmp_path, pairs=6, on_kernels=False)
+            assert figure.speedup == 2.0
+        else:
+            with pytest.raises(rewrites.WrongResultsError, match="on block: result 0 is off by 1"):
+                rewrites.measure(job, runner, tmp_path, pairs=6, on_kernels=False)
 
 
 def _lows(file: Path, rule: str) -> list[float]:

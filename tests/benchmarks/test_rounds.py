@@ -149,6 +149,15 @@ def test_onnx_runtime_is_measured_against_the_exact_result(network: PreparedNetw
     assert all(0 <= share <= 1 for share in row["others"])
 
 
+def test_results_that_are_no_numbers_are_wrong_ones(network: PreparedNetwork) -> None:
+    values = np.linspace(-1, 1, 6, dtype=np.float32)
+    np.savez(network.folder / "reference.npz", *[values.astype(np.float64)] * 2)
+    outputs = network.folder / "outputs.npz"
+    np.savez(outputs, values, np.where(values < 1, values, np.nan))  # max(0.0, NaN) is 0
+    with pytest.raises(ValueError, match="NaN or infinity where float64 has numbers"):
+        network.errors(outputs)
+
+
 def test_no_process_stays_behind(network: PreparedNetwork) -> None:
     _compare(network, {"echo": _peer("echo"), "late": _peer("late")})
     own = [

@@ -101,6 +101,16 @@ def test_runtime_that_computed_nothing_has_a_dash() -> None:
     assert "| Net, small | 1 | 8.00 | 4.00 | - |  |  |" in every_network(document, "f")
 
 
+def test_means_of_two_are_over_the_shapes_that_both_have() -> None:
+    row = {"ort": 8.0, "engine_range": 2.0, "openvino-f32": 4.0}
+    document = _document({}, **{"1_8": row, "1_9": row})
+    document["steps"]["Net, small, 1 x 9"] |= {
+        "engine range": {"failure": "killed"},
+        "openvino-f32": {"median_us": [8e4]},  # ten times as slow: fewer turns
+    }
+    assert "| Net, small | 2, 1 compared | 8.00 | 4.00 | 2.00 |" in every_network(document, "f")
+
+
 @pytest.mark.parametrize("file", _RESULTS, ids=lambda file: file.stem)
 def test_kept_results_are_read_and_stand_beside_them(file: Path) -> None:
     document = json.loads(file.read_text())

@@ -10,9 +10,11 @@ from xml.etree import ElementTree
 import pytest
 from comparison.figures import figures_of, geometric_mean, peer_names, shared_rows
 from comparison.picture import draw
-from comparison.results import SCHEMA, ResultsError
+from comparison.results import SCHEMA, ResultsError, load_results
 from comparison.tables import page_tables, place_of, whole_tables, write_docs
 
+_RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+_KEPT = sorted(_RESULTS.glob("peers*.json"))
 ENVIRONMENT = {
     "cpu": "Test CPU",
     "model": "1-2-3",
@@ -260,3 +262,10 @@ def test_peers_are_named_by_kind() -> None:
 def _svg_texts(svg: str) -> list[str]:
     root = ElementTree.fromstring(svg)
     return [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+@pytest.mark.parametrize("file", _KEPT, ids=lambda file: file.stem)
+def test_page_beside_kept_results_says_what_they_say(file: Path) -> None:
+    document = load_results(file)
+    page = whole_tables(document, figures_of(document), file.name)
+    assert file.with_suffix(".md").read_text() == page

@@ -79,3 +79,18 @@ def test_table_tells_ratios_failures_and_losses() -> None:
     assert difference([2.0, 4.0], [2.0, 5.0]) == 0.25
     ours["loss_difference"] = 0.5
     assert not is_passed(document)
+    forms["aoe"] = {"failure": "no word"}
+    assert not is_passed(document)
+
+
+def test_losses_and_gradients_that_are_no_numbers_pass_nowhere() -> None:
+    assert difference([2.0, 4.0], [2.0, float("nan")]) == float("inf")
+    off = training_losses.compared_losses([1.0, 1.0], [[1.0, 1.0 + 1e-4]], [1.0, float("nan")])
+    assert off["loss_share"] == float("inf")
+    exact = {name: torch.ones(3).double() for name in "ab"}
+    found = {"a": torch.ones(3), "b": torch.full((3,), float("nan"))}
+    eager = {name: torch.full((3,), 1 + 1e-6) for name in "ab"}
+    assert training_losses.compared_gradients(exact, [eager], found)["worst"] == "b"
+    row = {"loss_share": 0.5, "gradient_share": 0.5, "used": {"kernel": 1}}
+    assert training_losses.is_passed({"steps": {"a": row}})
+    assert not training_losses.is_passed({"steps": {"a": {**row, "used": {}}}})
