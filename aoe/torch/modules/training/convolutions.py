@@ -184,7 +184,7 @@ def _is_computed(tensors: Sequence[torch.Tensor]) -> bool:
     if not is_plain or not weights.is_contiguous():
         return False
     if _in_planes(tensors):  # weights of other strides are for results whose channels are innermost
-        return weights.stride() == torch.empty(weights.shape, device="meta").stride()
+        return bool(weights.stride() == torch.empty(weights.shape, device="meta").stride())
     return all(one.is_contiguous(memory_format=torch.channels_last) for one in images)
 
 
