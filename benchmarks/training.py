@@ -96,7 +96,7 @@ class Worker:
         return found
 
     def answer(self) -> Record:
-        """Return what it says.
+        """Return the next record of the process.
 
         Raises:
             CommandError: it failed; the other networks have their turn.

@@ -134,7 +134,7 @@ def _split(
 def _cut(
     model: onnx.ModelProto, prefix: str, start: int, end: int
 ) -> Callable[[str, str], onnx.NodeProto]:
-    """Return what makes the node that cuts rows out of a tensor: from its name and the result's.
+    """Return a function that makes the Slice of some rows: of a tensor's name and the result's.
 
     Args:
         model: Gets the constants the node reads.

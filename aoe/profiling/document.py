@@ -15,11 +15,8 @@ from aoe.profiling.figures import FusionLimit, OperatorProfile, ProfiledModel
 from aoe.profiling.probe import peak_from_json, peak_to_json
 
 SCHEMA = "aoe.profile/1"
-_NO_PROFILE = (
-    *(ValueError, KeyError, TypeError, AttributeError, OverflowError),
-    RecursionError,
-)
-"""What reading a document that is no profile raises."""
+_NO_PROFILE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""Errors of reading a document that is no profile."""
 _DIGITS = 4
 _OF_NODES = (
     *("name", "op_names", "op_type", "op_types", "reads", "input_shapes", "output_shapes"),

@@ -272,7 +272,7 @@ def _measured(tuning: TuneContext, form: WrittenForm) -> WrittenForm:
 
 
 def _why_undecided(tuning: TuneContext, found: ModelComparison) -> str | None:
-    """Return why a comparison with another form says nothing, None if it does.
+    """Return the reason for which a comparison with another form counts for nothing, or None.
 
     What a model that rounds to integers computes in another form is for the comparison of the whole
     model to judge: ONNX Runtime's own forms are steps apart.
