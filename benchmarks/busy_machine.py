@@ -2,7 +2,7 @@
 
     python benchmarks/busy_machine.py mobilenet_v2 unet2d                # others leave 30 % idle
     python benchmarks/busy_machine.py mobilenet_v2 --idle 1              # nobody else
-    python benchmarks/busy_machine.py mobilenet_v2 --loops 4             # four busy loops
+    python benchmarks/busy_machine.py mobilenet_v2 --loops 4 --threads 1 # four busy loops
 
 A process a core computes for part of every tenth of a second, at the same priority, so that a
 share of `--idle` is left to the tuning; `--loops N` runs N that never rest. Each network of the
@@ -64,12 +64,23 @@ def neighbours(idle: float, *, processes: int | None = None) -> Iterator[None]:
             process.wait()
 
 
-def tune_beside(model: Path, *, idle: float, loops: int, limit_s: float) -> dict[str, Any]:
-    """Tune a model beside neighbours that leave a share of the machine idle, or beside loops."""
+def tune_beside(
+    model: Path, *, idle: float, loops: int, limit_s: float, threads: int
+) -> dict[str, Any]:
+    """Tune a model beside neighbours that leave a share of the machine idle, or beside loops.
+
+    Args:
+        model: The model.
+        idle: Share that a neighbour a core leaves idle.
+        loops: Busy loops beside it; 0 for such neighbours.
+        limit_s: Time limit of the tuning in seconds.
+        threads: Threads the model is tuned for; 0 for one a core.
+    """
     beside = neighbours(0.0, processes=loops) if loops else neighbours(idle)
     with tempfile.TemporaryDirectory() as folder, beside:
         output = Path(folder) / "out"
         words = ["--model", str(model), f"--output={output}", f"--tuning_time_limit={limit_s:g}"]
+        words += [f"--aicore_num={threads}"] if threads else []
         done = run_aoe(Path(folder), words)
         summary = json.loads((output / "summary.json").read_text())
     machine = summary["machine"] or {}
@@ -143,7 +154,8 @@ def _conditions(document: Mapping[str, Any]) -> str:
     loops = options.get("loops")  # older files have none
     beside = f"others leave {options['idle']:.0%} of each core idle"
     beside = f"{loops} busy loops" if loops else beside
-    return f"{beside}, {options['limit_s']:g} s. {where_measured(document)}"
+    threads = ", one thread" if options.get("threads") == 1 else ""
+    return f"{beside}{threads}, {options['limit_s']:g} s. {where_measured(document)}"
 
 
 def _verdict(row: Mapping[str, Any]) -> str:
@@ -168,7 +180,13 @@ def measure(name: str, steps: Steps, given: Namespace) -> None:
     model = PreparedNetwork.make(name, given.work / name).model
     steps.once(
         name,
-        lambda: tune_beside(model, idle=given.idle, loops=given.loops, limit_s=given.limit),
+        lambda: tune_beside(
+            model,
+            idle=given.idle,
+            loops=given.loops,
+            limit_s=given.limit,
+            threads=given.threads,
+        ),
     )
 
 
@@ -181,11 +199,13 @@ EXPERIMENT = Experiment(
         "idle": Option(default=0.3, help="share others leave of each core"),
         "loops": Option(default=0, help="busy loops beside it; 0: as --idle says"),
         "limit": Option(default=45.0, help="--tuning_time_limit"),
+        "threads": Option(default=0, help="--aicore_num; 0: one a core"),
     },
     settings=lambda given: {
         "idle": given.idle,
         "loops": given.loops,
         "limit_s": given.limit,
+        "threads": given.threads,
     },
     short=lambda document, _: table(document),
     whole=lambda document, _: whole_page(document),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from aoe.execute.samplers import SETTLED_US
 from aoe.execute.tasks import PAIRS_OF_TWO_ROUNDS
-from aoe.measurement import MeasurePolicy
+from aoe.measurement import QUIET_SHARE, MeasurePolicy
 from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_runs
 from aoe.tuner.live_report import Stopwatch
 from aoe.tuner.policies import final_policy, single_run_policy, variant_policy
@@ -22,6 +22,9 @@ PROCESSES = 5
 HURRIED_PROCESSES, LEAST_PROCESSES = 4, 2
 """The same where time is short, each loading both models once, every other one the tuned one first.
 With two, a gain of 14 % can be proven, with one of 26 %; what one does not prove is not decided."""
+_BUSY_PROCESSES = 8
+"""The same on a busy machine, where processes scatter by 3 to 5 %: four of them prove gains of 10
+to 12 % then, eight of 5 to 8 %."""
 _PROCESS_S = 1.0
 """A worker ends, and another one starts, on a quiet machine."""
 _LEAST_SHARE_GIVEN = 0.2
@@ -64,18 +67,22 @@ class ModelCosts:
     write_s: float = 0.0  # Writing its weights once
     process_s: float = _PROCESS_S  # Ending a worker and starting another one, which takes CPU time
     link_s: float = _LINK_S  # Linking its kernels, which takes CPU time, too
+    # Processes of a final comparison in a hurry there should be time for
+    processes: int = HURRIED_PROCESSES
 
     @classmethod
     def of(cls, profile: ModelProfile, *, write_s: float) -> ModelCosts:
         """Return the costs of the later phases, from the first profile."""
         run_s = profile.model_us / 1e6
         given_share = max(_LEAST_SHARE_GIVEN, profile.given_share)
+        is_quiet = profile.given_share >= QUIET_SHARE
         return cls(
             load_s=max(0.0, profile.load_s - run_s),
             run_s=run_s,
             write_s=write_s,
             process_s=_PROCESS_S / given_share,
             link_s=_LINK_S / given_share,
+            processes=HURRIED_PROCESSES if is_quiet else _BUSY_PROCESSES,
         )
 
     @classmethod
@@ -186,6 +193,12 @@ class ModelCosts:
         each_s = self.hurried_s(final_policy(threads))
         return self.finishing_s + self.link_s + processes * each_s
 
+    def early_processes(self, threads: int, left_s: float) -> int:
+        """Return the processes of an early proof there is time for, its model written."""
+        return int(
+            (left_s - self.early_proof_s(threads, 0)) / self.hurried_s(final_policy(threads))
+        )
+
     def validation_s(
         self, left_s: float, screen: MeasurePolicy, final: MeasurePolicy, finals: int = 1
     ) -> float:
@@ -204,7 +217,7 @@ class ModelCosts:
         memory_s = finals * self.comparison_s(single_run_policy(final.threads))
         kept_s = max(
             min(_SHARE * free_s, self.link_s + wanted_s),
-            min(_HURRIED_SHARE * free_s, self.link_s + memory_s + HURRIED_PROCESSES * one_s),
+            min(_HURRIED_SHARE * free_s, self.link_s + memory_s + self.processes * one_s),
             # one more: now and then one takes twice as long
             min(_LEAST_SHARE * free_s, self.link_s + (LEAST_PROCESSES + 1) * one_s),
         )

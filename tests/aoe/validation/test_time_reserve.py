@@ -37,8 +37,17 @@ def test_processes_start_slower_beside_others_and_more_time_is_kept(
     assert costs.process_s == costs.link_s == process_s
     one_s = costs.hurried_s(_FINAL)
     assert _kept_s(costs, 60.0) >= costs.link_s + HURRIED_PROCESSES * one_s
-    if given_share < 1:
+    if given_share < 1:  # processes scatter more: there is time for twice as many, if any
+        wanted_s = costs.link_s + 2 * HURRIED_PROCESSES * one_s
+        assert _kept_s(costs, 60.0) >= min(wanted_s, 0.6 * 60.0)
         assert _kept_s(costs, 40.0) > _kept_s(ModelCosts.of(quiet, write_s=0.4), 40.0)
+
+
+def test_early_proof_has_as_many_processes_as_its_time_allows() -> None:
+    costs = ModelCosts(load_s=0.2, run_s=0.05)
+    for count in (0, 2, 5):
+        left_s = costs.early_proof_s(2, count)
+        assert costs.early_processes(2, left_s + 0.001) == count
 
 
 def test_costs_of_a_comparison_leave_its_runs_and_its_process_out() -> None:
