@@ -123,14 +123,21 @@ def deciding_clock(samples: PairedSamples, load: MachineLoad) -> Clock:
 def clocks_disagree(samples: PairedSamples, load: MachineLoad) -> str:
     """Return both speed-ups of a busy machine and which side waits longer; empty if they agree.
 
-    Both clocks disagree where their intervals do not meet. What differs between them is waiting,
-    for a core or for another thread; memory bandwidth that a neighbour takes lengthens both.
+    Both clocks disagree where their intervals do not meet, unless both lie on the same side of 1
+    and CPU time is the nearer one: waiting adds to what it shows, and does not explain it. What
+    differs between them is waiting, for a core or for another thread; memory bandwidth that a
+    neighbour takes lengthens both.
+
+    Source: of ten networks tuned on two threads beside two busy loops on two cores, 55 first
+    guesses were left undecided; 28 of them gained by both clocks, less by CPU time (2026-11-30).
     """
     by_cpu_time = samples.by_cpu_time
     if load.is_quiet or by_cpu_time is None:
         return ""
     wall, cpu = estimate_speedup(samples.by_wall_time), estimate_speedup(by_cpu_time)
     if cpu.low <= wall.high and wall.low <= cpu.high:
+        return ""
+    if 1 < cpu.low <= wall.low or wall.high <= cpu.high < 1:
         return ""
     return _both_clocks(cpu.median, wall.median, load)
 

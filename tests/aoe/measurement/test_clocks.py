@@ -62,6 +62,25 @@ def test_nothing_is_decided_where_both_clocks_disagree() -> None:
     assert both.disagreement == why
 
 
+@pytest.mark.parametrize(
+    ("wall", "cpu", "counts"),
+    [
+        (1.7, 1.3, True),
+        (1 / 1.7, 1 / 1.3, True),
+        (1.3, 1.7, False),  # what CPU time shows is paid for by waiting
+        (1 / 1.3, 1 / 1.7, False),
+        (1.7, 1.0, False),
+        (1.7, 0.9, False),
+    ],
+)
+def test_waiting_that_adds_to_what_cpu_time_shows_is_no_doubt(
+    wall: float, cpu: float, counts: bool
+) -> None:
+    found = measured(_samples(wall, cpu), _BUSY)
+    assert (found.clock is Clock.CPU, found.counts) == (counts, counts)
+    assert found.speedup == pytest.approx(cpu if counts else wall)
+
+
 @pytest.mark.parametrize("load", [_QUIET, _BUSY])
 def test_clocks_that_agree_say_nothing(load: MachineLoad) -> None:
     found = measured(_samples(1.2, 1.2, stretch=3.0), load)
