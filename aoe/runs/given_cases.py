@@ -10,7 +10,7 @@ from typing import TypedDict
 
 from aoe.entry.shape_cases import parse_shape_cases
 from aoe.entry.shape_log import ShapeLog, read_shape_log
-from aoe.entry.shape_range import OPTION, is_range, parse_shape_range
+from aoe.entry.shape_range import OPTION, Extents, is_range, parse_shape_range, range_form
 from aoe.entry.tuned_model import SUFFIX
 from aoe.errors import OptionError
 from aoe.om.file import read_manifest
@@ -48,6 +48,7 @@ def given_cases(
     Raises:
         OptionError: it cannot be meant.
     """
+    texts = [*map(_without_single_extents, texts)]
     ranges = [text for text in texts if is_range(text)]
     is_filled = (batch_size, image_size, dims) != (None, None, None)
     if ranges:
@@ -55,7 +56,6 @@ def given_cases(
             raise OptionError(
                 OPTION, "a range is given alone, without other shapes", got=" and ".join(texts)
             )
-        parse_shape_range(ranges[0])
         return {
             "input_shape": None,
             "shape_cases": (),
@@ -80,6 +80,21 @@ def given_cases(
     else:
         only, cases = (cases[0] if cases else None), ()
     return {"input_shape": only, "shape_cases": cases, "shape_log": None, "shape_range": None}
+
+
+def _without_single_extents(text: str) -> str:
+    """Return shapes as they are, but for a range all of whose ends are the same: its one shape.
+
+    Raises:
+        OptionError: a range cannot be meant.
+    """
+    if not is_range(text):
+        return text
+    shapes = parse_shape_range(text)
+    is_open = any(isinstance(one, Extents) for shape in shapes.values() for one in shape)
+    if is_open:
+        return text
+    return shapes_text({name: [*map(range_form, shape)] for name, shape in shapes.items()})
 
 
 def with_stored_cases(settings: TuneSettings) -> TuneSettings:
