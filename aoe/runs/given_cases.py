@@ -48,8 +48,7 @@ def given_cases(
     Raises:
         OptionError: it cannot be meant.
     """
-    texts = [*map(_without_single_extents, texts)]
-    ranges = [text for text in texts if is_range(text)]
+    ranges = [text for text in texts if _is_open(text)]
     is_filled = (batch_size, image_size, dims) != (None, None, None)
     if ranges:
         if len(texts) > 1 or is_filled:
@@ -62,6 +61,7 @@ def given_cases(
             "shape_log": read_shape_log(Path(log)) if log is not None else None,
             "shape_range": ranges[0],
         }
+    texts = [*map(_closed, texts)]
     if log is not None:
         if texts or is_filled:
             raise OptionError("--shapes_from", "given together with --input_shape", got=log)
@@ -82,18 +82,21 @@ def given_cases(
     return {"input_shape": only, "shape_cases": cases, "shape_log": None, "shape_range": None}
 
 
-def _without_single_extents(text: str) -> str:
-    """Return shapes as they are, but for a range all of whose ends are the same: its one shape.
+def _is_open(text: str) -> bool:
+    """True if shapes leave an extent open; a range whose ends are the same does not.
 
     Raises:
         OptionError: a range cannot be meant.
     """
+    shapes = parse_shape_range(text).values() if is_range(text) else ()
+    return any(isinstance(one, Extents) for shape in shapes for one in shape)
+
+
+def _closed(text: str) -> str:
+    """Return shapes without an open extent as `--input_shape` takes one shape."""
     if not is_range(text):
         return text
     shapes = parse_shape_range(text)
-    is_open = any(isinstance(one, Extents) for shape in shapes.values() for one in shape)
-    if is_open:
-        return text
     return shapes_text({name: [*map(range_form, shape)] for name, shape in shapes.items()})
 
 

@@ -136,10 +136,14 @@ def test_detections_are_those_of_the_definition(
 
 @pytest.mark.parametrize("code", ["CORNER", "CORNER_SIZE"])
 def test_box_that_ends_before_it_begins_overlaps_none(code: str) -> None:
-    shapes = ((2, 4 * 17), (2, 3 * 17), (1, 2, 4 * 17))
-    location, *others = detections(3, shapes)
-    param = _DETECTION | {"code_type": Word(code)}
-    _check("DetectionOutput", param, shapes=shapes, feed=[location * 20, *others])
+    corners = [0, 0, 1, 1, 0.95, 0.95, 0.05, 0.05, 0.05, 0.05, 0.95, 0.95]
+    priors = np.float32([corners, [0.1] * 12])[None]
+    scores = np.float32([[0, 0.9, 0, 0.8, 0, 0.7]])
+    feed = [np.zeros((1, 12), np.float32), scores, priors]
+    shapes = tuple(array.shape for array in feed)
+    param = {"num_classes": 2, "code_type": Word(code)}
+    (found,) = _check("DetectionOutput", param, shapes=shapes, feed=feed)
+    assert found[0, 0, :, 2].tolist() == pytest.approx([0.9, 0.8])  # the last is in the first
 
 
 @pytest.mark.parametrize("images", [1, 2])
