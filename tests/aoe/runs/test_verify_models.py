@@ -252,8 +252,10 @@ def test_dry_run_writes_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_model_is_judged_where_no_run_has_made_a_bank(world: World, dry_run: bool) -> None:
-    env = run_environment(world.bank) | {"TUNE_BANK_PATH": "", "HOME": str(world.place / "home")}
+def test_model_is_judged_where_no_run_has_made_a_bank(tmp_path: Path, dry_run: bool) -> None:
+    world, home = World(tmp_path), tmp_path / "home"
+    home.mkdir()
+    env = run_environment(world.bank) | {"TUNE_BANK_PATH": "", "HOME": str(home)}
     (model,) = verify(
         models=[world.model],
         env=env,
