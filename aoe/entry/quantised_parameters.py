@@ -133,7 +133,9 @@ def _of_types(
             way_out="write both with one type: a zero point is one of the integers",
             is_refused=True,
         )
-    elif got in ("int32", "float", "int64") and (integers is None or node.op_type != _DEQUANTIZE):
+    elif got in ("int32", "float", "int64") and (
+        node.op_type != _DEQUANTIZE or (integers is None and got != "int32")
+    ):  # sums of products are int32, dequantised with a zero point of 0
         yield ParameterFault(
             where=name,
             problem="the zero point has a type that no tensor is quantised to",

@@ -270,7 +270,7 @@ def open_input_shapes(proto: onnx.ModelProto, shapes: Mapping[str, RangeShape]) 
             OPTION, "the model has no such input", got=name, expected=", ".join(inputs)
         )
     found: dict[str, OpenShape] = {}
-    ranges: dict[str, Extents] = {}
+    said: dict[str, int | Extents] = {}
     values = (*proto.graph.input, *proto.graph.output, *proto.graph.value_info)
     names = {dim.dim_param for value in values for dim in value.type.tensor_type.shape.dim}
     for name, value in inputs.items():
@@ -284,9 +284,10 @@ def open_input_shapes(proto: onnx.ModelProto, shapes: Mapping[str, RangeShape]) 
                 expected=str(len(dims)),
             )
         found[name] = tuple(
-            _opened(dim, one, f"{name}_{axis}", names, ranges)
+            _opened(dim, one, f"{name}_{axis}", names, said)
             for axis, (dim, one) in enumerate(zip(dims, given, strict=True))
         )
+    ranges = {name: one for name, one in said.items() if isinstance(one, Extents)}
     bases = base_ranges({name: (one.low, one.high) for name, one in ranges.items()})
     for name, (low, high) in bases.items():
         if low > high:
@@ -348,7 +349,7 @@ def _opened(
     given: int | Extents,
     name: str,
     taken: Collection[str],
-    ranges: dict[str, Extents],
+    said: dict[str, int | Extents],
 ) -> int | str:
     """Fix or name a dimension, and return what it is now.
 
@@ -357,7 +358,7 @@ def _opened(
         given: What its range is.
         name: Of its input, with the axis.
         taken: Names that dimensions have in the model.
-        ranges: By the names of open dimensions; its own is added.
+        said: Ranges and extents by the names of dimensions; its own is added.
     """
     label = f" ({dim.dim_param})" if dim.dim_param else ""
     where = f"{OPTION}: dimension {name}{label}"
@@ -367,19 +368,18 @@ def _opened(
                 where, "the model has a fixed extent", got=given, expected=dim.dim_value
             )
         return int(dim.dim_value)
-    if isinstance(given, int):
-        if given < 1:
-            raise ModelImportError(where, "nothing is said of an open extent", hint=_EXAMPLE)
-        dim.dim_value = given
-        return given
+    if isinstance(given, int) and given < 1:
+        raise ModelImportError(where, "nothing is said of an open extent", hint=_EXAMPLE)
     symbol = dim.dim_param or free_name(name, taken)
-    if ranges.setdefault(symbol, given) != given:
-        known = ranges[symbol]
+    if said.setdefault(symbol, given) != given:
         raise ModelImportError(
             where,
             "has two ranges, and is one dimension in the model",
             got=given,
-            expected=str(known),
+            expected=str(said[symbol]),
         )
+    if isinstance(given, int):
+        dim.dim_value = given
+        return given
     dim.dim_param = symbol
     return symbol

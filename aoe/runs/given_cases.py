@@ -10,7 +10,7 @@ from typing import TypedDict
 
 from aoe.entry.shape_cases import parse_shape_cases
 from aoe.entry.shape_log import ShapeLog, read_shape_log
-from aoe.entry.shape_range import OPTION, is_range, parse_shape_range
+from aoe.entry.shape_range import OPTION, Extents, is_range, parse_shape_range, range_form
 from aoe.entry.tuned_model import SUFFIX
 from aoe.errors import OptionError
 from aoe.om.file import read_manifest
@@ -48,20 +48,20 @@ def given_cases(
     Raises:
         OptionError: it cannot be meant.
     """
-    ranges = [text for text in texts if is_range(text)]
+    ranges = [text for text in texts if _is_open(text)]
     is_filled = (batch_size, image_size, dims) != (None, None, None)
     if ranges:
         if len(texts) > 1 or is_filled:
             raise OptionError(
                 OPTION, "a range is given alone, without other shapes", got=" and ".join(texts)
             )
-        parse_shape_range(ranges[0])
         return {
             "input_shape": None,
             "shape_cases": (),
             "shape_log": read_shape_log(Path(log)) if log is not None else None,
             "shape_range": ranges[0],
         }
+    texts = [*map(_closed, texts)]
     if log is not None:
         if texts or is_filled:
             raise OptionError("--shapes_from", "given together with --input_shape", got=log)
@@ -80,6 +80,24 @@ def given_cases(
     else:
         only, cases = (cases[0] if cases else None), ()
     return {"input_shape": only, "shape_cases": cases, "shape_log": None, "shape_range": None}
+
+
+def _is_open(text: str) -> bool:
+    """True if shapes leave an extent open; a range whose ends are the same does not.
+
+    Raises:
+        OptionError: a range cannot be meant.
+    """
+    shapes = parse_shape_range(text).values() if is_range(text) else ()
+    return any(isinstance(one, Extents) for shape in shapes for one in shape)
+
+
+def _closed(text: str) -> str:
+    """Return shapes without an open extent as `--input_shape` takes one shape."""
+    if not is_range(text):
+        return text
+    shapes = parse_shape_range(text)
+    return shapes_text({name: [*map(range_form, shape)] for name, shape in shapes.items()})
 
 
 def with_stored_cases(settings: TuneSettings) -> TuneSettings:

@@ -455,6 +455,8 @@ def rounded(value: float | None) -> float | None:
 
 _FILE = "summary.json"
 _SCHEMA = "aoe.summary/1"
+_OF_SUBGRAPHS = ("undecided_subgraphs", "subgraphs_without_options")
+"""Counts that only subgraph tuning has."""
 _Summary = Mapping[str, Any]
 
 
@@ -494,6 +496,7 @@ def run_summary(modes: Sequence[ModelTuning[Any]]) -> dict[str, Any]:
         **count_members(rows, seconds),
         "repo": _added(part["repo"] for part in parts),
         **{name: _joined(parts, name) for name in names},
+        **{name: part[name] for part in parts for name in _OF_SUBGRAPHS if name in part},
         "reuse": _reuse([part["reuse"] for part in parts if part["reuse"] is not None]),
         "left_to_onnxruntime": _joined(parts, "left_to_onnxruntime"),
         "modes": [_mode_row(mode, part) for mode, part in zip(modes, parts, strict=True)],

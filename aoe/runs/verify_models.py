@@ -101,7 +101,7 @@ def verify_model(
         try:
             tuned = tune_with(
                 settings,
-                env={**env, "TUNE_BANK_PATH": str(root)},
+                env={**env, "TUNE_BANK_PATH": str(root)} if root.is_dir() else env,
                 cwd=cwd,
                 progress=progress,
                 now=datetime.now(UTC),
@@ -132,7 +132,10 @@ def verify_model(
 def _copy_of(journal: BankJournal, root: Path) -> Path:
     """Return the root of a copy of a bank, with the subgraphs that may lie beside its root."""
     bank, copy = journal.bank, Bank(root)
-    shutil.copytree(bank.root, root, ignore_dangling_symlinks=True)
+    if bank.root.is_dir():
+        shutil.copytree(bank.root, root, ignore_dangling_symlinks=True)
+    else:  # the place banks have by default, which the first run makes
+        root.mkdir()
     graphs = bank.graph_file(journal.soc_version).parent
     if graphs.is_dir() and not graphs.is_relative_to(bank.root):
         folder = copy.graph_file(journal.soc_version).parent

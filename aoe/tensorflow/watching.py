@@ -144,6 +144,7 @@ class Watcher:
         self._tune = tune
         self._thread = threading.get_ident()
         self._calls: list[ModelCall] = []
+        self._models_seen = 0
         self._known: set[object] = set()
         self._kept: list[object] = []  # what ids are made of stays alive
         self._batch: int | None = None
@@ -227,7 +228,7 @@ class Watcher:
     def _function_called(self, plain: Any, function: Any, args: Any, kwargs: Any) -> Any:
         if self._in_function or self._in_model or not self._is_watching():
             return plain(function, *args, **kwargs)
-        self._in_function = True
+        self._in_function, models_before = True, self._models_seen
         try:
             result = plain(function, *args, **kwargs)
         finally:
@@ -235,14 +236,17 @@ class Watcher:
         if id(function) not in self._known:
             self._known.add(id(function))
             self._kept.append(function)
-            if not self._calls:
+            if self._models_seen == models_before:
                 self._tune_all([lambda: freeze_function(self._tf, function, args, kwargs)])
         self._tune_noted()
         return result
 
     def _note(self, model: Any, args: Any, kwargs: Any) -> None:
         call = model_call(self._tf, model, args, kwargs, self._batch)
-        if call is not None and call.key not in self._known:
+        if call is None:
+            return
+        self._models_seen += 1
+        if call.key not in self._known:
             self._known.add(call.key)
             self._kept.append(model)
             self._calls.append(call)
@@ -286,12 +290,18 @@ def _batch_of(args: Sequence[Any], kwargs: Any, place: int) -> int | None:
     data = args[0] if args else kwargs.get("x")
     given = args[place] if len(args) > place else kwargs.get("batch_size")
     if hasattr(data, "take") and hasattr(data, "element_spec"):  # a tf.data.Dataset
-        first: Any = next(iter(data.take(1)), None)
-        while isinstance(first, tuple | list | dict) and first:
-            first = first[0] if isinstance(first, tuple | list) else next(iter(first.values()))
+        first = _first_leaf(next(iter(data.take(1)), None))
         return int(first.shape[0]) if getattr(first, "shape", None) else None
-    rows = len(data) if hasattr(data, "shape") else None
+    first = _first_leaf(data)  # a model of several inputs is given lists or dictionaries of them
+    rows = len(first) if getattr(first, "shape", None) else None
     return rows if rows is None else min(rows, int(given or _KERAS_BATCH))
+
+
+def _first_leaf(data: Any) -> Any:
+    """Return the first tensor of nested data."""
+    while isinstance(data, tuple | list | dict) and data:
+        data = data[0] if isinstance(data, tuple | list) else next(iter(data.values()))
+    return data
 
 
 def _tensorflow() -> Any:

@@ -42,9 +42,8 @@ def load_caffe(source: ModelSource) -> ImportedModel:
     shapes = {given.name: _shape_of(given, source) for given in inputs_read(network)}
     _check_names(network, source.shapes)
     stored = None if source.weight is None else _weights_of(source.weight)
-    proto = convert_network(network, shapes, stored, place)
+    proto = convert_network(network, shapes, stored, place, source.output_nodes)
     _check(proto, place)
-    cut_at_outputs(proto, source.output_nodes)
     return ImportedModel(
         name=model_name(source.path.stem),
         path=source.path,
@@ -224,6 +223,8 @@ class _Blobs:
     unread: dict[str, None] = field(default_factory=dict)
     # How many layers write a name from here on; the last one's result keeps it.
     writers: dict[str, int] = field(default_factory=dict)
+    # Values of the tops by layer: a layer in place makes another one than the last of its name.
+    tops: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def convert_network(
@@ -231,6 +232,7 @@ def convert_network(
     shapes: Mapping[str, tuple[int, ...]],
     stored: Mapping[str, tuple[StoredBlob, ...]] | None,
     place: str,
+    output_nodes: Sequence[str] = (),
 ) -> onnx.ModelProto:
     """Return a network as an ONNX model.
 
@@ -239,10 +241,12 @@ def convert_network(
         shapes: Of the inputs, by name; every input that is read has one.
         stored: Weights by layer name, None if no file was given.
         place: What errors call the prototxt.
+        output_nodes: Tops to cut the network off at, as `layer:0` or by their names; none for all
+            that no layer reads.
 
     Raises:
         ModelImportError: a layer is of an unknown type, does not fit what it reads, or lacks its
-            weights.
+            weights, or there is no such top.
         OptionError: there are layers with weights, and no file of weights.
     """
     _refuse_unknown(network.layers)
@@ -257,11 +261,32 @@ def convert_network(
     if not parts.nodes:
         raise ModelImportError(place, "no layer that computes anything")
     read = {name for node in parts.nodes for name in node.input}
-    return _model(
+    model = _model(
         parts,
         [blob for blob in inputs.values() if blob.name in read],
         [blobs.made[name] for name in blobs.unread],
     )
+    cut_at_outputs(model, [_value_of(entry, blobs.tops) for entry in output_nodes])
+    return model
+
+
+def _value_of(entry: str, tops: Mapping[str, tuple[str, ...]]) -> str:
+    """Return the value a layer and the number of its top stand for, another entry as it is.
+
+    A layer may be several nodes, so that the node of its name is a part of it.
+    """
+    layer, colon, number = entry.rpartition(":")
+    if not colon or layer not in tops:
+        return entry
+    values = tops[layer]
+    if not number.isdecimal() or int(number) >= len(values):
+        raise ModelImportError(
+            "--out_nodes",
+            f"layer {layer} has no such top",
+            got=entry,
+            expected=" or ".join(f"{layer}:{at}" for at in range(len(values))),
+        )
+    return values[int(number)]
 
 
 def inputs_read(network: Network) -> tuple[CaffeInput, ...]:
@@ -320,6 +345,7 @@ def _convert(
         blobs.writers[name] -= 1
         blobs.made[name] = _named(makers, scope, result, name, is_last=not blobs.writers[name])
         blobs.unread[name] = None
+    blobs.tops.setdefault(layer.name, tuple(blobs.made[name].name for name in layer.tops))
     _name_what_computes(parts.nodes[before:])
 
 

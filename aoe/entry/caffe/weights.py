@@ -96,7 +96,7 @@ def parse_weights(content: bytes, place: str) -> Mapping[str, tuple[StoredBlob, 
                 "layers of the oldest form (V0) cannot be read",
                 hint="Caffe's upgrade_net_proto_binary brings the file up to date",
             )
-        if layer.blobs and name not in found:  # Caffe fills the first layer of a name
+        if layer.blobs:  # of several of a name Caffe loads each, so the last one stays
             found[name] = tuple(
                 _blob(blob, f"{place}, layer {name}, blob {number}")
                 for number, blob in enumerate(layer.blobs)

@@ -13,6 +13,7 @@ import onnx
 
 from aoe.entry.input_shapes import fix_input_shapes
 from aoe.entry.onnx_file import make_initializers_constant, read_onnx
+from aoe.entry.outputs import cut_at_outputs
 from aoe.entry.protocol import Entry, ImportedModel, ModelSource, digest_of, model_name
 from aoe.errors import ModelImportError, ModelNotFoundError
 from aoe.folders.scratch import ScratchFolder
@@ -25,6 +26,7 @@ _INSTALL = (
     "pip install 'aoebank[tensorflow]', or name a Python that has tensorflow and tf2onnx: "
     "export AOE_TENSORFLOW_PYTHON=/path/to/python"
 )
+_FROZEN = ".pb"
 _KINDS = "a frozen graph (.pb), a SavedModel (directory), or a Keras file (.keras, .h5)"
 
 
@@ -59,7 +61,10 @@ def _read(source: ModelSource) -> onnx.ModelProto:
     python = tensorflow_python(source.env) or sys.executable
     with ScratchFolder("tensorflow") as folder:
         _run(python, source, folder, where)
-        return _converted(folder / "model.onnx", where)
+        proto = _converted(folder / "model.onnx", where)
+    if source.path.is_dir() or source.path.suffix.lower() != _FROZEN:  # else it is cut already
+        cut_at_outputs(proto, source.output_nodes)
+    return proto
 
 
 def _imported(source: ModelSource, proto: onnx.ModelProto) -> ImportedModel:
@@ -208,7 +213,7 @@ TENSORFLOW = Entry(
     framework="TensorFlow",
     load=load_tensorflow,
     takes_output_nodes=True,
-    suffixes=(".pb", ".keras", ".h5", ".hdf5"),
+    suffixes=(_FROZEN, ".keras", ".h5", ".hdf5"),
     folder_file="saved_model.pb",
     load_open=load_open_tensorflow,
 )

@@ -67,6 +67,16 @@ def _with_output(graph: Graph, name: str, made: tuple[int, ...] = _MADE) -> onnx
     return model
 
 
+def _sums() -> onnx.ModelProto:
+    """Return a product of integers, whose sums have a zero point of 0 of their own type."""
+    graph = Graph()
+    codes = np.random.default_rng(0).integers(-100, 100, (SHAPE[3], _CHANNELS))
+    sums = graph.add("MatMulInteger", graph.quantized("x", 0.1, 0), graph.constant(codes, "int8"))
+    parameters = graph.constant(0.002), graph.constant(0, "int32")
+    made = (*SHAPE[:3], _CHANNELS)
+    return _with_output(graph, graph.add("DequantizeLinear", sums, *parameters), made)
+
+
 def _blocks(scale: float) -> onnx.ModelProto:
     """Return a product by weights of 4 bits in blocks, the first of which has another scale."""
     graph = Graph()
@@ -219,6 +229,7 @@ def test_what_a_quantiser_writes_is_told_nothing(
 ) -> None:
     assert _command(onnx.load(str(int8_model(tmp_path))), tmp_path) == 0
     assert _command(_blocks(0.0), tmp_path) == 0  # a block of zeros
+    assert _command(_sums(), tmp_path) == 0
     assert "warning" not in capsys.readouterr().err
 
 

@@ -205,6 +205,13 @@ def test_shapes_of_a_log_share_time_by_what_their_calls_cost(model: Path, tmp_pa
     assert limits == [120.0, 10.0]
 
 
+@pytest.mark.parametrize("text", ["image:4~4,3,12~12,12", "x~y:4,3"])
+def test_range_whose_ends_are_the_same_is_one_shape(text: str) -> None:
+    given = given_cases((text,))
+    assert given["input_shape"] == text.replace("4~4", "4").replace("12~12", "12")
+    assert given["shape_range"] is None
+
+
 def test_log_and_shapes_exclude_each_other(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     log.write_text("10,x:1\n")

@@ -34,6 +34,9 @@ def test_both_modes_are_in_one_summary(run: Run) -> None:
         tuned.subgraph.graph_id for tuned in subgraphs.subgraphs
     }
     assert found["total_ops"] == len(found["subgraphs"]) + len(found["operators"])
+    undecided = [tuned.is_undecided for tuned in subgraphs.subgraphs]
+    assert (found["undecided_ops"], found["undecided_subgraphs"]) == (0, sum(undecided))
+    assert found["subgraphs_without_options"] == subgraphs.without_options
     rows = (*found["subgraphs"], *found["operators"])
     assert found["tuned_ops"] == sum(row["in_model"] for row in rows) >= len(subgraphs.used_ids)
     assert {row["op"] for row in found["top_improved_ops"]} >= {

@@ -251,6 +251,22 @@ def test_dry_run_writes_nothing(world: World) -> None:
     assert before == after
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_model_is_judged_where_no_run_has_made_a_bank(tmp_path: Path, dry_run: bool) -> None:
+    world, home = World(tmp_path), tmp_path / "home"
+    home.mkdir()
+    env = run_environment(world.bank) | {"TUNE_BANK_PATH": "", "HOME": str(home)}
+    (model,) = verify(
+        models=[world.model],
+        env=env,
+        cwd=world.place,
+        dry_run=dry_run,
+        progress=world.progress,
+        engine=world.engine,
+    ).models
+    assert model.found is None and model.error is None
+
+
 def test_output_is_the_tuned_model(world: World) -> None:
     world.busy_models = False
     how = TuneSettings(model=Path(), output=world.place / "judged.om")

@@ -79,6 +79,18 @@ def test_batch_size_is_read_by_its_place_too(
     ]
 
 
+def test_rows_of_several_inputs_are_those_of_the_first(
+    tf: Any, command: ScriptedCommand, tmp_path: Path
+) -> None:
+    with aoe.tensorflow.enable(work_path=tmp_path):
+        stand_in.Model().fit([_rows(10), _rows(10)], batch_size=8)
+        stand_in.Model().predict({"a": _rows(100), "b": _rows(100)}, 64)
+    assert [run.files["graph_01_net.pb"] for run in command.runs] == [
+        "forward [(8, 4)]",
+        "forward [(64, 4)]",
+    ]
+
+
 def test_each_shape_of_a_model_is_tuned_once(
     tf: Any, command: ScriptedCommand, tmp_path: Path
 ) -> None:
@@ -103,6 +115,17 @@ def test_function_is_tuned_as_it_is(tf: Any, command: ScriptedCommand, tmp_path:
         function(_rows(2))
         function(_rows(2))
     assert [run.files for run in command.runs] == [{"graph_01_scores.pb": "scores [(2, 4)]"}]
+
+
+def test_step_around_a_model_that_is_tuned_already_is_told_nothing(
+    tf: Any, command: ScriptedCommand, tmp_path: Path
+) -> None:
+    model = stand_in.Model()
+    with aoe.tensorflow.enable(work_path=tmp_path) as watcher:
+        for _ in ("fit", "evaluate"):  # each makes a function of its own
+            stand_in.Function(lambda x: model(x), types=["IteratorGetNext"])(_rows(8))
+    assert [run.files for run in command.runs] == [{"graph_01_net.pb": "forward [(8, 4)]"}]
+    assert watcher.problems == {}
 
 
 def test_step_that_changes_variables_is_left_alone(

@@ -328,6 +328,8 @@ def _overlap(one: list[float], other: list[float]) -> float:
     width = min(one[2], other[2]) - max(one[0], other[0])
     height = min(one[3], other[3]) - max(one[1], other[1])
     shared = max(width, 0) * max(height, 0)
+    if not shared:  # of a box that ends before it begins, too
+        return 0.0
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
     return shared / (sum(areas) - shared)
 

@@ -95,13 +95,17 @@ class Model:
 
     def fit(self, x: Any, y: Any = None, batch_size: int | None = None) -> None:
         """Train a step on rows nobody counts."""
-        self._step(Spec(Shape((None, *x.shape[1:])), x.dtype))
+        self._on_rows(x)
 
     def evaluate(self, x: Any) -> None:
         """Do nothing."""
 
     def predict(self, x: Any, batch_size: int | None = None) -> None:
         """Compute a batch of rows nobody counts."""
+        self._on_rows(x)
+
+    def _on_rows(self, x: Any) -> None:
+        x = next(iter(x.values())) if isinstance(x, dict) else x[0] if isinstance(x, list) else x
         self._step(Spec(Shape((None, *x.shape[1:])), x.dtype))
 
 

@@ -133,7 +133,8 @@ def detection_output(layer: LayerScope) -> tuple[CaffeBlob, ...]:
     sizes = _sizes(layer)
     boxes = _decoded(layer, sizes)
     scores = _scores(layer, sizes)
-    rows = _rows(layer, boxes, scores, _picked(layer, sizes, boxes, scores), sizes)
+    picked = _picked(layer, sizes, _never_turned(layer, sizes, boxes), scores)
+    rows = _rows(layer, boxes, scores, picked, sizes)
     kept = layer.param.one("keep_top_k", integer, -1)
     if kept > -1:
         images = range(sizes.images)
@@ -172,11 +173,8 @@ def _flat(shape: Sequence[int]) -> tuple[int, ...]:
 
 def _decoded(layer: LayerScope, sizes: _Sizes) -> CaffeBlob:
     """Return the boxes (images, priors, 4) the locations mean, as corners."""
-    code = layer.param.one(
-        "code_type", choice("", "CORNER", "CENTER_SIZE", "CORNER_SIZE"), "CORNER"
-    )
-    count = sizes.priors
-    shape = (sizes.images, count, 4)
+    code = _code(layer)
+    count, shape = sizes.priors, (sizes.images, sizes.priors, 4)
     location = layer.add("Reshape", (layer.bottom, layer.integers(shape, "boxes")), shape)
     both = layer.integers((2, count, 4), "priors")
     both_blob = layer.add("Reshape", (layer.bottoms[2], both), (2, count, 4))
@@ -202,6 +200,24 @@ def _decoded(layer: LayerScope, sizes: _Sizes) -> CaffeBlob:
     reach = layer.add("Div", (grown, two), half)
     corners = [layer.add(op_type, (middle, reach), half) for op_type in ("Sub", "Add")]
     return layer.add("Concat", corners, shape, axis=2)
+
+
+def _code(layer: LayerScope) -> str:
+    return layer.param.one(
+        "code_type", choice("", "CORNER", "CENTER_SIZE", "CORNER_SIZE"), "CORNER"
+    )
+
+
+def _never_turned(layer: LayerScope, sizes: _Sizes, boxes: CaffeBlob) -> CaffeBlob:
+    """Return the boxes for the overlaps: one that ends before it begins is empty.
+
+    Caffe finds no overlap with such a box, ONNX swaps its corners. Centers with sizes make none.
+    """
+    if _code(layer) == "CENTER_SIZE":
+        return boxes
+    begin, end = _halves(layer, boxes, (sizes.images, sizes.priors, 2))
+    end = layer.add("Max", (begin, end), end.shape)
+    return layer.add("Concat", (begin, end), boxes.shape, axis=2)
 
 
 def _halves(

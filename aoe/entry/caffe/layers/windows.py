@@ -149,7 +149,8 @@ def _window_counts(
         count = (room // s if floor else -(-room // s)) + 1
         if any(pad) and (count - 1) * s >= extent + p:
             count -= 1
-        if room < 0 or (count - 1) * s >= extent + p:
+        # a window larger than the image is one, where the stride rounds it up
+        if count < 1 or (count - 1) * s >= extent + p:
             raise layer.error(
                 "windows outside the image",
                 got=f"kernel {k}, stride {s}, padding {p} on {extent}",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 from support.caffe.model_files import (
+    Array,
     TestLayer,
     TestNet,
     blob_bytes,
@@ -112,6 +115,12 @@ def test_weights_in_several_chunks_are_one_array(tmp_path: Path) -> None:
     blob = chunk(5, values[:40]) + shape + chunk(5, values[40:])
     layer = chunk(1, b"conv1") + chunk(7, blob) + chunk(7, blob_bytes(_B))
     model = _load(tmp_path, prototxt(small_net()), chunk(100, layer))
+    assert np.array_equal(numpy_helper.to_array(model.proto.graph.initializer[0]), _W)
+
+
+def test_last_weights_of_a_name_are_those_caffe_ends_with(tmp_path: Path) -> None:
+    weights = stored({"conv1": (_W * 2, _B)}) + stored({"conv1": (_W, _B)})
+    model = _load(tmp_path, prototxt(small_net()), weights)
     assert np.array_equal(numpy_helper.to_array(model.proto.graph.initializer[0]), _W)
 
 
@@ -289,6 +298,36 @@ def test_split_gives_every_reader_its_blob(tmp_path: Path) -> None:
     model = _load(tmp_path, _conv(input_lines=_DATA, rest=rest))
     assert [value.name for value in model.proto.graph.output] == ["sum"]
     onnx.checker.check_model(model.proto, full_check=True)
+
+
+@pytest.mark.parametrize(
+    ("entry", "wanted", "name"),
+    [
+        ("scaled:0", np.float32([7, 8, 9, 10]), "y/scaled"),
+        ("cut:1", np.float32([9, 10]), "second"),
+        ("up:0", np.float32([7, 8, 9, 10]) ** 2, "y/up"),
+        ("y", np.float32([49, 64, 81, 100]), "y"),
+    ],
+)
+def test_layer_and_number_are_its_top(tmp_path: Path, entry: str, wanted: Array, name: str) -> None:
+    text = """
+    layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 dim: 4 } } }
+    layer { name: "scaled" type: "Scale" bottom: "x" top: "y" scale_param { bias_term: true } }
+    layer { name: "cut" type: "Slice" bottom: "y" top: "first" top: "second" }
+    layer { name: "up" type: "Power" bottom: "y" top: "y" power_param { power: 2 } }
+    layer { name: "abs" type: "AbsVal" bottom: "y" top: "y" }
+    """
+    model, weight = tmp_path / "net.prototxt", tmp_path / "net.caffemodel"
+    model.write_text(text)
+    weight.write_bytes(stored({"scaled": (np.float32([1] * 4), np.float32([6, 6, 6, 6]))}))
+    source = ModelSource(path=model, weight=weight, output_nodes=(entry,))
+    proto = load_caffe(source).proto
+    assert [value.name for value in proto.graph.output] == [name]
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"x": np.float32([[1, 2, 3, 4]])})
+    np.testing.assert_allclose(found.ravel(), wanted)
+    with pytest.raises(ModelImportError, match=r"layer cut has no such top .*expected cut:0 or"):
+        load_caffe(replace(source, output_nodes=("cut:2",)))
 
 
 # ---- what is refused, with its place ----

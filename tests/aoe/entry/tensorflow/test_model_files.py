@@ -122,8 +122,32 @@ def test_converting_process_is_told_what_to_convert(tmp_path: Path, pb: Path) ->
     assert request["path"] == str(pb)
     assert (request["shapes"], request["outputs"]) == ({"x": [1, 4]}, ["prob"])
     upper = pb.rename(tmp_path / "NET.H5")
-    find_entry(3, source).load(replace(source, path=upper))
+    find_entry(3, source).load(replace(source, path=upper, output_nodes=()))
     assert json.loads(kept.read_text())["path"].endswith(".h5")
+
+
+@pytest.mark.parametrize("name", ["saved", "net.keras", "net.h5"])
+def test_model_without_a_list_of_outputs_is_cut_at_those_it_is_given(
+    name: str, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    if not file.suffix:
+        file.mkdir()
+        file /= "saved_model.pb"
+    file.write_bytes(b"")
+    nodes = [
+        helper.make_node("Exp", ["x"], ["dense/Exp:0"], "dense/Exp"),
+        helper.make_node("Tanh", ["dense/Exp:0"], ["y"], "Tanh"),
+    ]
+    env = _converts(tmp_path, make_model(nodes, {"x": ("n", 4)}, ["y"]))
+    source = ModelSource(path=tmp_path / name, shapes={"x": (2, 4)}, env=env)
+    cut = replace(source, output_nodes=("dense/Exp:0",))
+    for load in (find_entry(3, cut).load, find_entry(3, cut).load_open):
+        graph = load(cut).proto.graph
+        assert [value.name for value in graph.output] == ["dense/Exp:0"]
+        assert [node.op_type for node in graph.node] == ["Exp"]
+    with pytest.raises(ModelImportError, match="the model has no such node or result"):
+        find_entry(3, source).load(replace(source, output_nodes=("none:0",)))
 
 
 @pytest.mark.parametrize(

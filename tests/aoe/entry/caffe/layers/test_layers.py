@@ -134,6 +134,18 @@ def test_detections_are_those_of_the_definition(
     _check("DetectionOutput", _DETECTION | more, shapes=shapes, feed=detections(seed, shapes))
 
 
+@pytest.mark.parametrize("code", ["CORNER", "CORNER_SIZE"])
+def test_box_that_ends_before_it_begins_overlaps_none(code: str) -> None:
+    corners = [0, 0, 1, 1, 0.95, 0.95, 0.05, 0.05, 0.05, 0.05, 0.95, 0.95]
+    priors = np.float32([corners, [0.1] * 12])[None]
+    scores = np.float32([[0, 0.9, 0, 0.8, 0, 0.7]])
+    feed = [np.zeros((1, 12), np.float32), scores, priors]
+    shapes = tuple(array.shape for array in feed)
+    param = {"num_classes": 2, "code_type": Word(code)}
+    (found,) = _check("DetectionOutput", param, shapes=shapes, feed=feed)
+    assert found[0, 0, :, 2].tolist() == pytest.approx([0.9, 0.8])  # the last is in the first
+
+
 @pytest.mark.parametrize("images", [1, 2])
 def test_no_detection_is_a_row_of_its_own(images: int) -> None:
     param = _DETECTION | {"confidence_threshold": 2.0, "keep_top_k": 5}
@@ -158,7 +170,7 @@ def test_pooling_follows_the_ceil_rule(
     extents: Shape, kernel: Shape, stride: Shape, pad: Shape, how: Word
 ) -> None:
     for n, k, s, p in zip(extents, kernel, stride, pad, strict=True):
-        assume(p < k <= n + 2 * p)
+        assume(p < k < n + 2 * p + s)
         last = -(-(n + 2 * p - k) // s) * s
         assume(any(pad) or last < n)  # Caffe reads beyond the image there
         assume(last - s * (last >= n + p) < n + p)
@@ -183,6 +195,8 @@ def test_pooling_follows_the_ceil_rule(
         (4, 2, 2, 1, 3),  # ceil gives 3, the last begins at 3 < 4 + 1
         (3, 2, 2, 1, 2),  # ceil gives 3, the last would begin at 3 >= 3 in the padding
         (112, 3, 2, 0, 56),
+        (3, 4, 2, 0, 1),  # ceil(-1 / 2) + 1: a window that is larger than the image
+        (1, 5, 3, 1, 1),  # ceil(-2 / 3) + 1
     ],
 )
 def test_pooling_windows_are_counted_as_published(
