@@ -144,7 +144,12 @@ def row_kernel(
     """Return the kernel of blocks, under the name that is its own; see `RowKernel`."""
     ordered = _fewest(sorted(blocks, key=lambda block: -block.rows))
     largest = ordered[0].source
-    facts = [open_rank, list(open_inputs), [list(shape[open_rank:]) for shape in shapes]]
+    # blocks read a closed tensor without extents of 1 that it may have in front
+    kept = [
+        list(shape[open_rank:] if is_open else shape)
+        for shape, is_open in zip(shapes, (*open_inputs, True), strict=False)
+    ]
+    facts = [open_rank, list(open_inputs), kept]
     return RowKernel(
         name=_block_kernel_name("rows", ordered, facts),
         workload=largest.workload,

@@ -237,10 +237,10 @@ def _where_it_lies(
         tensor = written_to(graph, region.output, shapes)
     else:
         tensor = read_from(graph, region.inputs[number], shapes)
-        if not tensor.is_innermost:  # keys by columns are keys by rows, read the other way round
-            tensor = tensor.turned()
-            turned = OPEN_EXTENTS[workload.op_type].turned(workload, number)
-            workload = workload if turned is None else turned
+        turned = OPEN_EXTENTS[workload.op_type].turned(workload, number)
+        # keys by columns are keys by rows, read the other way round
+        if not tensor.is_innermost and turned is not None:
+            tensor, workload = tensor.turned(), turned
     has_changed = workload is not region.workload
     others = [name for at, name in enumerate(region.inputs) if at != number]
     is_read_twice = tensor.name in others or tensor.name not in shapes

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 import halide as hl
 
-from aoe.kernels.family import UPDATE, PackedInput, Pipeline, Support
+from aoe.kernels.family import SUPPORTED, UPDATE, PackedInput, Pipeline, Support
 from aoe.kernels.halide.tile_sums import LevelReads
 from aoe.kernels.math.elements import element_type, measured_levels, nearest_level, widened
 from aoe.kernels.math.functions import constant, strict
@@ -177,7 +177,7 @@ def read_integer_product(workload: Workload) -> IntegerProduct | Support:
     if few and not product.has_weights:
         return Support("a few rows by a computed matrix")
     made = IntegerProduct(workload=workload, product=product, anchor=anchor, operands=operands)
-    return _check_shapes(made) or made
+    return _check_shapes(made) and made
 
 
 def _refusal(workload: Workload, anchor: Operation, operands: _Operands) -> str:
@@ -207,8 +207,8 @@ def _refusal(workload: Workload, anchor: Operation, operands: _Operands) -> str:
     return ""
 
 
-def _check_shapes(made: IntegerProduct) -> Support | None:
-    """Return a refusal of scales and zero points of other shapes than one value, or a column's."""
+def _check_shapes(made: IntegerProduct) -> Support:
+    """Check that scales, zero points and summands are one value, or one for each column."""
     columns = made.product.columns.extent
     sizes = dict.fromkeys(made.operands.of_matrices, 1)
     sizes |= dict.fromkeys(made.operands.of_columns, columns)
@@ -216,9 +216,11 @@ def _check_shapes(made: IntegerProduct) -> Support | None:
         spec = _spec_of(made.workload, ref)
         if spec is None:
             continue
-        if spec.size not in (1, most) or (spec.size > 1 and not spec.constant):
-            return Support(f"scales or zero points of shape {spec.shape}")
-    return None
+        # a summand of each row has as many elements as one of each column in a square
+        of_each = spec.size == most and spec.shape[-1:] == (most,)
+        if spec.size > 1 and not (of_each and spec.constant):
+            return Support(f"scales, zero points or summands of shape {spec.shape}")
+    return SUPPORTED
 
 
 def _spec_of(workload: Workload, ref: str) -> TensorSpec | None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import halide as hl
 
 from aoe import schedule as sch
-from aoe.kernels.family import UPDATE, BufferView, Pipeline, Support
+from aoe.kernels.family import SUPPORTED, UPDATE, BufferView, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT, build_chain, check_chain
 from aoe.kernels.halide.loops import v
 from aoe.kernels.halide.shapes import infer_shapes
@@ -148,7 +148,7 @@ def read_planes(workload: Workload) -> PlanesPlan | Support:
         measured=results.get(MEASURED_SCALE, ""),
         is_measured=is_measured,
     )
-    return _check_operands(plan) or plan
+    return _check_operands(plan) and plan
 
 
 def _refusal(operation: Operation, workload: Workload) -> str:
@@ -175,19 +175,16 @@ def _refusal(operation: Operation, workload: Workload) -> str:
     return ""
 
 
-def _check_operands(plan: PlanesPlan) -> Support | None:
-    """Return a refusal where the chain reads tensors the kernel cannot view as its result."""
+def _check_operands(plan: PlanesPlan) -> Support:
+    """Check that the kernel can view each tensor the chain reads as its result."""
+    is_kept = image_extents(plan) == result_extents(plan)
     for ref in _read_by(plan):
         at = int(ref[1:])
-        spec = plan.workload.inputs[at]
-        if spec.size == 1:
-            continue
-        extents = _operand_extents(plan, spec)
-        if extents is None:
+        if _operand_extents(plan, plan.workload.inputs[at]) is None:
             return Support(f"{ref} is broadcast behind ConvInteger")
-        if at in plan.inputs.values() and (at != plan.inputs[X] or extents != image_extents(plan)):
+        if at == plan.inputs[WEIGHTS] or (at == plan.inputs[X] and not is_kept):
             return Support(f"{ref} is read in two ways")
-    return None
+    return SUPPORTED
 
 
 def _read_by(plan: PlanesPlan) -> list[str]:

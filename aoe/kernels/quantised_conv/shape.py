@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import halide as hl
 
 from aoe import schedule as sch
-from aoe.kernels.family import PackedInput, Pipeline, Support
+from aoe.kernels.family import SUPPORTED, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT, build_chain, check_chain, estimate_cycles
 from aoe.kernels.halide.loops import v
 from aoe.kernels.halide.shapes import infer_shapes
@@ -176,7 +176,7 @@ def read_quantised(workload: Workload) -> QuantisedPlan | Support:
     plan = QuantisedPlan(
         workload=workload, shape=shape_of(operation, workload), operation=operation, chain=chain
     )
-    return _check_chained(plan) or plan
+    return _check_chained(plan) and plan
 
 
 def _refusal(operation: Operation, workload: Workload) -> str:
@@ -218,18 +218,21 @@ def _refusal(operation: Operation, workload: Workload) -> str:
     return ""
 
 
-def _check_chained(plan: QuantisedPlan) -> Support | None:
-    """Return a refusal where the chain reads tensors the kernel cannot view as its result."""
-    extents, numbers = operator_extents(plan, ()), plan.inputs
+def _check_chained(plan: QuantisedPlan) -> Support:
+    """Check that the kernel can view each tensor the chain reads as its result."""
+    numbers = plan.inputs
+    extents = operator_extents(plan, plan.workload.inputs[numbers[WEIGHTS]].shape)
     result = plan.shape.extents(plan.shape.result, plan.shape.channels_out)
     for ref in _read_by(plan.chain):
         spec = plan.workload.inputs[int(ref[1:])]
         if spec.size != 1 and spec.shape != plan.workload.output.shape:
             return Support(f"{ref} is broadcast behind {plan.operation.op_type}")
         number_ = int(ref[1:])
-        if spec.size != 1 and number_ in numbers.values() and extents[number_] != result:
+        # the chain reads one element as a number, without loops
+        by_chain = () if spec.size == 1 else result
+        if number_ in numbers.values() and extents[number_] != by_chain:
             return Support(f"{ref} is read in two ways")
-    return None
+    return SUPPORTED
 
 
 def _read_by(chain: Sequence[Operation]) -> list[str]:

@@ -207,7 +207,7 @@ def _unusual(workload: Workload, anchor: Operation) -> str:
     if any(spec.dtype != "float32" or spec.block for spec in (*workload.inputs, workload.output)):
         return f"{name} of tensors that are not float32 row by row"
     read = [ref for ref in inputs[: _BIAS + 1] if ref]
-    if len(set(read)) < len(read):
+    if len(set(read)) < len(read) or not set(read).isdisjoint(inputs[_STARTS:_PEEPHOLES]):
         return f"{name} that reads a tensor twice"
     if not all(workload.inputs[int(ref[1:])].constant for ref in read[1:]):
         return f"{name} by weights that are computed"

@@ -99,6 +99,13 @@ def test_heads_are_read_and_written_where_they_lie() -> None:
     assert first.attributes["transB"] == 1  # keys are read by rows, which lie side by side
 
 
+def test_queries_by_columns_are_read_behind_their_transpose() -> None:
+    body = f"q = Transpose <perm = [0, 2, 3, 1]> (x) {_PLAIN}"
+    found = _region("float[N,8,3,S] x, float[N,3,8,S] k, float[N,3,S,20] v", body)
+    assert found.region.inputs == ("q", "k", "v")
+    assert found.layouts[0] == tuple(map(StoredDimension, range(4)))
+
+
 def test_results_others_read_are_made_as_they_were() -> None:
     model = _model(_ROWS_OF_24, _JOINED)
     model.graph.output.append(helper.make_tensor_value_info("m", onnx.TensorProto.FLOAT, None))

@@ -185,6 +185,13 @@ def test_integers_that_are_made_are_those_of_onnx_runtime(name: str) -> None:
             )
 
 
+def with_input(workload: Workload, number: int, *shape: int) -> Workload:
+    """Return a workload with an input of another shape."""
+    inputs = list(workload.inputs)
+    inputs[number] = replace(inputs[number], shape=shape)
+    return replace(workload, inputs=tuple(inputs))
+
+
 GELU_AND_RESIDUAL = dynamic(
     *((2, 19), 24, 96),
     operation("Gelu", "t0", "t1"),
@@ -214,6 +221,14 @@ class TestIntegerMatMul(KernelFamilyTests):
             "a matrix that is no constant of 8 bits",
         ),
         (of_two((2, 4, 30), (2, 30, 21)), "a few rows by a computed matrix"),
+        (
+            with_input(static((17,), 29, 17, general=True), 5, 17, 1),
+            "scales, zero points or summands of shape (17, 1)",
+        ),
+        (
+            with_input(static((9,), 29, 17), 1, 9),
+            "scales, zero points or summands of shape (9,)",
+        ),
         (dynamic((8,), 5, 6, operation("Mul", "t0 x2", "t1")), "is read again behind it"),
     )
 

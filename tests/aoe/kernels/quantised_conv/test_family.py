@@ -88,6 +88,26 @@ DEPTHWISE = {
 """Each with patches or vectors of its own."""
 
 
+def _adding(workload: Workload, ref: str) -> Workload:
+    """Return a convolution whose QLinearAdd adds another tensor."""
+    convolution, added, *behind = workload.operations
+    inputs = (*added.inputs[:3], ref, *added.inputs[4:])
+    return replace(workload, operations=(convolution, replace(added, inputs=inputs), *behind))
+
+
+def _with_input(workload: Workload, number: int, *shape: int) -> Workload:
+    """Return a workload with an input of another shape."""
+    inputs = list(workload.inputs)
+    inputs[number] = replace(inputs[number], shape=shape)
+    return replace(workload, inputs=tuple(inputs))
+
+
+ONE_ELEMENT = quantised_convolution((1, 8), (1, 1), (1, 1), added=True)
+ONE_RESULT = quantised_convolution(
+    (1, 1), (1, 1), (1, 1), levels="int8", made="int8", added=True, point="QLinearSigmoid"
+)
+
+
 class TestQuantisedConvolution(KernelFamilyTests):
     family_name = "quantised_convolution"
     cases = CASES
@@ -98,6 +118,10 @@ class TestQuantisedConvolution(KernelFamilyTests):
         ),
         (quantised_convolution((8, 8), (5, 5, 5), (1, 1, 1)), "of 3 axes"),
         (quantised_convolution((8, 8), (5, 5), (3, 3), last=False), "in front of the axes"),
+        (_with_input(CASES["pointwise, added"], 8, 1, 1, 1, 48), "x8 is broadcast"),
+        (_adding(ONE_ELEMENT, "x0"), "x0 is read in two ways"),
+        (_adding(ONE_RESULT, "x0"), "x0 is read in two ways"),
+        (_adding(ONE_RESULT, "x3"), "x3 is read in two ways"),
     )
 
 
@@ -175,11 +199,8 @@ def test_a_cpu_with_tiles_is_offered_one_guess_of_vectors_beside_them() -> None:
 
 def test_an_image_that_the_chain_reads_again_is_not_summed_in_tiles() -> None:
     workload = quantised_convolution((16, 16), (7, 9), (1, 1), added=True)
-    convolution, added = workload.operations
-    again = replace(added, inputs=(*added.inputs[:3], "x0", *added.inputs[4:]))
-    twice = replace(workload, operations=(convolution, again))
     assert "direct_amx" in _offered(workload, AMX)
-    assert "direct_amx" not in _offered(twice, AMX)
+    assert "direct_amx" not in _offered(_adding(workload, "x0"), AMX)
 
 
 def _inputs(workload: Workload, **changed: Array) -> dict[str, Array]:

@@ -71,12 +71,31 @@ def _broadcast() -> Workload:
     return replace(case, inputs=inputs, operations=operations, output=image)
 
 
+def _adding(workload: Workload, ref: str) -> Workload:
+    """Return a convolution that ends with the sum of its result and another tensor."""
+    *operations, last = workload.operations
+    made = replace(last, inputs=(last.inputs[0], ref))
+    return replace(workload, operations=(*operations, made))
+
+
+def _with_input(workload: Workload, number: int, *shape: int) -> Workload:
+    """Return a workload with an input of another shape."""
+    inputs = list(workload.inputs)
+    inputs[number] = replace(inputs[number], shape=shape)
+    return replace(workload, inputs=tuple(inputs))
+
+
+ONE_ELEMENT = integer_convolution((1, 8), (1, 1), (1, 1), added=True, relu=False)
+
+
 class TestIntegerConvolution(KernelFamilyTests):
     family_name = "quantised_convolution"
     cases = CASES
     refused = (
         (integer_convolution((8, 8), (5, 5, 5), (1, 1, 1)), "of 3 axes"),
         (_broadcast(), "broadcasts"),
+        (_with_input(CASES["long rows"], 4, 1, 1, 9, 35), "x4 is broadcast"),
+        (_adding(ONE_ELEMENT, "x0"), "x0 is read in two ways"),
     )
 
 

@@ -111,6 +111,10 @@ class TestRecurrent(KernelFamilyTests):
             "LSTM reads (1, 19, 5) where (1, 20, 5) is expected",
         ),
         (reading(PLAIN, "x0", "x1", "x1"), "LSTM that reads a tensor twice"),
+        (
+            reading(recurrence("LSTM", 1, 2, 5, 5), "x0", "x1", "x2", "x3", "", "x0"),
+            "LSTM that reads a tensor twice",
+        ),
     )
 
 

@@ -473,5 +473,21 @@ def test_square_weights_by_rows_and_by_columns_are_two_forms(target: Target) -> 
     assert _packed_forms(kernel_table(kernels, target)) == 2
 
 
+def test_constants_of_other_ranks_make_kernels_of_their_own(
+    target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    kernels = []
+    for weights in ("float[1,24] b", "float[1,1,24] b"):
+        model = parsed("float[N,S,T,24] x", "t = Mul(x, b) y = Sigmoid(t)", weights=weights)
+        graph, shapes, parts = opened(model, {**_EXTENTS, "T": 2})
+        rows = find_open_rows(graph, parts.regions[-1], shapes)
+        assert isinstance(rows, OpenRows) and rows.open_rank == 3
+        kernels.append(_kernel_of(rows, target))
+    assert kernels[0].parts == kernels[1].parts
+    assert kernels[0].name != kernels[1].name
+    file = tmp_path / "rows.so"
+    assert linked(kernels, target=target, toolchain=toolchain, file=file).exists()
+
+
 def _packed_forms(table: str) -> int:
     return sum("static const aoe_packing" in line for line in table.splitlines())
