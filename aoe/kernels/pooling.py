@@ -110,6 +110,15 @@ def _reaches_beyond(pooling: Operation) -> bool:
     return same or bool(pooling.attributes.get("ceil_mode", 0))
 
 
+def _is_padded_as_dense(pooling: Operation, windows: Mapping[int, Window]) -> bool:
+    """True for dilated windows with automatic padding, of which ONNX Runtime sees the size alone.
+
+    ONNX pads by what a window reaches; results of ONNX Runtime 1.32 are others, and as many others.
+    """
+    same = str(pooling.attributes.get("auto_pad", "NOTSET")).startswith("SAME")
+    return same and any(window.dilation > 1 for window in windows.values() if window.size > 1)
+
+
 class PoolingFamily(PlannedFamily[Pooling]):
     """y = chain(largest, mean or norm of a window).
 
@@ -139,6 +148,8 @@ class PoolingFamily(PlannedFamily[Pooling]):
                 return Support("a window in the padding, or one of all there is")
         if not windows or size > _WRITTEN_OUT_MAX:
             return Support(f"windows of {size} elements")
+        if _is_padded_as_dense(found[0], windows):
+            return Support("dilated windows that ONNX Runtime pads as if they were not")
         if workload.is_open and len(windows) < 2:
             return Support("windows of any image along one dimension")
         if found[0].op_type == "LpPool" and number(found[0].attributes, "p", 2) not in (1, 2):

@@ -362,7 +362,7 @@ class ResizingFamily(PlannedFamily[Resizing]):
         rows = _rows(plan, arguments, variables)
         stages = {ROWS: rows}
         if plan.last.rest:
-            interpolated = _woven(plan, rows, variables)
+            interpolated = _woven(plan, rows, variables, _extent(plan, arguments, plan.last))
         else:
             extent = _extent(plan, arguments, plan.last)
             stages |= {} if plan.last.taps.is_nearest else _tables(plan.last, extent)
@@ -405,12 +405,16 @@ def _rows(
     place = tuple(at if v.name() == last.loop else v for v in variables if v.name() != last.rest)
     others = plan.dimensions[:-1]
     loops = {v.name(): hl.Expr(v) for v in place}
-    loops[last.tap] = _kept(at, last, _extent(plan, arguments, last))
+    extent = _extent(plan, arguments, last)
+    loops[last.tap] = _kept(at, last, extent)
     inner = _blended(plan, arguments, others, loops)
     if last.rest and last.taps.reads_beside_first:
-        second = _blended(plan, arguments, others, {**loops, last.tap: hl.i32(1)})
+        inside, second_at = at >= 0, hl.i32(1)
+        if not isinstance(extent, int):  # of one element there is no second
+            inside, second_at = inside | (extent < 2), hl.min(extent - 1, 1)
+        second = _blended(plan, arguments, others, {**loops, last.tap: second_at})
         beside = inner + strict(second * constant(0.0))  # see `Taps.reads_beside_first`
-        inner = hl.select(hl.likely(at >= 0), inner, beside)
+        inner = hl.select(hl.likely(inside), inner, beside)
     rows = hl.Func(ROWS)
     rows[place] = inner
     return rows
@@ -528,7 +532,7 @@ def _looked_up(
     return total
 
 
-def _woven(plan: Resizing, rows: hl.Func, variables: tuple[hl.Var, ...]) -> hl.Expr:
+def _woven(plan: Resizing, rows: hl.Func, variables: tuple[hl.Var, ...], extent: Extent) -> hl.Expr:
     last = plan.last
     names = {v.name(): v for v in variables}
     at = hl.Expr(names[last.loop])
@@ -538,7 +542,8 @@ def _woven(plan: Resizing, rows: hl.Func, variables: tuple[hl.Var, ...]) -> hl.E
     phases = [last.taps.phase(step) for step in range(last.taps.factor)]
     for step in range(last.taps.count):
         there = at + hl.mux(rest, [hl.i32(first) for first, _ in phases]) + step
-        weight = hl.mux(rest, [constant(weights[step]) for _, weights in phases])
+        shares = [_share(last.taps, weights, step, at + first, extent) for first, weights in phases]
+        weight = hl.mux(rest, shares)
         place = tuple(
             there if v.name() == last.loop else v for v in variables if v.name() != last.rest
         )
@@ -547,6 +552,16 @@ def _woven(plan: Resizing, rows: hl.Func, variables: tuple[hl.Var, ...]) -> hl.E
             term = strict(term)  # else a NaN that is multiplied by 0 is lost
         total = total + term if total.defined() else term
     return total
+
+
+def _share(
+    taps: Taps, weights: Sequence[float], step: int, first: hl.Expr, extent: Extent
+) -> hl.Expr:
+    """Return a constant weight; where both elements are the last one there, see `Taps.weights`."""
+    weight = constant(weights[step])
+    if taps.cubic is not None or 0.0 not in weights:
+        return weight
+    return hl.select(hl.likely(first < extent - 1), weight, constant(0.5))
 
 
 def _steps(plan: Resizing, vector: int, unroll: int, tasks: int) -> Iterator[Step]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from ctypes import c_float
 from dataclasses import replace
 
 from aoe.operators.facts import (
@@ -108,7 +109,11 @@ def resized(operation: Operation, shapes: Sequence[Shape]) -> Shape:
     shape = list(shapes[0])
     sizes = listed(operation, "sizes")
     scales = resize_scales(operation, shapes[0])
-    found = [math.floor(extent * scale) for extent, scale in zip(shape, scales, strict=True)]
+    # in float32, as ONNX Runtime: 10 elements by 0.7 are 7, though the float below 0.7 is meant
+    found = [
+        math.floor(c_float(extent * scale).value)
+        for extent, scale in zip(shape, scales, strict=True)
+    ]
     for axis, size in zip(axes_of(operation, len(shape)), sizes, strict=False):
         found[axis] = size
     return tuple(found)
@@ -234,7 +239,7 @@ def _move(
     def checked(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
         try:
             return shape(operation, shapes)
-        except (ValueError, IndexError, ZeroDivisionError):
+        except (ValueError, IndexError, ZeroDivisionError, OverflowError):
             return None  # attributes of a bank, which may be anything
 
     return OperatorFacts(

@@ -8,10 +8,13 @@
 #define EXPORT __attribute__((visibility("default")))
 #define ALWAYS static inline __attribute__((always_inline))
 
+/* TILE_ROWS is a macro: the preprocessor takes names of an enumeration for 0. */
 #ifdef __AVX512F__
-enum { LANES = 16, TILE_ROWS = 12 }; /* 24 of 32 registers are sums */
+#define TILE_ROWS 12 /* 24 of 32 registers are sums */
+enum { LANES = 16 };
 #else
-enum { LANES = 8, TILE_ROWS = 4 }; /* 8 sums of two vectors; 16 registers */
+#define TILE_ROWS 4 /* 8 sums of two vectors; 16 registers */
+enum { LANES = 8 };
 #endif
 enum { PANEL = 2 * LANES, EIGHT = 8 };
 typedef float vec __attribute__((vector_size(LANES * sizeof(float)), may_alias));

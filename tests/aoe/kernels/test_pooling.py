@@ -168,6 +168,11 @@ def test_other_norms_are_refused() -> None:
         ({"kernel_shape": (1, 1)}, (1, 2, 6, 6), "windows of 1 elements"),
         ({"kernel_shape": (3,)}, (1, 2, 4, 4), "MaxPool cannot broadcast"),
         ({"kernel_shape": (2, 2), "strides": (0, 1)}, (1, 2, 4, 4), "MaxPool cannot broadcast"),
+        (
+            {"kernel_shape": (2, 1), "dilations": (3, 1), "auto_pad": "SAME_LOWER"},
+            (1, 2, 6, 6),
+            "dilated windows that ONNX Runtime pads as if they were not",
+        ),
     ],
 )
 def test_what_is_not_pooled_here_says_why(

@@ -160,6 +160,40 @@ def test_nan_is_kept_where_onnx_runtime_multiplies_it_by_zero(label: str) -> Non
         assert_close(workload, kernel.run(run.inputs), run.result, f"{label} with NaN")
 
 
+@pytest.mark.parametrize(("coordinates", "factor"), [("asymmetric", 2), ("half_pixel", 3)])
+def test_infinity_at_the_end_of_a_row_stays(coordinates: str, factor: int) -> None:
+    result = (1, 2, 4 * factor, 20 * factor)
+    workload = make((1, 2, 4, 20), result, coordinate_transformation_mode=coordinates)
+    x = random_inputs(workload, SEED)["x0"].copy()
+    x[..., 1, -1], x[..., 3, -1], x[..., 3, 2] = np.inf, -np.inf, np.inf
+    run = run_baseline(workload, {"x0": x})
+    assert np.isinf(run.result[..., -1]).any()
+    for schedule in guessed_schedules(workload):
+        found = CompiledKernel(workload, schedule).run(run.inputs)
+        assert_close(workload, found, run.result, f"{coordinates}, {factor} times")
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize(("extent", "scale", "made"), [(10, 0.7, 7), (20, 1.9, 38), (15, 2.8, 42)])
+def test_extents_are_rounded_down_in_float32_as_in_onnx_runtime(
+    mode: str, extent: int, scale: float, made: int
+) -> None:
+    scales = (1.0, 1.0, 2.0, float(np.float32(scale)))
+    resize = operation("Resize", "x0", "t0", mode=mode, scales=scales)
+    workload = Workload(
+        op_type="resizing",
+        inputs=(plain(1, 2, 5, extent),),
+        operations=(resize,),
+        output=plain(1, 2, 10, made),
+    )
+    shorter = replace(workload, output=plain(1, 2, 10, made - 1))  # as ONNX infers it, in float64
+    assert not get_family("resizing").supports(shorter)
+    assert get_family("resizing").supports(workload).reason == ""
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    assert run.result.shape == workload.output.shape
+    assert_close(workload, CompiledKernel(workload).run(run.inputs), run.result, f"by {scale}")
+
+
 def test_only_columns_or_only_rows_are_resized() -> None:
     for given, result in (((3, 7), (3, 21)), ((7, 20), (14, 20))):
         workload = make(given, result, coordinate_transformation_mode="asymmetric")

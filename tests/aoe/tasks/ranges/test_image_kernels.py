@@ -453,6 +453,16 @@ def test_moves_keep_special_values(build: Callable[[str], _Net]) -> None:
         )
 
 
+def test_single_column_is_enlarged_by_itself(build: Callable[[str], _Net]) -> None:
+    linear = build("plain_linear")
+    for rows in (1, 2, 5, 31):
+        x = _images(2, rows, 1)
+        x[0, 1, rows // 2], x[1, 1, -1], x[1, 2, 0] = np.inf, np.nan, -np.inf
+        found, expected = linear.results(x)
+        assert np.isfinite(expected).any() and not np.isfinite(expected).all()
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3, err_msg=f"{rows} rows")
+
+
 def test_normalisation_of_large_means_is_that_in_float64(build: Callable[[str], _Net]) -> None:
     normalized = build("plain_normalized")
     scale, bias = (
