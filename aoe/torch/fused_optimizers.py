@@ -120,7 +120,8 @@ class FusedOptimizers:
 
     def give_back(self, reason: str) -> None:
         """Leave all optimizers as the script has them, from here on."""
-        self.close()
+        for handle in self._handles[:1]:  # no hook behind a step: PyTorch may be going through them
+            handle.remove()
         self.use(is_fused=False)
         self.found = [
             replace(one, fused=0, reason=reason) if one.fused else one for one in self.found

@@ -239,10 +239,11 @@ def _measured(
     eager()
     once_us = max((time.perf_counter() - began_s) * 1e6, 1.0)
     repeats = max(1, math.ceil(policy.sample_min_us / once_us))
-    timers = [default_device().timer(run, repeats=repeats) for run in (eager, compiled)]
+    baseline, tuned = (default_device().timer(run, repeats=repeats) for run in (eager, compiled))
     found: list[Measurement] = []
     while len(found) < _TRIES and not any(one.counts for one in found):
-        found.append(_once(*timers, policy, usage or default_device().usage, len(found) + 1))
+        tries = len(found) + 1
+        found.append(_once(baseline, tuned, policy, usage or default_device().usage, tries))
     # the quietest, never the fastest: choosing by speed would choose lucky pairs
     return max(found, key=lambda one: (one.counts, one.load.use.given_share if one.load else 0.0))
 
