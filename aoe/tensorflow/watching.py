@@ -185,7 +185,7 @@ class Watcher:
     def _patch(self, owner: Any, name: str, instead: Callable[..., Any]) -> None:
         plain = getattr(owner, name)
 
-        def watched(this: Any, *args: Any, **kwargs: Any) -> Any:
+        def watched(this: Any, /, *args: Any, **kwargs: Any) -> Any:
             return instead(plain, this, args, kwargs)
 
         watched.__wrapped__ = plain  # type: ignore[attr-defined]

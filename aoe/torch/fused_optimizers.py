@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from aoe.errors import first_line
 from aoebank import plural, say
@@ -54,7 +57,9 @@ class FusedOptimizer:
 
 
 class FusedOptimizers:
-    """Sets `fused=True` before the first step of each optimizer of this process.
+    """Sets `fused=True` for the steps of each optimizer of this process, and only while they run.
+
+    Copies of an optimizer, and what is saved of it, have the form its script has chosen.
 
     Attributes:
         found: What became of the optimizers, in the order of their first steps.
@@ -68,8 +73,12 @@ class FusedOptimizers:
         self._is_told = is_told
         # Verdicts on the groups of an optimizer. Groups that are added later get theirs later.
         self._reasons: WeakKeyDictionary[torch.optim.Optimizer, list[str]] = WeakKeyDictionary()
-        self._fused: bool | None = True  # Value the groups get; None is PyTorch's default
-        self._handle: Any = None
+        self._fuses = True
+        # Groups that are fused for the step under way.
+        self._set: WeakKeyDictionary[torch.optim.Optimizer, list[dict[str, Any]]] = (
+            WeakKeyDictionary()
+        )
+        self._handles: tuple[Any, ...] = ()
 
     @property
     def has_fused(self) -> bool:
@@ -78,58 +87,71 @@ class FusedOptimizers:
 
     def start(self) -> None:
         """Look at every optimizer that steps from here on."""
-        if self._handle is None:
-            self._handle = register_optimizer_step_pre_hook(
-                lambda optimizer, args, kwargs: self.before_step(optimizer)
+        if not self._handles:
+            self._handles = (
+                register_optimizer_step_pre_hook(self._begin_step),
+                register_optimizer_step_post_hook(lambda optimizer, *step: self._reset(optimizer)),
             )
 
     def close(self) -> None:
-        """Look at no further one; groups that are fused stay so."""
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        """Look at no further step: each one is as the script has it."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = ()
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Set the groups of an optimizer whose gradients are there."""
         if torch.compiler.is_compiling() or type(optimizer) not in FUSIBLE:
             return
+        self._reset(optimizer)  # where the step before has raised
         reasons = self._reasons.get(optimizer)
         groups = optimizer.param_groups
         if reasons is None or len(reasons) < len(groups):
             reasons = self._looked_at(optimizer, reasons or [])
-        self._set(optimizer, reasons)
+        for group, reason in zip(groups, reasons, strict=False):
+            is_open = not reason and group["fused"] is None and group["foreach"] is None
+            if is_open and self._fuses and _fits_this_step(optimizer, group):
+                group["fused"] = True
+                self._set.setdefault(optimizer, []).append(group)
 
     def use(self, *, is_fused: bool) -> None:
         """Update by the fused form from here on, or as the script has it."""
-        self._fused = True if is_fused else None
-        for optimizer, reasons in self._reasons.items():
-            self._set(optimizer, reasons)
+        self._fuses = is_fused
 
     def give_back(self, reason: str) -> None:
         """Leave all optimizers as the script has them, from here on."""
-        self.close()
+        for handle in self._handles[:1]:  # no hook behind a step: PyTorch may be going through them
+            handle.remove()
         self.use(is_fused=False)
         self.found = [
             replace(one, fused=0, reason=reason) if one.fused else one for one in self.found
         ]
 
-    def _set(self, optimizer: torch.optim.Optimizer, reasons: Sequence[str]) -> None:
-        for group, reason in zip(optimizer.param_groups, reasons, strict=False):
-            # also after `load_state_dict`, which takes over the choice of what was saved
-            if not reason and group["fused"] is not False and group["foreach"] is None:
-                fits = self._fused and _fits_this_step(optimizer, group)
-                group["fused"] = self._fused if fits else None
+    def _begin_step(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Set the groups; behind the closure where there is one, which computes the gradients."""
+        own, *given = args
+        if torch.compiler.is_compiling() or type(optimizer) not in FUSIBLE:
+            return None
+        if not any(one is not None for one in (*given, *kwargs.values())):
+            self.before_step(optimizer)
+            return None
 
-    def _as_the_script_has_it(
-        self, optimizer: torch.optim.Optimizer, state: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Return a state without `fused=True`, which is for this process: states are saved."""
-        for group, reason in zip(
-            state["param_groups"], self._reasons.get(optimizer, ()), strict=False
-        ):
-            if not reason and group["fused"] is True:
-                group["fused"] = None
-        return state
+        def behind(closure: Any) -> Any:
+            def closed() -> Any:
+                loss = closure()
+                self.before_step(optimizer)
+                return loss
+
+            return closed if callable(closure) else closure
+
+        return (own, *map(behind, given)), {name: behind(one) for name, one in kwargs.items()}
+
+    def _reset(self, optimizer: torch.optim.Optimizer) -> None:
+        """Give the groups of an optimizer back, as the script has them."""
+        for group in self._set.pop(optimizer, ()):
+            group["fused"] = None
 
     def _looked_at(self, optimizer: torch.optim.Optimizer, known: Sequence[str]) -> list[str]:
         new = optimizer.param_groups[len(known) :]
@@ -137,14 +159,15 @@ class FusedOptimizers:
             return [*known]  # such a step does nothing
         reasons, copies = list(known), 0
         for group in new:
-            reason = reason_against_fused(group)
+            reason = reason_against_fused(group, optimizer.state)
             if not reason:
                 chosen = _sample(group)
                 reason = _disagreement(optimizer, group, chosen)
                 copies += 0 if reason else len(chosen)
             reasons.append(reason)
         if optimizer not in self._reasons:
-            optimizer.register_state_dict_post_hook(self._as_the_script_has_it)
+            # a checkpoint behind a step that was interrupted
+            optimizer.register_state_dict_pre_hook(self._reset)
         self._reasons[optimizer] = reasons
         one = FusedOptimizer(
             name=type(optimizer).__name__,
@@ -162,60 +185,74 @@ class FusedOptimizers:
 _CHOSEN = "the script has chosen its form"
 
 
-def reason_against_fused(group: dict[str, Any]) -> str:
+def reason_against_fused(
+    group: Mapping[str, Any], state: Mapping[torch.Tensor, Mapping[str, Any]] | None = None
+) -> str:
     """Return why a group of parameters is not to be updated by the fused form; empty if it is.
 
     A group that sets `fused` or `foreach` is the script's own choice.
+
+    Args:
+        group: Of an optimizer, behind a backward pass.
+        state: Of its optimizer, by parameter; None where there is none yet.
     """
     if group.get("fused") is not None or group.get("foreach") is not None:
         return _CHOSEN
     for name in ("differentiable", "capturable"):
         if group.get(name):
             return f"it is {name}"
-    for parameter in group["params"]:
-        if type(parameter) not in (torch.Tensor, torch.nn.Parameter):
-            return f"a parameter is a {type(parameter).__name__}"
-        if parameter.device.type != "cpu" or parameter.dtype != torch.float32:
-            return f"a parameter is {parameter.dtype} on {parameter.device.type}"
-        gradient = parameter.grad
-        if parameter.layout != torch.strided or (
-            gradient is not None and gradient.layout != torch.strided
-        ):
-            return "a parameter or a gradient is sparse"
-        if gradient is not None and (
-            type(gradient) is not torch.Tensor or gradient.dtype != parameter.dtype
-        ):
-            return "a gradient is of another type than its parameter"
-        if gradient is not None and not _has_no_gaps(parameter):
-            return "a parameter has gaps in memory, or elements that share it"
-        if gradient is not None and not _lies_like(gradient, parameter):
-            return "a gradient has another order in memory than its parameter"
+    known = state or {}
+    reasons = (_reason_against(one, known.get(one, {})) for one in group["params"])
+    return next(filter(None, reasons), "")
+
+
+def _reason_against(parameter: torch.Tensor, state: Mapping[str, Any]) -> str:
+    """Return why the fused form does not update a parameter as the plain one does.
+
+    It goes through the memory of parameter, gradient and state side by side, whatever their
+    extents and strides: PyTorch compares these on no CPU. Source: torch 2.13,
+    aten/src/ATen/native/cpu/Fused*Kernel.cpp.
+    """
+    if type(parameter) not in (torch.Tensor, torch.nn.Parameter):
+        return f"a parameter is a {type(parameter).__name__}"
+    if not parameter.is_cpu or parameter.dtype is not torch.float32:
+        return f"a parameter is {parameter.dtype} on {parameter.device.type}"
+    gradient = parameter.grad
+    if parameter.layout is not torch.strided or (
+        gradient is not None and gradient.layout is not torch.strided
+    ):
+        return "a parameter or a gradient is sparse"
+    if gradient is None:
+        return ""
+    if type(gradient) is not torch.Tensor or gradient.dtype is not parameter.dtype:
+        return "a gradient is of another type than its parameter"
+    shape = parameter.shape
+    beside = [gradient]
+    beside += [v for k, v in state.items() if k != "step" and isinstance(v, torch.Tensor)]
+    for one in beside:
+        if one.shape != shape:
+            return "a gradient or its state has another shape than its parameter"
+    if all(map(torch.Tensor.is_contiguous, (parameter, *beside))):
+        return ""
+    if not _has_no_gaps(parameter):
+        return "a parameter has gaps in memory, or elements that share it"
+    if not all(_lies_like(one, parameter) for one in beside):
+        return "a gradient has another order in memory than its parameter"
     return ""
 
 
-def _fits_this_step(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> bool:
+def _fits_this_step(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> bool:
     """True if the fused form computes this step of a group as the plain one does.
 
-    It goes through the memory of parameter, gradient and state side by side, whatever their
-    strides: PyTorch compares these on no CPU. Of momenta it takes all or none. Source: torch 2.9,
-    aten/src/ATen/native/cpu/Fused*Kernel.cpp, torch/optim/sgd.py.
+    Of momenta it takes all or none. Source: torch 2.13, torch/optim/sgd.py.
     """
     has_momentum: set[bool] = set()
     for parameter in group["params"]:
-        gradient = parameter.grad
-        if gradient is None:
-            continue
         state = optimizer.state.get(parameter, {})
-        beside = [one for one in state.values() if isinstance(one, torch.Tensor)]
-        if gradient.layout != torch.strided or not _has_no_gaps(parameter):
+        if _reason_against(parameter, state):
             return False
-        if not all(
-            _lies_like(one, parameter)
-            for one in (gradient, *beside)
-            if one.shape == parameter.shape
-        ):
-            return False
-        has_momentum.add(state.get("momentum_buffer") is not None)
+        if parameter.grad is not None:
+            has_momentum.add(state.get("momentum_buffer") is not None)
     return not group.get("momentum") or len(has_momentum) < 2
 
 

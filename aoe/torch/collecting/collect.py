@@ -355,7 +355,11 @@ class Collector:
         kwargs: Mapping[str, Any],
         found: tuple[str, ...],
     ) -> None:
-        call = CallConvention(module.forward).flatten(args, kwargs)
+        try:
+            call = CallConvention(module.forward).flatten(args, kwargs)
+        except TypeError as error:  # a hook of the module makes other arguments of these
+            self.problems[type(module).__name__] = f"its forward takes other arguments: {error}"
+            return
         said = describe(call)
         known = (id(module), said)
         if known not in self._files:
@@ -449,7 +453,7 @@ class Collector:
 
 
 def _watched_call(collector: Collector, plain_call: Callable[..., Any]) -> Callable[..., Any]:
-    def watched(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def watched(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
         return collector.call(module, args, kwargs)
 
     return functools.wraps(plain_call)(watched)

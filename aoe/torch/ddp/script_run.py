@@ -190,7 +190,7 @@ class StepGate(Generic[T]):
         """Watch every forward of `DistributedDataParallel` in this process; ends the tuner."""
         forward = DistributedDataParallel.forward
 
-        def watched(ddp: Any, *inputs: Any, **options: Any) -> Any:
+        def watched(ddp: Any, /, *inputs: Any, **options: Any) -> Any:
             self._before_forward(ddp)
             return forward(ddp, *inputs, **options)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from ctypes import c_char
 from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import attrgetter, is_, itemgetter
 from typing import Any, Literal, cast
 
 import torch
@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_MUTABLE = (list, dict, set)
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 _LARGEST_CONTAINER = 64
 _training = attrgetter("training")
@@ -22,8 +23,9 @@ class ModuleState:
     """State of the module an exported model was made of.
 
     Tensors are compared by `TensorWatch`, members of modules by identity, every other attribute by
-    value or identity. As long as nothing changes this takes a fixed number of calls from Python,
-    and about a quarter of a microsecond for each tensor and each module.
+    value or identity: `True` is not 1, 0.0 is not -0.0, and NaN equals itself. As long as nothing
+    changes this takes a fixed number of calls from Python, and about a quarter of a microsecond for
+    each tensor and each module.
 
     Args:
         module: The module as it is exported.
@@ -59,7 +61,14 @@ class ModuleState:
         self._attributes = [watch.attributes for watch in self._watches]
         self._lengths = list(map(len, self._attributes))
         self._values = [(watch.get_values, watch.attributes) for watch in self._watches]
-        self._values_before = [watch.values for watch in self._watches]
+        self._values_before = self._values_now()
+        self._hooks = [(watch.get_hooks, watch.attributes) for watch in self._watches]
+        self._hooks_before = [watch.hooks for watch in self._watches]
+        self._containers = [
+            (watch.attributes, key, watch.exact[key])
+            for watch in self._watches
+            for key in watch.containers
+        ]
         tables = [attributes[name] for attributes in self._attributes for name in _TABLES]
         self._tables = [table for table in tables if table]
         self._empty_tables = [table for table in tables if not table]
@@ -83,13 +92,29 @@ class ModuleState:
         try:
             return (
                 self._tensors.is_same()
-                and [get(attributes) for get, attributes in self._values] == self._values_before
+                and self._has_same_values()
+                and [get(attributes) for get, attributes in self._hooks] == self._hooks_before
                 and self._table_members() == self._members_before
                 and not any(self._empty_tables)
                 and not any(watch.object_change() for watch in self._odd)
             )
         except KeyError:
             return False
+
+    def _values_now(self) -> list[Any]:
+        return list(chain.from_iterable([get(attributes) for get, attributes in self._values]))
+
+    def _has_same_values(self) -> bool:
+        """Return True if attributes are the same objects, or as good as these."""
+        now = self._values_now()
+        if not all(map(is_, now, self._values_before)):
+            pairs = zip(now, self._values_before, strict=True)
+            if any(_exact(one) != _exact(other) for one, other in pairs if one is not other):
+                return False
+            self._values_before = now  # some modules set numbers anew in each forward
+        if not self._containers:
+            return True
+        return all(_exact(attributes[key]) == exact for attributes, key, exact in self._containers)
 
     def _table_members(self) -> list[int]:
         return list(map(id, chain.from_iterable(map(dict.values, self._tables))))
@@ -114,14 +139,16 @@ class _ModuleWatch:
             for key, value in module.__dict__.items()
             if isinstance(value, torch.Tensor)
         }
-        simple = {key: _copied(value) for key, value in _own(module) if _is_simple(value)}
+        simple = {key: value for key, value in _own(module) if _is_simple(value)}
         others = {key: value for key, value in _own(module) if not _is_simple(value)}
         if isinstance(module, torch.fx.GraphModule):
             others = {}  # notes of compilers, which change; its code is a string
-        hooks = {key: dict(module.__dict__[key]) for key in _HOOKS}
-        self._keys = (*hooks, *simple)
-        self.get_values = itemgetter(*self._keys)  # two keys at least, so it returns a tuple
-        self.values = self.get_values({**hooks, **simple})
+        self.exact = {key: _exact(value) for key, value in simple.items()}
+        self.containers = [key for key, value in simple.items() if type(value) in _MUTABLE]
+        # two keys at least, so that they return tuples
+        self.get_hooks = itemgetter(*_HOOKS)
+        self.get_values = itemgetter(*_HOOKS, *simple)
+        self.hooks = tuple(dict(module.__dict__[key]) for key in _HOOKS)
         self._others = others
         self._contents = {
             key: _contents(value) for key, value in others.items() if _is_container(value)
@@ -139,9 +166,11 @@ class _ModuleWatch:
     def change(self) -> str:
         """Return the change of state, the empty string if there is none."""
         try:
-            if self.get_values(self.attributes) != self.values:
-                return self._changed(self._changed_attribute())
-            if change := self.object_change():
+            pairs = zip(_HOOKS, self.get_hooks(self.attributes), self.hooks, strict=True)
+            for key, now, before in pairs:
+                if now != before:
+                    return self._changed(key)
+            if change := self.value_change() or self.object_change():
                 return change
         except KeyError as error:
             return self._changed(str(error.args[0]))
@@ -169,11 +198,9 @@ class _ModuleWatch:
 
     def value_change(self) -> str:
         """Return which attribute that is a plain value has changed, if one has; no hooks."""
-        try:
-            if self.get_values(self.attributes)[len(_HOOKS) :] != self.values[len(_HOOKS) :]:
-                return self._changed(self._changed_attribute())
-        except KeyError as error:
-            return self._changed(str(error.args[0]))
+        for key, exact in self.exact.items():
+            if key not in self.attributes or _exact(self.attributes[key]) != exact:
+                return self._changed(key)
         return ""
 
     def _tensor_changed(self, key: str) -> bool:
@@ -196,10 +223,6 @@ class _ModuleWatch:
     def _same_contents(self, key: str) -> bool:
         """Return True for another container of the same objects: torch.export makes such ones."""
         return key in self._contents and _contents(self.attributes[key]) == self._contents[key]
-
-    def _changed_attribute(self) -> str:
-        before = dict(zip(self._keys, self.values, strict=True))
-        return next(key for key, value in before.items() if self.attributes[key] != value)
 
     def _changed(self, attribute: str) -> str:
         named = attribute.lstrip("_") if attribute in (*_TABLES, *_HOOKS) else attribute
@@ -228,8 +251,17 @@ def tensors_of(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
                     yield f"{name}.{key}".lstrip("."), value
 
 
-def _copied(value: Any) -> Any:
-    return type(value)(value) if _is_container(value) else value
+def _exact(value: Any) -> Any:
+    """Return a value that equals another such one if the plain values are the same."""
+    if isinstance(value, dict):
+        return dict, frozenset((_exact(key), _exact(one)) for key, one in value.items())
+    if type(value) is set:
+        return set, frozenset(map(_exact, value))
+    if type(value) in (list, tuple):
+        return type(value), tuple(map(_exact, value))
+    if isinstance(value, int | float | complex):
+        return type(value), repr(value)
+    return value if isinstance(value, _SIMPLE) else (type(value), id(value))
 
 
 def _members(value: Any) -> list[int]:

@@ -44,7 +44,7 @@ class OutermostCalls:
 
     def _watched(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(plain)
-        def watched(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def watched(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             # compiling comes first: a graph would be guarded by the rest, and be made anew
             if (
                 torch.compiler.is_compiling()

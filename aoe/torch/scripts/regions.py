@@ -93,6 +93,7 @@ class TunedGraph(Choice):
 
     def region(self, module: Any, call: Any, arguments: Sequence[Any]) -> bool:
         """True if a region is to be computed by its kernels."""
+        self._compared = None  # where the machine is too busy
         self._compared = choice.region_speedup(module, call, arguments)
         self._eager_us = time_us(lambda: module(*arguments))
         return choice.wins(self._compared, choice.REGION_GAIN)

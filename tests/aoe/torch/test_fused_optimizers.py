@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import pickle
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -26,6 +27,15 @@ def fusing() -> Iterator[FusedOptimizers]:
 def _net() -> Any:
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Linear(31, 65), torch.nn.Tanh(), torch.nn.Linear(65, 3))
+
+
+def _forms(optimizer: Any) -> list[Any]:
+    """Return a list that gets the form of each group in each step from here on."""
+    seen: list[Any] = []
+    optimizer.register_step_post_hook(
+        lambda one, *step: seen.append([group["fused"] for group in one.param_groups])
+    )
+    return seen
 
 
 def _train(net: Any, optimizer: Any, steps: int = _STEPS) -> None:
@@ -58,8 +68,9 @@ def test_fused_optimizer_trains_as_the_plain_one(
     _train(plain, kind(plain.parameters(), **options))
     fusing.start()
     optimizer = kind(fused.parameters(), **options)
+    forms = _forms(optimizer)
     _train(fused, optimizer)
-    assert optimizer.param_groups[0]["fused"] is True
+    assert forms == [[True]] * _STEPS
     for one, other in zip(plain.parameters(), fused.parameters(), strict=True):
         torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-7)
     (found,) = fusing.found
@@ -73,10 +84,11 @@ def test_state_dicts_are_taken_over_in_both_directions(fusing: FusedOptimizers) 
     saved = copy.deepcopy(plain.state_dict())
     fusing.start()
     fused = torch.optim.AdamW(net.parameters())
+    forms = _forms(fused)
     _train(net, fused, 2)
     fused.load_state_dict(saved)  # in the middle of a training, as for an earlier checkpoint
     _train(net, fused, 2)
-    assert fused.param_groups[0]["fused"] is True
+    assert forms == [[True]] * 4
     assert fused.state_dict()["param_groups"][0]["fused"] is None  # as the script has it
     fusing.close()
     other = _net()
@@ -127,8 +139,9 @@ def test_group_that_is_added_later_is_looked_at_then(fusing: FusedOptimizers) ->
     fusing.start()
     _train(one, optimizer, 2)
     optimizer.add_param_group({"params": list(other.parameters()), "fused": None})
+    forms = _forms(optimizer)
     _train(other, optimizer, 2)
-    assert [group["fused"] for group in optimizer.param_groups] == [True, True]
+    assert forms == [[True, True]] * 2
     assert len(fusing.found) == 2
 
 
@@ -215,3 +228,72 @@ def test_first_sparse_gradient_of_a_later_step_is_no_error(fusing: FusedOptimize
     assert group["fused"] is None
     for one, other in zip(plain, found, strict=True):
         torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
+
+
+def test_copies_and_interrupted_steps_have_the_form_of_the_script(fusing: FusedOptimizers) -> None:
+    """A copy that is fused for good would be updated so whatever its gradients look like."""
+    net = _net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    fusing.start()
+    _train(net, optimizer, 2)
+    assert fusing.found[0].fused == 1
+    for one in (copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
+        assert one.param_groups[0]["fused"] is None
+
+    def fails(*step: Any) -> None:
+        assert optimizer.param_groups[0]["fused"] is True
+        raise KeyboardInterrupt
+
+    optimizer.register_step_post_hook(fails)
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step()
+    assert optimizer.state_dict()["param_groups"][0]["fused"] is None
+
+
+def _of_a_closure(optimizer: Any, closure: Callable[[], Any]) -> None:
+    optimizer.step(closure)
+
+
+def _of_a_named_closure(optimizer: Any, closure: Callable[[], Any]) -> None:
+    optimizer.step(closure=closure)
+
+
+@pytest.mark.parametrize("step", [_of_a_closure, _of_a_named_closure])
+def test_gradients_of_a_closure_are_looked_at(fusing: FusedOptimizers, step: Any) -> None:
+    """Lightning gives each step a closure, and gradients that are there before are of the past."""
+    found = {}
+    for is_fused in (False, True):
+        rows = torch.nn.Parameter(_ROWS.clone())
+        optimizer = torch.optim.Adam([rows], lr=0.1)
+        if is_fused:
+            fusing.start()
+        forms = _forms(optimizer)
+        for gradient in (_ROWS, _ROWS.t(), _ROWS):
+
+            def closure(rows: Any = rows, gradient: Any = gradient) -> Any:
+                rows.grad = gradient
+                return rows.detach().square().sum()
+
+            step(optimizer, closure)
+        found[is_fused] = rows.detach()
+    assert forms == [[True], [None], [True]]
+    torch.testing.assert_close(found[True], found[False], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "Adagrad"])
+def test_state_of_another_shape_is_the_error_of_pytorch(fusing: FusedOptimizers, kind: str) -> None:
+    """A checkpoint of another model: the fused form reads and writes behind its memory."""
+    options = {"momentum": 0.9} if kind == "SGD" else {}
+    saved = []
+    for extents in ((3, 5), (300, 500)):
+        rows = torch.nn.Parameter(torch.ones(extents))
+        optimizer = getattr(torch.optim, kind)([rows], lr=0.1, **options)
+        rows.grad = torch.ones_like(rows)
+        optimizer.step()
+        saved.append(optimizer.state_dict())
+    fusing.start()
+    optimizer.step()
+    assert fusing.found[0].fused == 1
+    optimizer.load_state_dict(saved[0])
+    with pytest.raises(RuntimeError, match="size"):
+        optimizer.step()

@@ -16,7 +16,7 @@ import torch
 
 from aoe.device.registry import resolve_target
 from aoe.device.toolchain import find_toolchain
-from aoe.errors import AoeError
+from aoe.errors import AoeError, MeasurementError, first_line
 from aoe.torch.modules.training import choice
 from aoe.torch.modules.training.convolution_ways import (
     WAYS,
@@ -29,7 +29,13 @@ from aoe.torch.modules.training.convolution_ways import (
     load_library,
 )
 from aoe.torch.modules.training.loops import LoopCompiler, Loops
-from aoe.torch.modules.training.records import NOT_TUNED, SLOWER, KnownWay, WayRecords
+from aoe.torch.modules.training.records import (
+    NOT_COMPARED,
+    NOT_TUNED,
+    SLOWER,
+    KnownWay,
+    WayRecords,
+)
 from aoe.torch.modules.training.region_settings import RegionSettings
 from aoe.torch.modules.training.regions import RegionOutcome, name_of, tensor_text
 from aoe.workload import TRAINING_CONVOLUTION, Operation, TensorSpec, Workload
@@ -172,7 +178,7 @@ def _key(tensors: Sequence[torch.Tensor]) -> Key:
 
 
 def _is_computed(tensors: Sequence[torch.Tensor]) -> bool:
-    """True for images in planes, or all with channels innermost, and weights in order."""
+    """True for images in planes, or all with channels innermost, weights and bias in order."""
     is_plain = all(
         type(one) in (torch.Tensor, torch.nn.Parameter)
         and one.dtype is torch.float32
@@ -181,7 +187,8 @@ def _is_computed(tensors: Sequence[torch.Tensor]) -> bool:
         for one in tensors
     )
     images, weights = _images_and_weights(tensors)
-    if not is_plain or not weights.is_contiguous():
+    biases = (one for one in tensors if one.dim() == 1)
+    if not is_plain or not all(one.is_contiguous() for one in (weights, *biases)):
         return False
     if _in_planes(tensors):  # weights of other strides are for results whose channels are innermost
         return bool(weights.stride() == torch.empty(weights.shape, device="meta").stride())
@@ -374,7 +381,10 @@ class _Race:
             return _Found(reason="no time is left")
         eager = convolution.eager(part)
         tried = offered if known is None else {known.way: offered[known.way]}
-        name = self._fastest(workload, eager, tried, arguments)
+        try:
+            name = self._fastest(workload, eager, tried, arguments)
+        except MeasurementError as error:  # of a busy machine: nothing is kept
+            return _Found(reason=f"{NOT_COMPARED}: {first_line(error)}")
         if known is None and name:
             measure = partial(choice.region_measurement, eager, offered[name], arguments)
             self.records.keep(workload, name, measure, trials=len(offered))

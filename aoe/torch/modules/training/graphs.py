@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -30,6 +30,7 @@ from aoe.torch.modules.training.partitions import partition
 from aoe.torch.modules.training.pass_code import BoxedCode, call_directly, put_function, put_inline
 from aoe.torch.modules.training.records import (
     LOOP,
+    NOT_COMPARED,
     NOT_TUNED,
     SLOWER,
     KnownWay,
@@ -57,8 +58,6 @@ T = TypeVar("T")
 MakeSettings = Callable[[str], RegionSettings]
 MOST_FORMS = 4
 """Forms of a region that are tuned, for a graph whose extents change; PyTorch computes others."""
-_NOT_COMPARED = "it cannot be compared"
-"""Beginning of the reason of what has failed in this process: another one may compare it."""
 
 
 class Choice:
@@ -196,7 +195,7 @@ class TrainingGraph:
                 compiled = partial(gradients, self._compiled, [_own(value) for value in inputs])
                 is_faster = self._choice.graph(eager, compiled)
         except Exception as error:  # of any operator: it is the caller's call that may say so
-            return f"{_NOT_COMPARED}: {first_line(error)}"
+            return f"{NOT_COMPARED}: {first_line(error)}"
         return "" if is_faster else f"with its kernels it is {SLOWER}"
 
 
@@ -334,7 +333,8 @@ class GraphPass:
         used = self._use_loops(called, sources, loops, settings, reasons)
         for form, why in refused.items():
             self._tell(called[form], form, settings, "", why)
-        self.chosen += (self._graph_module.code, *(sources[form].text for form in used))
+        code, given = self._graph_module.code, _placeholder_texts(self._graph_module)
+        self.chosen += (code, *given, *(sources[form].text for form in used))
 
     def _tell(
         self,
@@ -427,13 +427,13 @@ class GraphPass:
             if not reason and not self._choice.region(region.eager.forward, call, region.example):
                 return SLOWER
         except Exception as error:  # of any operator: the other regions are decided all the same
-            return f"{_NOT_COMPARED}: {first_line(error)}"
+            return f"{NOT_COMPARED}: {first_line(error)}"
         return reason
 
 
 def _keep(loops: Loops, digest: str, reason: str) -> None:
     """Keep what was decided for the next process."""
-    if not reason.startswith(_NOT_COMPARED):
+    if not reason.startswith(NOT_COMPARED):
         loops.keep(digest, reason)
 
 
@@ -476,6 +476,13 @@ def _loop_sources(
 def _has_inner_graphs(graph_module: torch.fx.GraphModule) -> bool:
     """True for a checkpoint: as Dynamo traced it, it draws other masks of dropout than eager."""
     return any(isinstance(one, torch.fx.GraphModule) for one in graph_module.children())
+
+
+def _placeholder_texts(graph_module: torch.fx.GraphModule) -> Iterator[str]:
+    """Yield types and extents of what a graph is given: its code has none of most operators."""
+    for node in graph_module.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        yield tensor_text(value) if isinstance(value, torch.Tensor) else str(value)
 
 
 def _has_symbols(graph_module: torch.fx.GraphModule) -> bool:

@@ -38,6 +38,8 @@ _RESULT = "result"
 _TENSORS = ("Tensor", "Optional[Tensor]")
 SLOWER = "no faster than PyTorch"
 """Why PyTorch computes what was compared with it."""
+NOT_COMPARED = "it cannot be compared"
+"""Beginning of the reason of what has failed in this process: another one may compare it."""
 NOT_TUNED = "not tuned before, and only what is known is used"
 """The same where nothing is searched."""
 _UNUSUAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
@@ -256,10 +258,11 @@ def drawn(laid: Laid, generator: torch.Generator) -> torch.Tensor:
     pairs = zip(laid.shape, laid.strides, strict=True)
     count = 1 + sum((extent - 1) * step for extent, step in pairs)
     if laid.dtype is torch.bool:
-        return torch.rand(count, generator=generator).lt(0.5).as_strided(laid.shape, laid.strides)
-    if laid.dtype is torch.int64:
-        return torch.zeros(laid.shape, dtype=torch.int64)
-    flat = torch.randn(count, generator=generator).to(laid.dtype)
+        flat = torch.rand(count, generator=generator).lt(0.5)
+    elif laid.dtype is torch.int64:
+        flat = torch.zeros(count, dtype=torch.int64)
+    else:
+        flat = torch.randn(count, generator=generator).to(laid.dtype)
     return flat.as_strided(laid.shape, laid.strides)
 
 
@@ -289,11 +292,16 @@ class _PlaceDrawer(torch.fx.Interpreter):  # type: ignore[misc]
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target is torch.ops.aten.nll_loss_backward.default:
             _, logarithms, labels, *_ = args
-            labels.random_(logarithms.shape[-1], generator=self._generator)
+            self._draw(labels, logarithms.shape[-1])
         elif target is torch.ops.aten.embedding_dense_backward.default:
             _, rows, count, *_ = args
-            rows.random_(count, generator=self._generator)
+            self._draw(rows, count)
         return super().call_function(target, args, kwargs)
+
+    def _draw(self, places: torch.Tensor, count: int) -> None:
+        """Draw the memory of integers: elements of a broadcast tensor share it."""
+        whole = places.new_empty(0).set_(places.untyped_storage())
+        whole.random_(count, generator=self._generator)
 
 
 # ---- the bank ----

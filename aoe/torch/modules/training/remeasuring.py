@@ -29,7 +29,9 @@ Compared = tuple[Callable[..., Any], Callable[..., Any], Sequence[Any]]
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def measured_again(workload: Workload, way: str, *, threads: int, seed: int) -> Measurement:
+def measured_again(
+    workload: Workload, way: str, *, threads: int, seed: int, least_quiet: float | None = None
+) -> Measurement:
     """Return fresh pairs of a record's answer and PyTorch's operators, or why there are none.
 
     Args:
@@ -37,6 +39,7 @@ def measured_again(workload: Workload, way: str, *, threads: int, seed: int) -> 
         way: Its answer.
         threads: Of PyTorch.
         seed: Of the tensors.
+        least_quiet: See `choice.region_measurement`.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -51,7 +54,7 @@ def measured_again(workload: Workload, way: str, *, threads: int, seed: int) -> 
         )
         if reason:
             return Measurement(outcome=Outcome.CORRECTNESS, detail=reason)
-        return choice.region_measurement(eager, call, arguments)
+        return choice.region_measurement(eager, call, arguments, least_quiet=least_quiet)
     except BuildError as error:
         return Measurement(outcome=Outcome.COMPILE, detail=str(error))
     except (AoeError, ValueError) as error:

@@ -49,8 +49,13 @@ class TrainingAnswer:
         """Return fresh pairs of the answer and of PyTorch's operators, in this process."""
         from aoe.torch.modules.training.remeasuring import measured_again
 
-        threads, seed = self.context.target.core_num, self.context.seed
-        found: Measurement = measured_again(self.workload, self.way, threads=threads, seed=seed)
+        found: Measurement = measured_again(
+            self.workload,
+            self.way,
+            threads=self.context.target.core_num,
+            seed=self.context.seed,
+            least_quiet=self.context.policy.least_quiet,
+        )
         return found
 
     def timed(self, record: Record, latency_us: float) -> Record:

@@ -138,6 +138,33 @@ def test_collecting_changes_nothing_for_the_script(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_arguments_may_have_any_name(tmp_path: Path) -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: Any, *, module: float) -> Any:
+            return F.mish(x) * module
+
+    x = torch.randn(2, 16)
+    with aoe.torch.set_aoe(dump_path=tmp_path) as collector, torch.no_grad():
+        torch.testing.assert_close(Scaled()(x, module=2.0), F.mish(x) * 2)
+    assert [name for name, _, _ in _graphs(collector.directory)] == ["Scaled"]
+
+
+def test_arguments_that_a_hook_adds_are_no_error(tmp_path: Path) -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: Any, scale: Any) -> Any:
+            return F.mish(x) * scale
+
+    net, x = Scaled(), torch.randn(64, 256)
+    net.register_forward_pre_hook(lambda module, args: (*args, 2.0))
+    with (
+        pytest.warns(UserWarning, match="not in the dump: Scaled: its forward takes other"),
+        aoe.torch.set_aoe(dump_path=tmp_path) as collector,
+        torch.no_grad(),
+    ):
+        torch.testing.assert_close(net(x), F.mish(x) * 2)
+    assert ("aten.mish.default", "forward") in _operators(collector.directory)
+
+
 def test_each_form_of_a_call_is_a_graph_and_weights_are_kept_once(tmp_path: Path) -> None:
     net = Net().eval()
     with torch.no_grad(), aoe.torch.set_aoe(tmp_path, steps=9):

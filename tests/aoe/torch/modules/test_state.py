@@ -166,6 +166,46 @@ def test_what_was_not_there_before_is_no_change_and_costs_once() -> None:
     assert state.change() == "1.1.eps was changed"
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (True, 1),
+        (2, 2.0),
+        (0.0, -0.0),
+        (0.0, 0j),
+        ((1, 2), (1, 2.0)),
+        ([0, 1], [0, True]),
+        ({"a": 0.0}, {"a": -0.0}),
+        ({1}, {True}),
+        (1.0, torch.ones(())),
+    ],
+    ids=str,
+)
+def test_equal_number_of_another_kind_is_a_change(before: Any, after: Any) -> None:
+    module = _deep(1)
+    module.number = before
+    state = ModuleState(module)
+    assert not state.change()
+    if isinstance(before, list):
+        before[:] = after  # in place
+    else:
+        module.number = after
+    assert state.change() == "number was changed" and state.value_change() == "number was changed"
+
+
+def test_equal_value_that_is_set_anew_is_no_change() -> None:
+    module = _deep(3)
+    module.number, module.extents, module[0].bounds = float("nan"), [7, float("nan")], {"a": 5000}
+    state = ModuleState(module)
+    for _ in range(2):
+        module.number, module.extents = float("nan"), [7, float("nan")]
+        module[0].bounds = {"a": int("5000")}
+        module[0]._forward_hooks = dict(module[0]._forward_hooks)
+        assert not state.change() and not state.value_change()
+    module[0].bounds["a"] = 5001
+    assert state.change() == "0.bounds was changed"
+
+
 def test_a_hook_that_is_removed_again_leaves_the_module_as_it_was() -> None:
     module = _deep(1)
     state = ModuleState(module)

@@ -240,6 +240,17 @@ def test_parts_beside_a_recurrent_module_train_as_eager(training: ScriptTraining
     assert used == [True, True] or (not used and "Sequential" in training.left)
 
 
+def test_arguments_may_have_any_name(training: ScriptTraining) -> None:
+    class Scaled(Net):
+        def forward(self, x: Any, *, module: float) -> Any:
+            return super().forward(x) * module
+
+    net, x = Scaled(), torch.randn(96, 24)
+    for _ in range(3):
+        net(x, module=2.0).square().mean().backward()
+    assert compiled_form(net) is not None
+
+
 def test_modules_without_number_are_compiled(training: ScriptTraining) -> None:
     nets = [nn.Linear(24, 24) for _ in range(9)]  # Dynamo compiles equal code eight times
     for _ in range(3):

@@ -28,6 +28,7 @@ import aoe  # noqa: E402
 from aoe import FallbackWarning  # noqa: E402
 from aoe.device.registry import resolve_target  # noqa: E402
 from aoe.device.toolchain import find_toolchain  # noqa: E402
+from aoe.errors import MeasurementError  # noqa: E402
 from aoe.torch.modules.backend import aoe_backend  # noqa: E402
 from aoe.torch.modules.training import choice  # noqa: E402
 from aoe.torch.modules.training.convolution_ways import (  # noqa: E402
@@ -303,6 +304,35 @@ def test_gradient_of_another_layout_is_another_convolution(name: str, tmp_path: 
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
 
 
+class SharedLevels(nn.Module):
+    """Two convolutions of one form: the biases of the second are a number, or every other one."""
+
+    def __init__(self, *, is_number: bool) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(8, 8, 3, padding=1)
+        self.second = nn.Conv2d(8, 8, 3, padding=1, bias=False)
+        self.level = nn.Parameter(torch.randn(1 if is_number else 16))
+        self.is_number = is_number
+
+    def forward(self, image: Any) -> Any:
+        bias = self.level.expand(8) if self.is_number else self.level[::2]
+        return nn.functional.conv2d(self.first(image), self.second.weight, bias, padding=1)
+
+
+@pytest.mark.parametrize("is_number", [True, False])
+def test_bias_that_is_no_block_of_memory_is_read_as_it_lies(
+    is_number: bool, tmp_path: Path
+) -> None:
+    module, by = SharedLevels(is_number=is_number), By("winograd_4x4")
+    image = torch.randn(2, 8, 17, 13)
+    trained = compiled(module, LoopCalls(), by, options={"bank": tmp_path})
+    for _ in range(3):
+        result = trained(image)
+        torch.testing.assert_close(result, module(image), rtol=1e-3, atol=1e-3)
+        result.square().mean().backward()
+    assert by.used
+
+
 @pytest.mark.slow
 def test_other_shapes_and_empty_images_go_on(tmp_path: Path) -> None:
     module, image, by = Images(), torch.randn(2, 3, 17, 13), By("products")
@@ -314,6 +344,30 @@ def test_other_shapes_and_empty_images_go_on(tmp_path: Path) -> None:
         torch.testing.assert_close(
             trained(other), module(other), rtol=1e-4, atol=1e-5, equal_nan=True
         )
+
+
+class Busy(By):
+    """Meets a busy machine wherever it compares."""
+
+    def order(self, calls: Mapping[str, Any], arguments: Sequence[Any]) -> Sequence[str]:
+        return [name for name in calls if name]
+
+    def region(self, module: Any, call: Any, arguments: Sequence[Any]) -> bool:
+        raise MeasurementError("machine", "too busy to compare on")
+
+
+def test_busy_machine_leaves_nothing_behind(tmp_path: Path) -> None:
+    module, image, busy = Images(), torch.randn(2, 3, 17, 13), Busy("products")
+    eager = _gradients(copy.deepcopy(module), image)
+    trained = compiled(module, LoopCalls(), busy, options={"bank": tmp_path})
+    for _ in range(2):
+        for one, other in zip(_gradients(trained, image), eager, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    assert any("it cannot be compared: machine" in reason for reason in busy.reasons)
+    torch.compiler.reset()
+    by = By("products")
+    _gradients(compiled(module, LoopCalls(), by, options={"bank": tmp_path}), image)
+    assert by.used
 
 
 def test_chosen_ways_are_records_that_the_next_run_looks_up(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from aoe.torch.modules.training.records import (  # noqa: E402
     workload_of_region,
 )
 from aoe.torch.modules.training.regions import RegionForm, results_of  # noqa: E402
+from aoe.torch.modules.training.remeasuring import measured_again  # noqa: E402
 from aoe.torch.modules.training.row_loops import LoopSource, loop_source  # noqa: E402
 from aoe.workload import workload_from_json, workload_to_json  # noqa: E402
 from aoebank import Bank, quarantine_add  # noqa: E402
@@ -315,6 +316,40 @@ def test_verify_measures_losses_and_tables_again(tmp_path: Path) -> None:
         assert integers <= set(range(count)) and max(integers) > count // 2
     assert len(found.records) == 3
     assert all(one.found.estimate is not None for one in found.records)
+
+
+def test_passes_of_another_width_are_compared_anew(tmp_path: Path) -> None:
+    """Dropout alone is computed otherwise: the code of such a graph says no extent."""
+
+    class Compared(Asked):
+        graphs = 0
+
+        def graph(self, eager: Callable[[], object], compiled: Callable[[], object]) -> bool:
+            self.graphs += 1
+            return True
+
+    counts = []
+    for width in (160, 160, 320):
+        first, last = (torch.nn.Linear(*n, bias=False) for n in ((24, width), (width, 24)))
+        asked = Compared(is_faster=False)
+        net = torch.nn.Sequential(first, torch.nn.Dropout(0.1), last)
+        _train(net, tmp_path, "kernels", asked)
+        counts.append(asked.graphs)
+    assert counts == [1, 0, 1]
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_classes_with_gaps_between_them_are_measured_again(step: int) -> None:
+    """As of a column of a table, or one class for all rows."""
+    function, (dy, y, labels, total) = _regions()["classes"]
+    arguments = (dy, y, labels.repeat(2).as_strided((51,), (step,)), total)
+    module = make_fx(function)(*arguments)
+    form = RegionForm.of(module, arguments, results_of(module(*arguments)))
+    assert isinstance(form, RegionForm)
+    workload = workload_of_region(module, form)
+    assert workload is not None
+    found = measured_again(workload, "loop", threads=1, seed=0)
+    assert found.is_correct, found.detail
 
 
 def test_verify_measures_records_again_without_a_script(module: Any, tmp_path: Path) -> None:
