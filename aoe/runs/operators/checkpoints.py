@@ -18,10 +18,11 @@ from aoe.tasks.operators.chosen_kernel import ChosenKernel, lowest_precision
 from aoe.tasks.operators.operator import TunedOperator
 from aoe.tuner.live_report import LiveReport, Phase, Stopwatch
 from aoe.tuner.tune_context import TuneContext
+from aoe.validation.intervals import EARLY_LOOKS, least_early_gain
 from aoe.validation.kernel_assembly import Assembly
 from aoe.validation.kernels import model_comparer
 from aoe.validation.model_validator import ValidationResult
-from aoe.validation.time_reserve import HURRIED_PROCESSES, LEAST_PROCESSES, ModelCosts
+from aoe.validation.time_reserve import HURRIED_PROCESSES, ModelCosts
 from aoebank import plural
 
 _FIRST, _SECOND = 1 / 3, 2 / 3
@@ -37,6 +38,10 @@ minute it took 8 s of the 20 s of search that there were."""
 _LEAST_PROMISE = 0.06
 """Saving kernels promise together, as a share of the model's time, from which on a few processes
 may prove something: they take 8 % at the least."""
+_OF_PROMISE = 1.5
+"""Most that kernels save in a model of what they promise alone: else no proof is tried that the
+processes there is time for cannot give. Compiling and profiling for one took 4 s of a minute beside
+two busy loops, where two processes prove 24 % and 8 % were promised."""
 _MORE_PROMISE = 1.3
 """Factor by which kernels have to promise more than in the last try."""
 _MOST_TRIES = 3
@@ -137,10 +142,10 @@ class Checkpoints:
         if promise < max(_LEAST_PROMISE, _MORE_PROMISE * self._promised):
             return False
         threads = self.tuning.machine.runner.target.core_num
-        least_s = self.costs.early_proof_s(threads, LEAST_PROCESSES)
         of_search = _MOST_OF_SEARCH if self.best is None else _MOST_ONCE_PROVEN
-        left_s = of_search * self.searching.left_s()
-        if least_s > min(_MOST_SHARE * whole_s - self._vain_s, left_s):
+        most_s = min(_MOST_SHARE * whole_s - self._vain_s, of_search * self.searching.left_s())
+        counts = [one for one in EARLY_LOOKS if self.costs.early_proof_s(threads, one) <= most_s]
+        if not counts or least_early_gain(counts[-1]) * (1 - _OF_PROMISE * promise) > 1:
             return False
         by_s = (_FIRST if self.best is None else _SECOND) * whole_s
         from_s = self._began_s + _LEAST_SEARCH * (limit_s - self._began_s)

@@ -32,6 +32,7 @@ from aoe.execute.messages import ModelPart
 from aoe.execute.runner import MEASURING_TASKS
 from aoe.folders.turns import Turns
 from aoe.graph.weights import WeightStore
+from aoe.measurement import CpuUse
 from aoe.om.file import MODEL, unpack
 from aoe.ort import profile
 from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_runs
@@ -59,6 +60,7 @@ class Costs:
     write_s: float = 0.05  # The weights of the model, once
     process_s: float = 1.5  # A worker, until it can be asked
     optimize_s: float = 0.0  # ONNX Runtime's optimised graph
+    given_share: float = 1.0  # CPU time the first profile gets of what it asks for
 
 
 @dataclass(slots=True, kw_only=True)
@@ -228,6 +230,10 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iter
             clock.advance("link", costs.link_s)
             file.write_bytes(b"library")
             return file
+
+        def usage(self) -> CpuUse:
+            given_s = costs.given_share * clock.now_s
+            return CpuUse(wall_s=clock.now_s, cpu_s=given_s, waited_s=clock.now_s - given_s)
 
         def optimize(self, *arguments: Any, **how: Any) -> onnx.ModelProto:
             clock.advance("optimize", costs.optimize_s)
@@ -555,6 +561,30 @@ def test_early_proof_is_left_out_where_profiles_show_too_little(
     too_little = [text for text in steps if "profiles of the model show" in text]
     assert bool(too_little) == (tries == 0)
     assert result.validation.kept  # the last comparison decides either way
+
+
+@pytest.mark.parametrize(("given_share", "waits"), [(1.0, False), (0.3, True)])
+def test_early_proof_waits_for_kernels_that_promise_what_its_processes_can_prove(
+    searched: TimedRun, costs: Costs, given_share: float, waits: bool
+) -> None:
+    """Beside load there is time for two processes, which prove 24 %; each chain promises 1 %."""
+    searched.net = partial(separate_chains_net, 48)
+    costs.given_share, costs.process_s = given_share, 1.0 / given_share
+    moments, done = list[int](), list[str]()
+    tell, told = searched.progress.step, searched.progress.operator
+
+    def step(text: str) -> None:
+        if text.startswith("compiling"):
+            moments.append(len(done))
+        tell(text)
+
+    def operator(name: str, text: str) -> None:
+        done.append(name)
+        told(name, text)
+
+    searched.progress.step, searched.progress.operator = step, operator
+    searched.tune(60.0)
+    assert (moments[0] >= 13) is waits  # half as much again would be 24 %
 
 
 @pytest.mark.parametrize(("load_s", "run_s"), [(2.0, 0.1), (1.0, 0.3)])
