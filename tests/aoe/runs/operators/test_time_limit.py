@@ -544,6 +544,16 @@ def test_kernel_that_loses_in_the_model_is_put_back_with_its_times(searched: Tim
     assert any(text.startswith("in the model ") and "by its profiles" in text for text in steps)
 
 
+@pytest.mark.parametrize(("chains", "profiles"), [(1, False), (2, True)])
+def test_kernel_that_stands_alone_is_not_profiled_in_the_model(
+    timed: TimedRun, chains: int, profiles: bool
+) -> None:
+    timed.net = partial(separate_chains_net, chains)
+    result = timed.tune(20.0)
+    assert len(result.validation.kept) == chains
+    assert ("profile_models" in timed.clock.spent_s) is profiles
+
+
 @pytest.mark.parametrize(("kernel_us", "tries"), [(19.6, 0), (10.0, 1)])
 def test_early_proof_is_left_out_where_profiles_show_too_little(
     searched: TimedRun, kernel_us: float, tries: int
