@@ -172,7 +172,8 @@ class EitherClock:
         """Measure by wall time, then by CPU time, until one of the clocks decides.
 
         Where none does, the result says why, which pairs of threads that sleep have told. A machine
-        that has become quiet meanwhile is measured as users run a model, without waiting.
+        that has become quiet meanwhile is measured as users run a model, without waiting. Of
+        several measurements, those stay which CPU time has decided.
 
         Args:
             take: Measures with a pool.
@@ -185,27 +186,36 @@ class EitherClock:
         """
         at_once = replace(policy, tries=1)
         asleep: Sequence[Measurement] = ()
+        is_quiet_now = False
         for pool in (self.pool, _other(self.pool)):
             self.pool = pool
             found = take(pool, at_once)
-            those = measurements_of(found)
-            if all(_is_settled(one, pool) for one in _demanding(those)):
+            if _are_settled(those := measurements_of(found), pool):
                 return found
-            asleep = those if pool is ThreadPool.SLEEPING else asleep
-        demanding = _demanding(those)
-        is_quiet_now = self.pool is ThreadPool.SLEEPING and any(map(_is_by_wall_time, demanding))
-        self.pool = ThreadPool.SHARED
-        if policy.tries > 1 or is_quiet_now:
-            found = take(self.pool, policy)
-        told = [
-            one if one.counts else replace(one, disagreement=by_sleeping.disagreement)
-            for one, by_sleeping in zip(measurements_of(found), asleep, strict=True)
-        ]
+            if pool is ThreadPool.SLEEPING:
+                asleep, is_quiet_now = those, any(map(_is_by_wall_time, _demanding(those)))
+                # threads that spin tell nothing on a machine that was busy a moment ago
+                if not is_quiet_now:
+                    break
+        if policy.tries > 1 or (self.pool is ThreadPool.SLEEPING and is_quiet_now):
+            found = take(ThreadPool.SHARED, policy)
+            is_quiet = _are_settled(measurements_of(found), ThreadPool.SHARED)
+            self.pool = ThreadPool.SHARED if is_quiet else ThreadPool.SLEEPING
+        told = list(map(_better_told, measurements_of(found), asleep))
         return with_measurements(found, told)
 
 
 def _other(pool: ThreadPool) -> ThreadPool:
     return ThreadPool.SHARED if pool is ThreadPool.SLEEPING else ThreadPool.SLEEPING
+
+
+def _better_told(found: Measurement, by_sleeping: Measurement) -> Measurement:
+    """Return what counts of two measurements of the same, else why neither does."""
+    if found.counts:
+        return found
+    if by_sleeping.is_correct and by_sleeping.clock is Clock.CPU:
+        return by_sleeping
+    return replace(found, disagreement=by_sleeping.disagreement)
 
 
 def _is_by_wall_time(found: Measurement) -> bool:
@@ -217,6 +227,10 @@ def _demanding(found: Sequence[Measurement]) -> list[Measurement]:
     """Return the measurements that ask most of the machine: others beside them compare results."""
     most = max((one.load.least_quiet for one in found if one.load is not None), default=0.0)
     return [one for one in found if one.load is None or one.load.least_quiet >= most]
+
+
+def _are_settled(found: Sequence[Measurement], pool: ThreadPool) -> bool:
+    return all(_is_settled(one, pool) for one in _demanding(found))
 
 
 def _is_settled(found: Measurement, pool: ThreadPool) -> bool:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
@@ -279,7 +279,7 @@ class Runner:
         is_asked = False
         while True:
             if connection.poll(min(self._look_s, SLICE_S, deadline.left_s())):
-                said: Reply | Word = connection.recv()
+                said = _received(connection)
                 if isinstance(said, Reply):
                     return said
                 deadline.put_off(self.turns.give_way(), self.turns.left_s)
@@ -395,26 +395,29 @@ class Runner:
                 worker.stop(kill=True)
 
     def _started(self) -> _Worker:
+        """Start a worker.
+
+        Raises:
+            RunError: there are no files, processes or room on the disk for it.
+        """
         self._generation += 1
         directory = self._scratch.path / str(self._generation)
-        directory.mkdir()
-        log_file = self._scratch.path / f"log_{self._generation}.txt"
-        ours, theirs = multiprocessing.Pipe()
-        its_lifeline, lifeline = os.pipe()  # never written to; it breaks when we die
-        inherited = [theirs.fileno(), its_lifeline]
-        try:
-            with theirs, log_file.open("wb") as log:
-                process = subprocess.Popen(
-                    python_command(self._boot, *map(str, inherited)),
-                    pass_fds=inherited,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,  # whatever native code prints must not get into the answer
-                    stderr=log,
-                    process_group=0,
-                )
-        finally:
-            os.close(its_lifeline)
-        worker = _Worker(process=process, connection=ours, lifeline=lifeline, log=log_file)
+        log = self._scratch.path / f"log_{self._generation}.txt"
+        with ExitStack() as ours_alone:
+            try:
+                directory.mkdir()
+                connection, theirs = multiprocessing.Pipe()
+                ours_alone.callback(connection.close)
+                with theirs:
+                    # never written to; it breaks when we die
+                    its_lifeline, lifeline = os.pipe()
+                    ours_alone.callback(os.close, lifeline)
+                    process = self._process(log, theirs.fileno(), its_lifeline)
+            except OSError as error:
+                why = f"it cannot be started: {error.strerror or error}"
+                raise RunError("worker", why) from error
+            ours_alone.pop_all()
+        worker = _Worker(process=process, connection=connection, lifeline=lifeline, log=log)
         setup = WorkerSetup(
             device=self.device,
             target=self.target,
@@ -425,8 +428,23 @@ class Runner:
             pool=self._pool,
         )
         with contextlib.suppress(OSError):  # one that has died is said when it is asked
-            ours.send(setup)
+            connection.send(setup)
         return worker
+
+    def _process(self, log_file: Path, pipe: int, lifeline: int) -> subprocess.Popen[bytes]:
+        """Start the process of a worker, which inherits a pipe and its end of the lifeline."""
+        try:
+            with log_file.open("wb") as log:
+                return subprocess.Popen(
+                    python_command(self._boot, str(pipe), str(lifeline)),
+                    pass_fds=(pipe, lifeline),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,  # whatever native code prints must not get into the answer
+                    stderr=log,
+                    process_group=0,
+                )
+        finally:
+            os.close(lifeline)
 
     def _end_twin(self) -> None:
         twin, self._asleep = self._asleep, None
@@ -452,6 +470,19 @@ class Runner:
         cause = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         said = f"the worker ended with {cause}" + (f"\n{tail}" if tail else "")
         return WorkerDiedError(task, said) if code in _CRASHES else RunError(task, said)
+
+
+def _received(connection: Connection) -> Reply | Word:
+    """Return what a worker says.
+
+    Raises:
+        EOFError: it has died, be it in the middle of its answer.
+    """
+    try:
+        said: Reply | Word = connection.recv()
+    except OSError as error:
+        raise EOFError from error
+    return said
 
 
 def _measurements_of(found: Any) -> Sequence[Measurement]:

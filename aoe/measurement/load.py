@@ -8,6 +8,9 @@ QUIET_SHARE = 0.9
 """Share of the CPU time a measurement asked for that it has to get, to be believed."""
 _STEAL_ROUNDING_S = 0.02
 """Stolen time is counted in ticks of 10 ms on each core: so much of it proves nothing."""
+_ENDED_ROUNDING_S = 0.02
+"""The CPU time of a thread that runs is a tick old: so much less of it is no thread that has ended.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +22,8 @@ class CpuUse:
     waited_s: float = 0.0  # Time threads could have run and were not let, all together
     stolen_s: float = 0.0  # Time the hypervisor gave the usable cores to others, all together
     switches: int = 0  # Involuntary context switches: how often a thread lost its core
+    # CPU time of threads that have ended: nobody knows how long they have waited.
+    ended_cpu_s: float = 0.0
 
     def __add__(self, other: CpuUse) -> CpuUse:
         return CpuUse(
@@ -27,6 +32,7 @@ class CpuUse:
             waited_s=self.waited_s + other.waited_s,
             stolen_s=self.stolen_s + other.stolen_s,
             switches=self.switches + other.switches,
+            ended_cpu_s=self.ended_cpu_s + other.ended_cpu_s,
         )
 
     def since(self, earlier: CpuUse) -> CpuUse:
@@ -37,6 +43,7 @@ class CpuUse:
             waited_s=max(0.0, self.waited_s - earlier.waited_s),
             stolen_s=max(0.0, self.stolen_s - earlier.stolen_s),
             switches=max(0, self.switches - earlier.switches),
+            ended_cpu_s=max(0.0, self.ended_cpu_s - earlier.ended_cpu_s),
         )
 
     @property
@@ -45,10 +52,13 @@ class CpuUse:
 
         It does not matter for it whether idle threads spin or sleep, as it would for CPU time
         over wall time and threads: what spins asks for CPU time and gets it, what sleeps does
-        not ask.
+        not ask. Threads that live stand for threads that have ended: a session that is closed takes
+        what its threads have waited with it, and their CPU time would stand alone.
         """
         lost_s = self.waited_s + max(0.0, self.stolen_s - _STEAL_ROUNDING_S)
-        return self.cpu_s / (self.cpu_s + lost_s) if self.cpu_s > 0 else 1.0
+        living_s = self.cpu_s - max(0.0, self.ended_cpu_s - _ENDED_ROUNDING_S)
+        given_s = living_s if living_s > 0 else self.cpu_s
+        return given_s / (given_s + lost_s) if given_s > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ from aoe.tuner.reuse.earlier import EarlierResult
 from aoe.tuner.tune_context import TuneContext
 from aoe.validation.kernel_assembly import Assembly, LaidOutModel
 from aoe.validation.model_validator import ValidationResult
-from aoe.validation.time_reserve import ModelCosts
+from aoe.validation.time_reserve import ModelCosts, share_given
 from aoe.workload import Workload
 
 _RATES_TIMEOUT_S = 60.0
@@ -182,6 +182,7 @@ def make_budget(
         model_us=profile.nodes_us or 1.0,
         trials=tuning.settings.trials,
         left_s=lambda: searching.left_s() * measure_pool.slots(),
+        slowness=1 / share_given(profile),
     )
 
 

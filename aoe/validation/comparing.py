@@ -40,6 +40,7 @@ from aoe.validation.time_reserve import (
     ModelCosts,
     ProcessPace,
     one_process_of,
+    starting_s,
 )
 
 _TIMEOUT_S = 600.0
@@ -513,8 +514,9 @@ class ModelComparer(Generic[P]):
         following = self._one_by_one(
             baseline, tuned, self._hurried_policy, terms, until_s=self._at_most_s
         )
-        counting = all(one.counts for one in following)
-        return True, [*found, *following] if counting else found
+        # what a gain by CPU time needs of wall time is asked of all processes together
+        is_timed = all(one.is_timed or not one.deviation.acceptable for one in following)
+        return True, [*found, *following] if is_timed else found
 
     def _hurried_policy(self, found: Sequence[ModelComparison]) -> MeasurePolicy:
         """Return the policy of the process that follows others, by how much their pairs scatter."""
@@ -584,14 +586,28 @@ class ModelComparer(Generic[P]):
             needed_s = pace.seconds(compared_s, started=starting)
             if began_s <= needed_s:
                 break
+            waiting += starting - 1
             if not is_least and needed_s > 0 and math.isfinite(began_s):
-                more = min(len(terms) - len(found), int(began_s / needed_s))
+                more = pace.processes_in(
+                    began_s,
+                    compared_s,
+                    started=starting,
+                    waiting=waiting,
+                    beside=beside,
+                    most=len(terms) - len(found),
+                )
                 if is_hopeless(found, more):
                     break
-            waiting += starting - 1
             self._runner.restart(max(0, starting - 1))
             try:
-                one = self._compare(baseline, tuned, policy, terms[len(found)], left_s=left_s)
+                one = self._compare(
+                    baseline,
+                    tuned,
+                    policy,
+                    terms[len(found)],
+                    left_s=left_s,
+                    started=starting,
+                )
             except TimeIsUpError:
                 break
             if math.isfinite(began_s):
@@ -616,6 +632,7 @@ class ModelComparer(Generic[P]):
         *,
         is_everywhere: bool = True,
         left_s: Callable[[], float] | None = None,
+        started: int = 1,
     ) -> ModelComparison:
         """Compare two models.
 
@@ -627,6 +644,7 @@ class ModelComparer(Generic[P]):
             elsewhere: Policy at all other points of a range, by default the one that suits each.
             is_everywhere: False to compare at no other point.
             left_s: Seconds until it has to end; None for `left_s` of the comparer.
+            started: Processes that start for it, beside each other.
         """
         left_s = left_s or self.left_s
         policies = self._policies_elsewhere(policy, elsewhere)
@@ -650,8 +668,10 @@ class ModelComparer(Generic[P]):
                 raise TimeIsUpError from error
             raise
         if math.isfinite(began_s):
-            took_s = began_s - left_s()
+            took_s, process_s = began_s - left_s(), self._costs.process_s
             reckoned_s = self._comparison_s(policy, elsewhere, terms)
+            # one of them is reckoned already
+            reckoned_s += starting_s(process_s, max(1, started)) - process_s
             self._slowness = max(self._slowness, took_s / reckoned_s)
         return found
 

@@ -153,7 +153,7 @@ def validate_kernels(
     own = frozenset(one.name for one in settled if earlier[one.key] is Event.KEPT)
     losers: dict[str, Drop] = {}
     times = NO_TIMES
-    if len(own) < len(kernels) and not lookup_only:
+    if max(1, len(own)) < len(kernels) and not lookup_only:  # of one alone the proof decides
         times = times_in_model(tuning, assembly, kernels, costs, comparer.left_s())
     if not comparer.has_time_for_groups:
         kernels, losers = _without_losers(tuning, kernels, times, believed=own)

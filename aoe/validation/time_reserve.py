@@ -74,14 +74,13 @@ class ModelCosts:
     def of(cls, profile: ModelProfile, *, write_s: float) -> ModelCosts:
         """Return the costs of the later phases, from the first profile."""
         run_s = profile.model_us / 1e6
-        given_share = max(_LEAST_SHARE_GIVEN, profile.given_share)
         is_quiet = profile.given_share >= QUIET_SHARE
         return cls(
             load_s=max(0.0, profile.load_s - run_s),
             run_s=run_s,
             write_s=write_s,
-            process_s=_PROCESS_S / given_share,
-            link_s=_LINK_S / given_share,
+            process_s=_PROCESS_S / share_given(profile),
+            link_s=_LINK_S / share_given(profile),
             processes=HURRIED_PROCESSES if is_quiet else _BUSY_PROCESSES,
         )
 
@@ -247,6 +246,38 @@ class ProcessPace:
         compared = self._start if self._compared is None else self._compared
         return self._start * self._starting_s(started) + count * compared * compared_s
 
+    def processes_in(
+        self,
+        left_s: float,
+        compared_s: float,
+        *,
+        started: int,
+        waiting: int,
+        beside: int,
+        most: int,
+    ) -> int:
+        """Return how many processes there is time for.
+
+        Args:
+            left_s: Seconds.
+            compared_s: As above.
+            started: Processes that start before the first of them, beside each other.
+            waiting: Processes that have started by then, besides the first.
+            beside: Further ones that start beside each other.
+            most: Enough.
+        """
+        count, ready = 0, 1 + waiting
+        spent_s = self.seconds(0.0, started=started)
+        while count < most:
+            if not ready:
+                ready = min(beside, most - count)
+                spent_s += self.seconds(0.0, started=ready)
+            spent_s += self.seconds(compared_s, started=0)
+            if spent_s >= left_s:
+                break
+            count, ready = count + 1, ready - 1
+        return count
+
     def note(self, seconds: float, compared_s: float, *, started: int) -> None:
         """Keep what one has taken. Of the first, what starting took of it is not known."""
         if not started and compared_s > 0:
@@ -258,8 +289,17 @@ class ProcessPace:
             self._start = seconds / (self._starting_s(started) + compared_s)
 
     def _starting_s(self, started: int) -> float:
-        """Return the seconds reckoned for starting so many: two start in the time of one."""
-        return (1 + started) / 2 * self._process_s if started else 0.0
+        return starting_s(self._process_s, started)
+
+
+def starting_s(process_s: float, count: int) -> float:
+    """Return the seconds in which so many processes start: two start in the time of one."""
+    return (1 + count) / 2 * process_s if count else 0.0
+
+
+def share_given(profile: ModelProfile) -> float:
+    """Return the share of the CPU time it asks for that a run is planned with."""
+    return max(_LEAST_SHARE_GIVEN, profile.given_share)
 
 
 NO_COSTS = ModelCosts()

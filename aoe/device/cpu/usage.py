@@ -100,27 +100,35 @@ def read_usage(
     Source: kernel documentation, scheduler/sched-stats.rst (schedstat of a task: time on the CPU,
         time waiting on a run queue, in ns) and filesystems/proc.rst (steal, 8th number of a cpu).
     """
-    now = wall()
-    waited_s = _waited_s(proc / "self" / "task")
+    now, cpu_s = wall(), cpu()
+    living = _of_threads(proc / "self" / "task")
     usable = os.sched_getaffinity(0) if cores is None else cores
     return CpuUse(
         wall_s=now,
-        cpu_s=cpu(),
-        waited_s=now - thread_cpu() if waited_s is None else waited_s,
+        cpu_s=cpu_s,
+        waited_s=now - thread_cpu() if living is None else living[1],
+        ended_cpu_s=0.0 if living is None else max(0.0, cpu_s - living[0]),
         stolen_s=_stolen_ticks(proc / "stat", usable) * (tick_s or 1 / os.sysconf("SC_CLK_TCK")),
         switches=involuntary_switches(),
     )
 
 
-def _waited_s(tasks: Path) -> float | None:
-    """Return the seconds threads have waited for a core, None if the kernel does not tell."""
-    waited: list[int] = []
+def _of_threads(tasks: Path) -> tuple[float, float] | None:
+    """Return the seconds that the threads there are have computed, and waited for a core.
+
+    None if the kernel does not tell.
+    """
+    found: list[tuple[int, int]] = []
     try:
         for task in tasks.iterdir():
-            waited.extend(_numbers(task / "schedstat")[1:2])
+            numbers = _numbers(task / "schedstat")
+            if len(numbers) > 1:
+                found.append((numbers[0], numbers[1]))
     except OSError:
         return None
-    return sum(waited) * 1e-9 if waited else None
+    if not found:
+        return None
+    return sum(cpu for cpu, _ in found) * 1e-9, sum(waited for _, waited in found) * 1e-9
 
 
 def _stolen_ticks(file: Path, cores: Collection[int]) -> int:

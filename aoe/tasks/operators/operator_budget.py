@@ -70,7 +70,7 @@ def _of_more() -> _Experience:
 
 @dataclass(slots=True)
 class _Pace:
-    seconds: float = _TRIAL_S
+    seconds: float
     trials: float = 1.0
 
     @property
@@ -131,19 +131,24 @@ class OperatorBudget:
     model_us: float  # Time of the model's operators, untuned
     trials: int  # Most trials of an operator
     left_s: Callable[[], float] = lambda: math.inf  # Seconds until the time limit of the run
+    # Times as long as on a quiet machine that trials take, before one has been measured.
+    slowness: float = 1.0
     _least_us: dict[str, float] = field(default_factory=dict)
     _savings: _Savings = field(default_factory=_Savings)
     _kinds: defaultdict[Hashable, _Experience] = field(
         default_factory=lambda: defaultdict(_Experience)
     )
     _more: defaultdict[Hashable, _Experience] = field(default_factory=lambda: defaultdict(_of_more))
-    _paces: defaultdict[str, _Pace] = field(default_factory=lambda: defaultdict(_Pace))
-    _screenings: defaultdict[str, _Pace] = field(
-        default_factory=lambda: defaultdict(lambda: _Pace(seconds=_SCREENING_S))
-    )
+    _paces: defaultdict[str, _Pace] = field(init=False)
+    _screenings: defaultdict[str, _Pace] = field(init=False)
     _screened: set[str] = field(default_factory=set)
     # Results that were not looked into yet; nobody asks where the bank had all answers.
     _news: list[tuple[TunedOperator, float, bool]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        trial_s, screening_s = _TRIAL_S * self.slowness, _SCREENING_S * self.slowness
+        self._paces = defaultdict(lambda: _Pace(seconds=trial_s))
+        self._screenings = defaultdict(lambda: _Pace(seconds=screening_s))
 
     def see(self, operators: Sequence[Operator]) -> None:
         """Take into account how fast the default computes operators: no roof lies below that.

@@ -236,6 +236,31 @@ def test_what_no_clock_decides_says_what_threads_that_sleep_have_told() -> None:
     assert found == _QUIET
 
 
+def test_threads_that_spin_are_not_asked_on_a_machine_that_was_busy_just_now() -> None:
+    clock, once = EitherClock(), replace(_POLICY, tries=1)
+    asleep = replace(_BUSY, disagreement="1.30x by CPU time, 1.00x by wall time")
+    _measured(clock, _BUSY, _BY_CPU_TIME)
+    assert _measured(clock, asleep, policy=once) == (asleep, [(_SLEEPING, 1)])
+    assert _measured(clock, _BY_CPU_TIME) == (_BY_CPU_TIME, [(_SLEEPING, 1)])
+    # the wait for a quiet machine stays the last resort
+    waited = _measured(clock, asleep, _QUIET)
+    assert waited == (_QUIET, [(_SLEEPING, 1), (_SHARED, 3)])
+    assert _measured(clock, _QUIET) == (_QUIET, [(_SHARED, 1)])
+
+
+@pytest.mark.parametrize("tries", [1, 3])
+def test_one_candidate_no_clock_decides_does_not_take_the_others_with_it(tries: int) -> None:
+    asleep = replace(_BUSY, disagreement="1.30x by CPU time, 1.00x by wall time")
+    figures = [[_BUSY, _BUSY], [_BY_CPU_TIME, asleep], [_BUSY, _BUSY]]
+    found = EitherClock().measured(
+        lambda pool, policy: figures.pop(0),
+        replace(_POLICY, tries=tries),
+        list,
+        lambda _, others: list(others),
+    )
+    assert found == [_BY_CPU_TIME, asleep]
+
+
 def test_a_machine_gone_quiet_is_measured_as_users_run_the_model_even_without_waiting() -> None:
     once = replace(_POLICY, tries=1)
     by_sleeping = replace(_QUIET, tuned_us=(1.1,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from support.engine.models import chain_model, make_model, save_model
 
 from aoe.device.forks import NO_TIME
 from aoe.device.toolchain import Toolchain
-from aoe.errors import RunError, RunTimeoutError
+from aoe.errors import RunError, RunTimeoutError, WorkerDiedError
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import WHOLE_MODELS, ComparedPoint, ComparisonTerms, ModelComparison
@@ -430,11 +431,56 @@ def test_what_a_kernel_prints_stays_out_of_the_answer(
     assert (out, err) == ("", "")
 
 
+def _open_files() -> set[int]:
+    """Return the files this process has open."""
+    listed = [*Path("/proc/self/fd").iterdir()]  # one of them is that of the listing
+    return {int(one.name) for one in listed if one.is_symlink()}
+
+
+@pytest.mark.parametrize("free", [0, 2, 4, 5])
+def test_worker_without_files_to_talk_through_is_an_error_and_leaves_none_open(
+    target: Target, toolchain: Toolchain, plain_model: Path, free: int
+) -> None:
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Runner(CPU, target, toolchain) as runner:
+        before = _open_files()
+        least = next(one for one in range(usual[0]) if one - sum(n < one for n in before) == free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least, usual[1]))
+        try:
+            with pytest.raises(RunError, match="worker: it cannot be started: "):
+                runner.call("load", timeout_s=_LONG_S)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+        assert _open_files() == before
+        _assert_works(runner, plain_model)
+
+
 def test_worker_that_cannot_start_says_why(target: Target, toolchain: Toolchain) -> None:
     with Runner(CPU, target, toolchain, boot="import no_such_module") as own:
         with pytest.raises(RunError, match="the worker ended with exit code 1") as caught:
             own.call("anything", timeout_s=_LONG_S)
         assert "No module named 'no_such_module'" in str(caught.value)
+
+
+_DYING = """
+import os, struct
+from multiprocessing.connection import Connection
+pipe = int(sys.argv[1])
+connection = Connection(pipe)
+setup, request = connection.recv(), connection.recv()
+os.write(pipe, struct.pack("!i", 1000) + b"not a thousand bytes")
+os.abort()
+"""
+
+
+def test_worker_that_dies_in_the_middle_of_its_answer_is_an_error_with_its_cause(
+    target: Target, toolchain: Toolchain
+) -> None:
+    with (
+        Runner(CPU, target, toolchain, boot=_DYING) as own,
+        pytest.raises(WorkerDiedError, match="the worker ended with signal 6"),
+    ):
+        own.call("anything", timeout_s=_LONG_S)
 
 
 _HUNG_ORPHAN = """

@@ -81,6 +81,19 @@ def test_waiting_that_adds_to_what_cpu_time_shows_is_no_doubt(
     assert found.speedup == pytest.approx(cpu if counts else wall)
 
 
+@pytest.mark.parametrize(("pairs", "speaks"), [(2, False), (4, False), (6, True)])
+def test_pairs_that_prove_nothing_do_not_set_one_clock_against_the_other(
+    pairs: int, speaks: bool
+) -> None:
+    """All wall times of two pairs lie beside the CPU times in every other measurement."""
+    load = MachineLoad(use=_BUSY.use, threads=2)
+    for wall in ((90.0,), (110.0, 120.0)):  # below the gain, and beyond it
+        times = ((wall * pairs)[:pairs], (100.0,) * pairs)
+        found = measured(PairedSamples(*times, (104.0,) * pairs, (100.0,) * pairs), load)
+        assert (found.is_timed, found.clock is Clock.CPU) == (not speaks, not speaks)
+        assert bool(found.disagreement) is speaks
+
+
 @pytest.mark.parametrize("load", [_QUIET, _BUSY])
 def test_clocks_that_agree_say_nothing(load: MachineLoad) -> None:
     found = measured(_samples(1.2, 1.2, stretch=3.0), load)

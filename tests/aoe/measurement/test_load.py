@@ -37,8 +37,17 @@ def test_time_that_was_asked_for_and_not_given_counts(use: CpuUse, share: float)
     assert MachineLoad(use=use).is_quiet is (share >= QUIET_SHARE)
 
 
+def test_threads_that_live_stand_for_threads_that_have_ended() -> None:
+    """A session of two threads that is closed leaves the waits of the thread that calls."""
+    use = CpuUse(wall_s=3.0, cpu_s=2.0, waited_s=2.0, ended_cpu_s=1.0)
+    assert use.given_share == pytest.approx(1 / 3, abs=0.01)
+    assert CpuUse(cpu_s=1.0, ended_cpu_s=1.5).given_share == 1  # all of them have ended
+    # what a tick explains is no thread
+    assert CpuUse(cpu_s=0.9, waited_s=0.1, ended_cpu_s=0.02).given_share == pytest.approx(0.9)
+
+
 def test_counters_add_up_and_never_run_backwards() -> None:
-    one = CpuUse(wall_s=1, cpu_s=2, waited_s=3, stolen_s=4, switches=5)
+    one = CpuUse(wall_s=1, cpu_s=2, waited_s=3, stolen_s=4, switches=5, ended_cpu_s=1)
     assert (one + one).since(one) == one
     assert one.since(one + one) == CpuUse()
 

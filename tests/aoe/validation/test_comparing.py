@@ -34,6 +34,7 @@ from aoe.validation.time_reserve import (
     LEAST_PROCESSES,
     PROCESSES,
     ModelCosts,
+    starting_s,
 )
 
 _COSTS = ModelCosts(load_s=2.0, run_s=0.1)
@@ -231,8 +232,10 @@ class _TwoClockRunner(_OrderedRunner):
     # Speed-up by CPU time and by wall time, process by process; the last one stays.
     read: Sequence[tuple[float, float]]
     taken: list[float] = field(default_factory=list)  # By CPU time, in order
+    wrong_from: float = math.inf  # Process from which on results are wrong, from 0
 
     def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        self.is_wrong = len(self.taken) >= self.wrong_from
         found = _OrderedRunner.call(self, task, timeout_s=timeout_s, **arguments)
         if not isinstance(found, ModelComparison):
             return found
@@ -280,6 +283,29 @@ def test_wrong_result_on_a_busy_machine_is_wrong() -> None:
     runner = _runner(speedup=1.5, busy=tuple(range(100)), is_wrong=True)
     found = _comparer(runner).for_the_record([make_kernel(1)])
     assert not found.comparison.deviation.acceptable
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_processes_beyond_the_limit_count_whatever_side_of_1_their_wall_time_lies_on(
+    is_wrong: bool,
+) -> None:
+    """Three in time leave a gain open; one more follows, whose CPU time alone gains."""
+    runner = _read((1.02, 1.1), (1.08, 1.1), (1.04, 1.1), (1.08, 0.9))
+    runner.left_s = 29.0
+    comparer = ModelComparer(
+        FakeAssembly(),
+        runner,  # type: ignore[arg-type]
+        screen=SCREEN,
+        final=_FINAL,
+        inputs=MADE_UP,
+        left_s=lambda: runner.left_s,
+        at_most_s=lambda: runner.left_s + 20.0,
+        costs=_COSTS,
+    )
+    runner.wrong_from = 3 if is_wrong else math.inf
+    found = comparer.for_the_record([make_kernel(1)])
+    assert len(runner.taken) == len(found.processes) == HURRIED_PROCESSES
+    assert found.comparison.deviation.acceptable is not is_wrong
 
 
 @pytest.mark.parametrize(
@@ -435,3 +461,42 @@ def test_wrong_result_that_only_the_proof_has_shown_is_looked_at_by_the_next_run
     validation = ModelValidator(_comparer(runner), lambda text: None).validate([make_kernel(1)])
     assert validation.kept == ()
     assert "computes something else" in validation.undecided
+
+
+@dataclass(slots=True, kw_only=True)
+class _StartingRunner(_OrderedRunner):
+    """A machine on whose clock processes start, two in the time of one, before one is asked."""
+
+    process_s: float = 4.0
+    starting: int = 1
+    waiting: int = 0
+
+    def restart(self, following: int = 0) -> None:
+        _OrderedRunner.restart(self, following)
+        self.starting = 0 if self.waiting else 1 + following
+        self.waiting = self.waiting - 1 if self.waiting else following
+
+    def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        if task == "compare_models":
+            self.left_s -= starting_s(self.process_s, self.starting)
+            self.starting = 0
+        return _OrderedRunner.call(self, task, timeout_s=timeout_s, **arguments)
+
+
+_BUSY_COSTS = ModelCosts(load_s=0.5, run_s=0.01, process_s=4.0)
+
+
+def _starting(speedup: float, left_s: float, **facts: Any) -> tuple[_StartingRunner, Any]:
+    runner = _StartingRunner(
+        rng=random.Random(0), drift=0.0, speedup=speedup, left_s=left_s, each_s=1.5, **facts
+    )
+    return runner, _comparer(runner, _BUSY_COSTS)
+
+
+def test_processes_that_start_beside_each_other_do_not_make_a_comparison_look_slow() -> None:
+    runner, comparer = _starting(1.5, 32.0)
+    before = comparer.early_processes
+    comparer.for_the_record([make_kernel(1)])
+    assert runner.following[0] == HURRIED_PROCESSES - 1  # 10 s, of which each is reckoned with 4
+    runner.left_s = 32.0
+    assert comparer.early_processes == before

@@ -137,3 +137,20 @@ def test_processes_that_have_run_tell_what_starting_and_comparing_take() -> None
     assert pace.seconds(0.5, started=1) == pytest.approx(1.3)
     pace.note(0.9, 0.5, started=1)  # faster than the last one compared: no time below none
     assert pace.seconds(0.5, started=1) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("left_s", "started", "waiting", "processes"),
+    [
+        (20.0, 0, 2, 5),  # this one and two that wait, 6 s; two start in 6 s and take 4 s
+        (15.9, 0, 2, 4),  # both start for the one there is time for
+        (10.1, 2, 1, 2),  # both start in 6 s, and take 4 s
+        (100.0, 2, 1, 8),  # no more are asked for
+    ],
+)
+def test_processes_there_is_time_for_start_beside_each_other(
+    left_s: float, started: int, waiting: int, processes: int
+) -> None:
+    pace = ProcessPace(4.0)
+    found = pace.processes_in(left_s, 2.0, started=started, waiting=waiting, beside=2, most=8)
+    assert found == processes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -111,3 +112,20 @@ def test_waits_are_known_while_threads_come_and_go() -> None:
             pool.submit(waited_s).result()  # opens the files of a thread that ends
         found.append(waited_s())
     assert all(one_s >= 0 for one_s in found)
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell")
+def test_cpu_time_of_a_thread_that_has_ended_says_nothing_of_waiting() -> None:
+    def compute() -> None:
+        end_s = time.thread_time() + 0.1
+        while time.thread_time() < end_s:
+            pass
+
+    tasks, before = Path("/proc/self/task"), read_usage()
+    threads = len([*tasks.iterdir()])
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(compute).result()
+    while len([*tasks.iterdir()]) > threads:  # the kernel takes a moment longer
+        time.sleep(0.001)
+    used = read_usage().since(before)
+    assert 0.05 < used.ended_cpu_s <= used.cpu_s

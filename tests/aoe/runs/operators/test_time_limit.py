@@ -32,6 +32,7 @@ from aoe.execute.messages import ModelPart
 from aoe.execute.runner import MEASURING_TASKS
 from aoe.folders.turns import Turns
 from aoe.graph.weights import WeightStore
+from aoe.measurement import CpuUse
 from aoe.om.file import MODEL, unpack
 from aoe.ort import profile
 from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_runs
@@ -59,6 +60,7 @@ class Costs:
     write_s: float = 0.05  # The weights of the model, once
     process_s: float = 1.5  # A worker, until it can be asked
     optimize_s: float = 0.0  # ONNX Runtime's optimised graph
+    given_share: float = 1.0  # CPU time the first profile gets of what it asks for
 
 
 @dataclass(slots=True, kw_only=True)
@@ -228,6 +230,10 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iter
             clock.advance("link", costs.link_s)
             file.write_bytes(b"library")
             return file
+
+        def usage(self) -> CpuUse:
+            given_s = costs.given_share * clock.now_s
+            return CpuUse(wall_s=clock.now_s, cpu_s=given_s, waited_s=clock.now_s - given_s)
 
         def optimize(self, *arguments: Any, **how: Any) -> onnx.ModelProto:
             clock.advance("optimize", costs.optimize_s)
@@ -536,6 +542,16 @@ def test_kernel_that_loses_in_the_model_is_put_back_with_its_times(searched: Tim
     (told,) = {text for text in steps if text.startswith("put back")}
     assert put_back[0].reason in told
     assert any(text.startswith("in the model ") and "by its profiles" in text for text in steps)
+
+
+@pytest.mark.parametrize(("chains", "profiles"), [(1, False), (2, True)])
+def test_kernel_that_stands_alone_is_not_profiled_in_the_model(
+    timed: TimedRun, chains: int, profiles: bool
+) -> None:
+    timed.net = partial(separate_chains_net, chains)
+    result = timed.tune(20.0)
+    assert len(result.validation.kept) == chains
+    assert ("profile_models" in timed.clock.spent_s) is profiles
 
 
 @pytest.mark.parametrize(("kernel_us", "tries"), [(19.6, 0), (10.0, 1)])

@@ -307,6 +307,18 @@ def test_hurry_is_when_there_is_no_time_for_what_all_are_worth(
     assert not budget.is_hurried([])
 
 
+def test_trials_are_reckoned_to_take_longer_beside_load_until_some_have_been_measured() -> None:
+    operators = [placed_operator(_chain(name), 9000) for name in _TWO]
+    quiet = replace(_budget(), left_s=lambda: 60.0)
+    busy = replace(_budget(), left_s=lambda: 60.0, slowness=2.0)
+    assert busy.seconds(operators[0]) == pytest.approx(2 * quiet.seconds(operators[0]))
+    assert busy.is_hurried(operators) and not quiet.is_hurried(operators)
+    for budget in (quiet, busy):
+        for _ in range(50):
+            budget.learn(_of_search(_tuned(operators[0], 1.5), 24), seconds=27 * 0.8)
+    assert busy.seconds(operators[0]) == pytest.approx(quiet.seconds(operators[0]), rel=0.01)
+
+
 _TWO = ("Exp", "Tanh")
 
 
