@@ -394,6 +394,15 @@ def test_help_lists_the_documented_options(run: Run, flag: str) -> None:
         assert word in done.out
 
 
+def test_json_file_of_an_earlier_call_is_written_anew(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "versions.json"
+    for _ in range(2):
+        done = run("--version", "--json", str(file))
+        assert done.code == 0 and "wrote" in done.err
+        assert json.loads(file.read_text())["schema"] == "aoe.version/1"
+        file.write_text(file.read_text().replace("versions", "earlier"))
+
+
 def test_version_lists_what_a_measurement_depends_on(run: Run) -> None:
     done = run("--version")
     assert done.code == 0
