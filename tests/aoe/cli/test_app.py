@@ -257,7 +257,9 @@ def test_model_in_the_place_of_a_command_is_told_its_option(
     assert done.code == 2 and f"hint: {way_out}\n" in done.err
 
 
-@pytest.mark.parametrize("arguments", [("--output=",), ("--output", ""), ("-w", "")], ids=str)
+@pytest.mark.parametrize(
+    "arguments", [("--output=",), ("--output", ""), ("--output=o", "-w", "")], ids=str
+)
 def test_empty_path_is_not_taken_for_the_working_directory(
     run: Run, tuned: list[TuneSettings], arguments: tuple[str, ...]
 ) -> None:

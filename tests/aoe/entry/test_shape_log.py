@@ -80,7 +80,7 @@ def test_calls_without_an_element_cost_something(tmp_path: Path) -> None:
 
 
 def test_shape_without_an_element_is_told_in_words_that_hold(tmp_path: Path) -> None:
-    (caveat,) = _log(tmp_path, "900,x:4,8", "50,x:0,8").caveats()
+    (caveat,) = _log(tmp_path, "30,x:0,8", "29,x:4,8", "2,x:5,8").caveats()
     assert "x:0,8 is extreme: 1/32 the size of the usual x:4,8" in caveat
     assert _log(tmp_path, "9,x:0,8", "8,x:0,4").caveats() == ()
 
