@@ -101,6 +101,7 @@ def test_build_that_tunes_is_that_of_the_interpreter_not_of_the_working_director
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "aoe").mkdir()
+    (tmp_path / "aoe" / "__init__.py").touch()
     (tmp_path / "aoe" / "__main__.py").write_text("raise SystemExit(9)\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CommandError, match=r"exit code [^9]"):
