@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -148,7 +148,8 @@ def _write_operators(text: Text, profile: ProfiledModel) -> None:
 
 def _write_kinds(text: Text, profile: ProfiledModel) -> None:
     total = profile.operators_us or 1.0
-    computing_us: Counter[str] = Counter()  # of operators whose work is known: rates are theirs
+    # of operators whose work is known: rates are theirs
+    computing_us: defaultdict[str, float] = defaultdict(float)
     for operator in profile.operators:
         if operator.flops is not None:
             computing_us[operator.kind] += operator.median_us
