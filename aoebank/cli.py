@@ -21,7 +21,7 @@ import typer
 from aoebank.errors import UsageError
 from aoebank.parameters.command import as_option, command_parameters
 from aoebank.parameters.param import DOCUMENTS, Param
-from aoebank.program import CommandGroup, HelpfulGroup, Program, run_program
+from aoebank.program import CommandGroup, HelpfulCommand, HelpfulGroup, Program, run_program
 from aoebank.report.documents import Form, Pages, asked_documents, emit
 from aoebank.report.output import ColorMode, Report, say
 from aoebank.verbs import EXAMPLES, GROUPS, NOTES, OWN_OUTPUT, SECTIONS, VERBS, Verb
@@ -167,7 +167,7 @@ def load(name: str) -> Any:
     for place, verb in VERBS.items():
         family, _, member = place.partition(" ")
         if family == name:
-            group.command(member)(_command(place, verb))
+            group.command(member, cls=HelpfulCommand)(_command(place, verb))
     return group
 
 

@@ -410,7 +410,39 @@ def _nowhere() -> io.TextIOWrapper:
     return io.TextIOWrapper(io.FileIO(os.devnull, "w"), encoding="utf-8")
 
 
-# ---- groups of commands ----
+# ---- commands, and groups of them ----
+
+
+class HelpfulCommand(TyperCommand):
+    """A command that takes no empty text for a path."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of the command.
+
+        Raises:
+            UsageError: a path is empty.
+        """
+        rest: list[str] = super().parse_args(ctx, args)
+        _refuse_empty_paths(ctx)
+        return rest
+
+
+def _refuse_empty_paths(context: Any) -> None:
+    """Refuse a path without a character, as a shell makes of a variable that is not set.
+
+    It would stand for the working directory, and a command might write there.
+
+    Raises:
+        UsageError: with the option or argument.
+    """
+    for parameter in [] if context.resilient_parsing else context.command.params:
+        value = context.params.get(parameter.name)  # a text yet, or several
+        kinds = getattr(parameter.type, "types", (parameter.type,))
+        is_path = any(hasattr(kind, "resolve_path") for kind in kinds)  # click's, of either copy
+        if is_path and "" in (value if isinstance(value, list | tuple) else (value,)):
+            is_option = parameter.param_type_name == "option"
+            where = _name_of(parameter.opts) if is_option else parameter.human_readable_name
+            raise UsageError("an empty path", where=where, hint="name a path, or leave it out")
 
 
 class HelpfulGroup(TyperGroup):
@@ -421,6 +453,16 @@ class HelpfulGroup(TyperGroup):
     ) -> None:
         _complete_in_bash_at_equals_signs()
         super()._main_shell_completion(ctx_args, prog_name, complete_var)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words up to the command.
+
+        Raises:
+            UsageError: a path is empty.
+        """
+        rest: list[str] = super().parse_args(ctx, args)
+        _refuse_empty_paths(ctx)
+        return rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a line or two for each command."""
@@ -564,5 +606,5 @@ def _sorted_into(
 
 def _alone(name: str, function: Any) -> typer.Typer:
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command(name)(function)
+    app.command(name, cls=HelpfulCommand)(function)
     return app

@@ -17,11 +17,19 @@ from aoebank.storage.binary_caches import bank_of_binary_cache
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFilter:
-    """Globs; one of each kind that is given has to match."""
+    """Globs; one of each kind that is given has to match.
+
+    Raises:
+        UsageError: a key is empty: every key starts so.
+    """
 
     soc: tuple[str, ...] = ()
     op: tuple[str, ...] = ()
     key: tuple[str, ...] = ()  # Also the start of a key
+
+    def __post_init__(self) -> None:
+        if "" in self.key:  # as a shell makes of a variable that is not set
+            raise UsageError("an empty key", expected="a key, or the start of one")
 
     def holds_soc(self, *soc_versions: str) -> bool:
         """True if a file for one of these targets is meant."""

@@ -10,13 +10,15 @@ Each network is tuned with each limit into an empty bank with an empty cache of 
 thread, in a process of its own. Then ONNX Runtime, the tuned model and OpenVINO (where it is
 installed; in float32, unless a lower precision is allowed: then in the one that it chooses) run in
 turns, each time in a fresh process, as in `outside.py`. Every tuning is
-kept as soon as it is read: what is named again goes on where it was ended. A network is one of the
-suite (needs torch and onnxscript), or a file. The lines behind the table are over all there is.
+kept as soon as it is read: what is named again goes on where it was ended, and what another build
+has tuned is tuned anew once the sources of that build are others. A network is one of the suite
+(needs torch and onnxscript), or a file. The lines behind the table are over all there is.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,6 +29,7 @@ from typing import Any
 
 from comparison.experiment import Experiment, Option, run_experiment
 from comparison.prepared import PreparationError, PreparedNetwork
+from comparison.results import engine_digest
 from comparison.steps import CommandError, Steps, where_measured
 from comparison.tables import table_row
 from networks.registry import NETWORKS
@@ -40,6 +43,7 @@ USUAL = (
     *("pvt_v2_b1", "poolformer_s12"),
 )
 _OWN = "this"
+_FIND_ENGINE = "from importlib.util import find_spec; print(find_spec('aoe').origin)"
 _NEARLY = 0.95
 """Of the gain with the longest limit."""
 _SEVERAL = 2
@@ -56,7 +60,8 @@ def measure(name: str, steps: Steps, given: Namespace) -> None:
         for build, python in _builds(given.builds).items():
             step = f"{_label(name)} {limit_s:g} {build}"
             tuned = partial(tuned_and_read, file, limit_s, given.rounds, python=python)
-            steps.once(step, partial(tuned, runtimes=runtimes, options=options))
+            work = partial(tuned, runtimes=runtimes, options=options)
+            steps.once(step, work, engine="" if build == _OWN else _digest(python))
 
 
 def _file(name: str, work: Path) -> Path:
@@ -86,6 +91,20 @@ def _builds(others: Sequence[str]) -> dict[str, str]:
             sys.exit(f"--builds: two builds of one name (got {name}, expected another folder)")
         builds[name] = one
     return builds
+
+
+def _digest(python: str) -> str:
+    """Return the digest of the engine that an interpreter has.
+
+    Raises:
+        CommandError: it has none.
+    """
+    done = subprocess.run(
+        [python, "-P", "-c", _FIND_ENGINE], stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        raise CommandError(f"{python} has no engine")
+    return engine_digest(Path(done.stdout.strip()).parent.parent)
 
 
 def table(document: Mapping[str, Any]) -> str:

@@ -196,7 +196,8 @@ def tuned_and_read(
     with tempfile.TemporaryDirectory() as folder:
         bank, output = Path(folder) / "bank", Path(folder) / "out"
         bank.mkdir()
-        command = [python, "-m", "aoe", f"--model={file}", "--job_type=2", "--aicore_num=1"]
+        # -P: the build of the interpreter, and not that of the working directory
+        command = [python, "-P", "-m", "aoe", f"--model={file}", "--job_type=2", "--aicore_num=1"]
         command += [f"--tuning_time_limit={limit_s:g}", f"--output={output}", "--quiet"]
         command += options
         environment = {**os.environ, "TUNE_BANK_PATH": str(bank), "OMP_NUM_THREADS": "1"}

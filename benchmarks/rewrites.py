@@ -270,9 +270,9 @@ def main() -> None:
     rules = [rule for rule in options.rules if not is_known(rule, known)]
     parts: list[tuple[Path | None, list[str]]] = [(None, [rule]) for rule in rules]
     parts = [] if options.no_blocks else parts
-    parts += [
-        (path, options.rules) for path in options.networks if name_of(path) not in networks(known)
-    ]
+    for path in options.networks:
+        if some := unmeasured(name_of(path), options.rules, known):
+            parts.append((path, some))
     device = default_device()
     target = device.describe(options.threads)
     with Runner(device, target, find_toolchain(os.environ)) as runner:
@@ -283,7 +283,7 @@ def main() -> None:
             except Exception as error:  # one network does not end the measurement of the others
                 print(f"{path or some}: {type(error).__name__}: {error}", file=sys.stderr)
                 continue
-            if options.write:
+            if options.write and figures:
                 write(figures, options.threads, file)
 
 
@@ -300,9 +300,14 @@ def is_known(rule: str, known: Collection[tuple[str, int, str]]) -> bool:
     return labels <= set(known)
 
 
-def networks(known: Iterable[tuple[str, int, str]]) -> set[str]:
-    """Return the networks that have been measured."""
-    return {model for _, _, model in known if not model.startswith("block: ")}
+def unmeasured(
+    network: str, rules: Iterable[str], known: Collection[tuple[str, int, str]]
+) -> list[str]:
+    """Return the rules that have no figure of a network with their version.
+
+    A rule that finds nothing in it never has one.
+    """
+    return [rule for rule in rules if (rule, RULES[rule].version, network) not in known]
 
 
 def write(figures: Sequence[Figure], threads: int, file: Path) -> None:

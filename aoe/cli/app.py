@@ -38,7 +38,6 @@ from aoe.cli.options import (
     is_given,
     load_command,
     prints_json,
-    refuse_empty_paths,
     refuse_gradients,
     run_settings,
     tells_all,
@@ -77,7 +76,6 @@ class _Commands(CommandGroup):
         if soc_version is not None and place == len(args):
             ctx.exit(hand_over(args, soc_version))
         own, warnings = without_elsewhere(args[:place])
-        refuse_empty_paths([*own, *args[place:]])
         command = args[place:]
         if command[:1] == ["compile"]:
             soc_version = ascend_target(command[1:])

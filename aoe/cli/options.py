@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from importlib import import_module
 from inspect import Parameter, Signature, signature
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -158,23 +157,6 @@ def refuse_gradients(options: Mapping[str, Any]) -> None:
                 got=options[name],
                 hint="aoe --job_type=4 --model=M.onnx --loss_name=NAME",
             )
-
-
-def refuse_empty_paths(arguments: Sequence[str]) -> None:
-    """Refuse a path without a character, as a shell makes of a variable that is not set.
-
-    Args:
-        arguments: Of the command line; of those a command adds, nothing is known.
-
-    Raises:
-        OptionError: a path is one, which would stand for the working directory.
-    """
-    rows = (row for row in COMMAND_OPTIONS.values() if row.kind in (Path, list[Path]))
-    names = {name for row in rows for name in row.flags}
-    for word, following in pairwise((*arguments, "the end")):
-        name, equals, value = word.partition("=")
-        if name in names and (not value if equals else following == ""):
-            raise OptionError(name, "an empty path", hint="name a path, or leave the option out")
 
 
 def warn_of_subgraph_options(options: Mapping[str, Any]) -> None:

@@ -108,10 +108,10 @@ def _save(directory: Path, arrays: Sequence[tuple[str, Array]]) -> None:
 def _describe(name: str, array: Array) -> Output:
     from aoe.report.answers import Output
 
-    first = array.reshape(-1)[:5] if array.dtype.kind in "fiub" else ()
+    first = array.reshape(-1)[:5].tolist() if array.dtype.kind in "fiub" else ()
     return Output(
         name=name,
         dtype=str(array.dtype),
         shape=array.shape,
-        values=tuple(float(value) for value in first),
+        values=tuple(first),
     )

@@ -40,8 +40,11 @@ class CountedShape:
 
     @property
     def weight(self) -> float:
-        """Cost of all such calls, as far as time grows with the elements."""
-        return float(self.count * self.elements)
+        """Cost of all such calls, as far as time grows with the elements.
+
+        A call without an element counts as one of a single element: it takes time, too.
+        """
+        return float(self.count * max(1, self.elements))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +91,9 @@ class ShapeLog:
             )
         usual = self._usual()
         for shape in chosen:
-            times = shape.elements / max(1, usual.elements)
+            times = max(1, shape.elements) / max(1, usual.elements)
             if times >= _FAR or times <= 1 / _FAR:
-                size = f"{times:.0f} times" if times >= 1 else f"1/{1 / max(times, 1e-9):.0f}"
+                size = f"{times:.0f} times" if times >= 1 else f"1/{1 / times:.0f}"
                 found.append(
                     f"{_OPTION}: {shape.text} is extreme: {size} the size of the usual "
                     f"{usual.text}, {shape.count} of {plural(self.calls, 'call')}"
@@ -125,7 +128,8 @@ def _unusual_extent(shape: CountedShape, usual: CountedShape) -> str:
         for axis, (extent, other) in enumerate(zip(extents, known, strict=False)):
             if extent == 1 != other:
                 return f"extent 1 of {name} at axis {axis} in place of {other}"
-            if axis == 0 and max(extent, other) >= _FAR * min(extent, other):
+            is_same = extent == other  # also 0, of which nothing is a multiple
+            if axis == 0 and not is_same and max(extent, other) >= _FAR * min(extent, other):
                 return f"batch {extent} of {name} in place of {other}"
     return ""
 

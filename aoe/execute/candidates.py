@@ -163,7 +163,7 @@ class CandidateMeasurer:
         for name, source in placed.items():
             if name not in found:
                 found[name] = self._measure_one(baseline, source, library, policy, best_ratio)
-                if found[name].is_correct:
+                if found[name].is_correct and found[name].counts:
                     # the next candidates of this call race against it
                     best_ratio = max(best_ratio or 0.0, found[name].speedup)
         return [found[source.name] for source in sources]

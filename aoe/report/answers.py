@@ -39,7 +39,7 @@ class Output:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    values: tuple[float, ...]
+    values: tuple[float | int | bool, ...]  # Of integers as they are: a float may not hold them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

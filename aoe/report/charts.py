@@ -107,9 +107,11 @@ def roofline(peak: MachinePeak, operators: Sequence[OperatorProfile]) -> Rooflin
     intensities = [1.0, *map(intensity, operators)]
     rates = [top, *(operator.gflops_per_s or top for operator in operators)]
     lowest, highest = _power(min(rates), math.floor), _power(max(rates) * 1.2, math.ceil)
+    least = _power(min(intensities), math.floor)
     x = Scale(
-        low=_power(min(intensities), math.floor),
-        high=_power(max(*intensities, ridge), math.ceil),
+        low=least,
+        # a power of ten at least, also where nothing is above it
+        high=max(_power(max(*intensities, ridge), math.ceil), 10 * least),
         start=FRAME_LEFT + _LARGEST_POINT,
         end=FRAME_RIGHT - _LARGEST_POINT,
         is_log=True,

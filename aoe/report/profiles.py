@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -147,21 +148,28 @@ def _write_operators(text: Text, profile: ProfiledModel) -> None:
 
 def _write_kinds(text: Text, profile: ProfiledModel) -> None:
     total = profile.operators_us or 1.0
+    # of operators whose work is known: rates are theirs
+    computing_us: defaultdict[str, float] = defaultdict(float)
+    for operator in profile.operators:
+        if operator.flops is not None:
+            computing_us[operator.kind] += operator.median_us
+
+    def gflops_per_s(one: KindSummary) -> float | None:
+        time_us = computing_us[one.kind]
+        return one.flops / time_us / 1e3 if time_us else None
+
     text.line()
     text.line("kinds, by time:")
     text.columns(
-        profile.kinds()[:_MOST_ROWS],
+        profile.kinds(),
         ("kind", "-", lambda one: one.kind),
         ("operators", "r", lambda one: str(one.operators)),
         ("us", "r", lambda one: f"{one.median_us:.1f}"),
         ("share", "r", lambda one: f"{one.median_us / total:.1%}"),
         ("lost us", "r", lambda one: f"{one.lost_us:.1f}"),
-        ("GF/s", "r", lambda one: figure(_gflops_per_s(one), ".1f")),
+        ("GF/s", "r", lambda one: figure(gflops_per_s(one), ".1f")),
+        most=_MOST_ROWS,
     )
-
-
-def _gflops_per_s(one: KindSummary) -> float | None:
-    return one.flops / one.median_us / 1e3 if one.median_us else None
 
 
 # ---- fusion limits ----
@@ -233,12 +241,13 @@ class ProfileComparisonReport(ReportWithFiles):
         text.line()
         text.line("kinds, by what has changed:")
         text.columns(
-            compared.kinds()[:_MOST_ROWS],
+            compared.kinds(),
             ("kind", "-", lambda one: one.kind),
             ("places", "r", lambda one: str(one.places)),
             ("before us", "r", lambda one: f"{one.before_us:.1f}"),
             ("after us", "r", lambda one: f"{one.after_us:.1f}"),
             ("x", "r", lambda one: figure(one.speedup, ".2f")),
+            most=_MOST_ROWS,
         )
         self.write_files(text)
 

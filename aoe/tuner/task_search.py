@@ -330,5 +330,7 @@ class TaskSearch(Generic[AnswerT]):
 
 
 def _best_speedup(trials: Sequence[TrialRecord]) -> float | None:
-    good = (trial.measurement for trial in trials if trial.measurement.is_correct)
-    return max((one.speedup for one in good), default=None)
+    """Return the best speed-up that counts: others race against it, and it may be an outlier."""
+    found = (trial.measurement for trial in trials)
+    counted = (one.speedup for one in found if one.is_correct and one.counts)
+    return max(counted, default=None)

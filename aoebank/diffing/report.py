@@ -448,7 +448,7 @@ def show(call: Callable[..., Any], given: Mapping[str, Any]) -> DiffReport:
     limit = given["fail_on_regression"]
     fail_on = None if limit is None else make_ratio(limit, "--fail-on-regression")
     return DiffReport(
-        result=call(b=given["b"] or ".", fields=not given["stat"]),
+        result=call(b="." if given["b"] is None else given["b"], fields=not given["stat"]),
         is_stat=given["stat"],
         has_all=given["has_all"],
         fail_on_ratio=fail_on,

@@ -156,7 +156,10 @@ def record_bank(
     soc: tuple[str, ...] = (),
     tag: NewTag | None = None,
 ) -> Recorded:
-    """Record a bank, without looking at what moved."""
+    """Record a bank, without looking at what moved.
+
+    Of the message, what no UTF-8 can hold is spelled out: the history is a database.
+    """
     _demand_bank(root)
     wanted = RecordFilter(soc=soc)
     draft = Snapshot(
@@ -164,7 +167,7 @@ def record_bank(
         parent="",
         who=author.who,
         time=author.time,
-        message=message,
+        message=message.encode("utf-8", "backslashreplace").decode("utf-8"),
         environment=author.machine,
         scope=_scope(root, soc),
         records=0,

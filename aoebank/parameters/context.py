@@ -110,10 +110,16 @@ def names(texts: Names) -> tuple[str, ...]:
 def paths_of(given: Paths) -> list[Path]:
     """Return paths as a list; a single one is one of them.
 
+    Raises:
+        UsageError: one is an empty text, which would stand for the working directory.
+
     >>> paths_of("bank"), paths_of(["a", "b"])
     ([PosixPath('bank')], [PosixPath('a'), PosixPath('b')])
     """
-    return [Path(given)] if isinstance(given, str | Path) else [Path(path) for path in given]
+    every = [given] if isinstance(given, str | Path) else [*given]
+    if "" in every:
+        raise UsageError("an empty path", hint="name a path, or leave it out")
+    return [Path(path) for path in every]
 
 
 def open_bank(given: AnyPath | None, *, beside: AnyPath = "") -> Side:
@@ -162,5 +168,6 @@ def current_author(root: Path) -> Author:
     from aoebank.model.snapshot import Author
     from aoebank.storage.git.program import current_identity, current_machine
 
-    who = current_identity(root if root.is_dir() else Path.cwd())
+    identity = current_identity(root if root.is_dir() else Path.cwd())
+    who = identity.encode("utf-8", "backslashreplace").decode("utf-8")  # git takes any bytes
     return Author(who=who, now=datetime.now(UTC), machine=current_machine())

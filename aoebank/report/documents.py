@@ -147,7 +147,8 @@ class _Reading:
         """True if a word behind a format is its FILE, and no operand of the command.
 
         `--json bank.json` was the check of a bank before a FILE could be named: a file that is
-        there is the FILE only if the same command wrote it.
+        there is the FILE only if the same command wrote it, or the same program where the schema
+        of a call does not tell the command.
         """
         if word.startswith("-"):
             return False
@@ -155,7 +156,9 @@ class _Reading:
             return True
         file = Path(word)
         if file.suffix in SUFFIXES[Form.JSON]:
-            return not file.exists() or is_document(file, self.schema)
+            program, _, command = self.schema.partition(".")
+            known = f"{program}." if command.startswith("error/") else self.schema
+            return not file.exists() or is_document(file, known)
         return any(file.suffix in known for known in SUFFIXES.values())
 
 

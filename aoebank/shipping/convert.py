@@ -234,6 +234,20 @@ def _demand_inside(name: str, where: Path) -> None:
         raise BankFormatError("a row has a file that would lie elsewhere", path=where, got=name)
 
 
+def _demand_each_once(rows: Iterable[BankRow], where: Path) -> None:
+    """Refuse two rows of one record, of which a bank would have one.
+
+    Rows with the text of their file may have a key twice, as the file has.
+    """
+    known: dict[tuple[str, str], BankRow] = {}
+    for row in rows:
+        if row.record is not None:
+            key = str(row.record.get("key"))
+            other = known.setdefault((row.file, key), row)
+            if other is not row and None in (other.written, row.written):
+                raise BankFormatError("has a record twice", path=where, got=f"{row.file}: {key}")
+
+
 def _format(name: str, where: Path) -> Format:
     try:
         return get_format(name)
@@ -315,6 +329,7 @@ def convert_rows(source: Path, root: Path) -> ConvertResult:
         raise BankNotFoundError("no such file", path=source)
     journal = _new_tree(root, "rows")
     rows = [*container.parse(source)]
+    _demand_each_once(rows, source)
     files = files_of(rows, source)
     changes = (FileWrite(path=root / name, data=data) for name, data in files.items())
     write_files(changes, journal=journal, root=root, is_new_tree=True)
@@ -419,8 +434,8 @@ class JsonLines:
 
     def parse(self, path: Path) -> Iterator[BankRow]:
         """Yield the rows, each checked."""
-        lines = path.read_bytes().split(b"\n")
-        for number, line in enumerate(lines[:-1] or lines, start=1):  # the last may be torn
+        lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
+        for number, line in enumerate(lines, start=1):
             document = _loads(line, path, number)
             if number == 1:
                 _demand_schema(document.get("schema"), path)
@@ -524,7 +539,18 @@ def _columns(row: BankRow) -> dict[str, object]:
         plain[name] = dumps(value) if is_json else value
     cost = plain["cost_us"]
     plain["cost_us"] = float(cost) if isinstance(cost, int | float) else None
-    return {"file": row.file, "format": row.format, **plain, "document": dumps(_document(row))}
+    columns = {"file": row.file, "format": row.format, **plain, "document": dumps(_document(row))}
+    return {name: _storable(value) for name, value in columns.items()}
+
+
+def _storable(value: object) -> object:
+    """Return a text without halves of surrogate pairs, which no database takes.
+
+    A document, from which a row is read, has them as JSON escapes.
+    """
+    if not isinstance(value, str):
+        return value
+    return value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _loads(line: bytes, path: Path, number: int) -> Mapping[str, JsonValue]:

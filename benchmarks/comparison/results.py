@@ -46,13 +46,17 @@ def environment() -> dict[str, Any]:
     }
 
 
-def engine_digest() -> str:
-    """Return a digest of the engine's sources: a figure belongs to the code that made it."""
+def engine_digest(root: Path = _ROOT) -> str:
+    """Return a digest of an engine's sources: a figure belongs to the code that made it.
+
+    Args:
+        root: Folder of its packages.
+    """
     digest = hashlib.sha256()
     for package in ("aoe", "aoebank"):
-        for file in sorted((_ROOT / package).rglob("*")):
+        for file in sorted((root / package).rglob("*")):
             if file.suffix in {".py", ".c", ".h"}:
-                digest.update(file.relative_to(_ROOT).as_posix().encode() + file.read_bytes())
+                digest.update(file.relative_to(root).as_posix().encode() + file.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -17,7 +17,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from comparison.files import write_document
-from comparison.results import environment
+from comparison.results import ENGINE, environment
 
 _AOE = "from aoe.cli.app import main; main()"
 _LAST_LINES = 5
@@ -44,12 +44,21 @@ class Steps:
             known = {**here, "date": datetime.now(UTC).date().isoformat(), "steps": {}}
         self.document: dict[str, Any] = known
 
-    def once(self, name: str, work: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Return the result of a step, which is done unless the file has it."""
+    def once(
+        self, name: str, work: Callable[[], Mapping[str, Any]], *, engine: str = ""
+    ) -> Mapping[str, Any]:
+        """Return the result of a step, which is done unless the file has it.
+
+        Args:
+            name: Of the step.
+            work: Does it.
+            engine: Digest of the build it is done with, empty for this one. A result of another
+                digest is dropped.
+        """
         steps = self.document["steps"]
-        if name not in steps:
+        if name not in steps or (engine and steps[name].get(ENGINE) != engine):
             sys.stderr.write(f"{name} ...\n")
-            steps[name] = dict(work())
+            steps[name] = {**work(), **({ENGINE: engine} if engine else {})}
             write_document(self.file, self.document)
         found: Mapping[str, Any] = steps[name]
         return found

@@ -51,6 +51,31 @@ def test_bug_is_told_in_one_line_with_a_log(tmp_path: Path, system: FaultySystem
     assert document["error"]["code"] == "bug"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["validate", ""],
+        ["fmt", ""],
+        ["prune", ""],
+        ["snapshot", ""],
+        ["tag", "v1", "--root="],
+        ["ls", ""],
+        ["diff", ".", ""],
+        ["merge", ".", "", "-o", "merged"],
+        ["validate", ".", "--built-in", ""],
+        ["quarantine", "list", ""],
+    ],
+    ids=" ".join,
+)
+def test_empty_path_is_not_taken_for_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = run("aoebank", words)
+    assert outcome.exit_code == 2 and "an empty path\n" in outcome.stderr
+    assert not [*tmp_path.iterdir()]
+
+
 def test_interrupt_exits_130(tmp_path: Path, system: FaultySystem) -> None:
     system.fail("os.scandir", KeyboardInterrupt())
     assert run("aoebank", ["ls", str(tmp_path)]).exit_code == 130

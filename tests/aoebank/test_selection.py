@@ -34,6 +34,11 @@ def test_key_is_a_start_or_a_glob(pattern: str, key: str, holds: bool) -> None:
     assert RecordFilter(key=(pattern,)).holds_key(key) is holds
 
 
+def test_empty_key_is_refused() -> None:
+    with pytest.raises(UsageError, match="an empty key"):
+        RecordFilter(key=("abc", ""))
+
+
 def test_one_of_several_patterns_is_enough() -> None:
     only = RecordFilter(op=("LRN", "Soft*"))
     assert only.holds_op("Softmax")

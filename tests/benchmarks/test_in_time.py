@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import in_time
+import outside
 import pytest
-from comparison.steps import Steps
+from comparison.results import engine_digest
+from comparison.steps import CommandError, Steps
 
 _RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 _KEPT = [one for one in _RESULTS.glob("in_time*.json") if one.with_suffix(".md").exists()]
@@ -74,6 +76,36 @@ def test_builds_of_one_name_are_refused() -> None:
     )
     with pytest.raises(SystemExit, match=r"two builds of one name \(got \.venv"):
         in_time.measure("net.onnx", steps, given)
+
+
+def test_tuning_by_another_build_is_done_anew_when_that_build_has_changed(tmp_path: Path) -> None:
+    tree, python = tmp_path / "tree", tmp_path / "old" / "bin" / "python"
+    (tree / "aoe").mkdir(parents=True)
+    (source := tree / "aoe" / "__init__.py").write_text("first = 1\n")
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\n[ "$2" = -c ] || exit 9\necho {source}\n')
+    python.chmod(0o755)
+    steps = Steps(tmp_path / "steps.json", {})
+    steps.once("net 20 this", lambda: _row(1.2))
+    steps.once("net 20 old", lambda: _row(1.1), engine=engine_digest(tree))
+    given = Namespace(work=tmp_path, precision_mode="", limits=(20.0,), rounds=1)
+    given.builds = [str(python)]
+    in_time.measure("net.onnx", steps, given)
+    assert steps.document["steps"]["net 20 old"]["outside"] == 1.1
+    source.write_text("first = 2\n")
+    with pytest.raises(CommandError, match="exit code 9"):
+        in_time.measure("net.onnx", steps, given)
+
+
+def test_build_that_tunes_is_that_of_the_interpreter_not_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "aoe").mkdir()
+    (tmp_path / "aoe" / "__init__.py").touch()
+    (tmp_path / "aoe" / "__main__.py").write_text("raise SystemExit(9)\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CommandError, match=r"exit code [^9]"):
+        outside.tuned_and_read(Path("none.onnx"), 20.0, 1)
 
 
 @pytest.mark.parametrize("file", _KEPT, ids=lambda file: file.stem)

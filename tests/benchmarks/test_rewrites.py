@@ -32,9 +32,16 @@ def test_rule_is_passed_over_when_all_its_blocks_were_measured_with_its_version(
     assert not rewrites.is_known(_RULE, [*_rows(version)][1:])
 
 
-def test_networks_are_told_from_blocks_by_their_names() -> None:
-    rows = {*_rows(1), (_RULE, 1, "yolo_silu")}
-    assert rewrites.networks(rows) == {"yolo_silu"}
+def test_network_is_passed_over_for_rules_that_were_measured_with_their_version_alone() -> None:
+    other, version = next(rule for rule in RULES if rule != _RULE), RULES[_RULE].version
+    rows = {*_rows(version), (_RULE, version, "yolo_silu")}
+    assert rewrites.unmeasured("yolo_silu", [_RULE, other], rows) == [other]
+    assert rewrites.unmeasured("swin", [_RULE], rows) == [_RULE]
+    rows = {(_RULE, version + 1, "yolo_silu")}
+    assert rewrites.unmeasured("yolo_silu", [_RULE], rows) == [_RULE]
+
+
+def test_network_has_the_name_of_its_file_or_folder() -> None:
     assert rewrites.name_of(Path("/nets/yolo_silu/model.onnx")) == "yolo_silu"
     assert rewrites.name_of(Path("/nets/swin.onnx")) == "swin"
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.errors import BankNotFoundError, HistoryError, shell_word
+from aoebank.errors import BankNotFoundError, HistoryError, UsageError, shell_word
 from aoebank.model.quarantine import Quarantine
 from aoebank.model.snapshot import HistorySource
 from aoebank.storage.quarantine import (
@@ -44,10 +44,13 @@ def open_side(text: str, *, beside: str = "", cwd: Path, default_root: Callable[
         default_root: Gives the bank of a `snapshot:REF` where neither it nor `beside` tells.
 
     Raises:
+        UsageError: the text is empty.
         BankNotFoundError: the path does not exist.
         BankFormatError: the file is of no format.
         HistoryError: the revision, snapshot or tag does not, or nothing of that path is in it.
     """
+    if not text:  # a variable of a shell that is not set; it would be the working directory
+        raise UsageError("an empty path", hint="name a bank, or leave it out")
     kind, _, rest = text.partition(":")
     if kind == "git" and rest:
         from aoebank.storage.sides.git import open_git_side

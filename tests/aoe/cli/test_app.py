@@ -258,7 +258,7 @@ def test_model_in_the_place_of_a_command_is_told_its_option(
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--output=",), ("--output", ""), ("--bad", "--weight="), ("-w", "")], ids=str
+    "arguments", [("--output=",), ("--output", ""), ("--output=o", "-w", "")], ids=str
 )
 def test_empty_path_is_not_taken_for_the_working_directory(
     run: Run, tuned: list[TuneSettings], arguments: tuple[str, ...]
@@ -266,6 +266,27 @@ def test_empty_path_is_not_taken_for_the_working_directory(
     for command in ((), ("compile",)):
         done = run(*command, "--model=m", *arguments)
         assert (done.code, tuned) == (2, []) and ": an empty path" in done.err
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("om", ["run", ""]),
+        ("--require_signature", ["inspect", "m.om", "--require_signature="]),
+        ("--vs", ["benchmark", "m.om", "--vs", ""]),
+        ("--trace", ["profile", "m.onnx", "--trace="]),
+        ("--compare", ["profile", "--compare", "", "b.json"]),
+        ("--op_bank_path", ["compile", "--model=m", "--output=o", "--op_bank_path", ""]),
+        ("--custom_ops_library", ["advise", "m", "--custom_ops_library="]),
+        ("[BANK]", ["verify", ""]),
+        ("--key", ["sign", "m.om", "--key", ""]),
+    ],
+)
+def test_empty_path_is_refused_by_every_command_as_well(
+    run: Run, where: str, words: list[str]
+) -> None:
+    done = run(*words)
+    assert done.code == 2 and f"error: {where}: an empty path\n" in done.err
 
 
 @pytest.mark.usefixtures("tuned")
@@ -392,6 +413,15 @@ def test_help_lists_the_documented_options(run: Run, flag: str) -> None:
     assert done.code == 0
     for word in ("--model", "--job_type", "--input_shape", "--output", "demo", "run", "benchmark"):
         assert word in done.out
+
+
+def test_json_file_of_an_earlier_call_is_written_anew(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "versions.json"
+    for _ in range(2):
+        done = run("--version", "--json", str(file))
+        assert done.code == 0 and "wrote" in done.err
+        assert json.loads(file.read_text())["schema"] == "aoe.version/1"
+        file.write_text(file.read_text().replace("versions", "earlier"))
 
 
 def test_version_lists_what_a_measurement_depends_on(run: Run) -> None:

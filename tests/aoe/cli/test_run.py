@@ -71,6 +71,26 @@ def test_result_that_is_no_number_has_a_document(
     assert output["values"] == [None, None]
 
 
+def test_integers_are_told_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    large = 2**53 + 1  # no float64 has it
+    values = helper.make_tensor("c", onnx.TensorProto.INT64, (2,), [large, -1])
+    nodes = [
+        helper.make_node("Constant", [], ["whole"], value=values),
+        helper.make_node("IsNaN", ["x"], ["switch"]),
+    ]
+    types = {"whole": onnx.TensorProto.INT64, "switch": onnx.TensorProto.BOOL}
+    proto = make_model(nodes, {"x": (2,)}, [*types], types=types)
+    om = _untuned(tmp_path / "net.om", proto)
+    np.save(tmp_path / "x.npy", np.ones(2, np.float32))
+    assert _run(om) == 0
+    told = capsys.readouterr().out
+    assert f"  whole int64 [2]: [{large}, -1]\n" in told
+    assert "  switch bool [2]: [False, False]\n" in told
+    assert _run(om, "--json") == 0
+    whole, switch = json.loads(capsys.readouterr().out)["outputs"]
+    assert (whole["values"], switch["values"]) == ([large, -1], [False, False])
+
+
 def test_cores_that_are_not_there_are_told(om: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(om, "--threads=100000") == 0
     assert "warning: " in (err := capsys.readouterr().err)

@@ -74,6 +74,17 @@ def test_frequent_shapes_are_chosen_until_hardly_any_cost_is_left(tmp_path: Path
     assert "of 3 shapes the 2 most frequent are tuned, 99.9% of the calls" in caveat
 
 
+def test_calls_without_an_element_cost_something(tmp_path: Path) -> None:
+    found = _log(tmp_path, "9,x:0,8", "3,x:8,0")
+    assert [found.weight_of(shape.text) for shape in found.chosen()] == [9, 3]
+
+
+def test_shape_without_an_element_is_told_in_words_that_hold(tmp_path: Path) -> None:
+    (caveat,) = _log(tmp_path, "30,x:0,8", "29,x:4,8", "2,x:5,8").caveats()
+    assert "x:0,8 is extreme: 1/32 the size of the usual x:4,8" in caveat
+    assert _log(tmp_path, "9,x:0,8", "8,x:0,4").caveats() == ()
+
+
 def test_rare_but_costly_shapes_are_tuned_too(tmp_path: Path) -> None:
     found = _log(tmp_path, "900,x:1,8", "1,x:100,8")
     assert len(found.chosen()) == 2

@@ -25,7 +25,14 @@ from aoe.execute.messages import CompiledKernels
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.host_products import HOST_NARROW_INT8
 from aoe.kernels.registry import FAMILIES, classify
-from aoe.measurement import Measurement, MeasurePolicy, Outcome
+from aoe.measurement import (
+    CpuUse,
+    MachineLoad,
+    Measurement,
+    MeasurePolicy,
+    Outcome,
+    PairedSamples,
+)
 from aoe.ort.thread_pools import ThreadPool
 from aoe.schedule import Schedule, Split, Vectorize
 from aoe.target import Target
@@ -72,9 +79,8 @@ def _measurer(
         target=target,
         toolchain=toolchain,
         directory=directory,
-        pairs=QuietPairs(usage=device.usage),
         pool=ThreadPool.OWN,
-        **how,
+        **{"pairs": QuietPairs(usage=device.usage), **how},
     )
 
 
@@ -373,6 +379,31 @@ def test_clear_loser_is_dropped_after_the_race(measurer: CandidateMeasurer) -> N
     found = _measure(measurer, _EXP, [Schedule()], policy=policy, best_ratio=1e6)
     assert found[0].is_correct
     assert len(found[0].tuned_us) == 3
+
+
+@dataclass(slots=True, kw_only=True)
+class _ScriptedPairs(QuietPairs):
+    """Pairs of which all candidates are twice as fast, on a machine that gives so much."""
+
+    given_share: float
+    rivals: list[float | None] = field(default_factory=list)
+
+    def take(
+        self, baseline: Any, tuned: Any, policy: Any, best_ratio: float | None = None, **_: Any
+    ) -> tuple[PairedSamples, MachineLoad]:
+        self.rivals.append(best_ratio)
+        use = CpuUse(wall_s=1.0, cpu_s=self.given_share, waited_s=1 - self.given_share)
+        return PairedSamples((2.0,) * 5, (1.0,) * 5), MachineLoad(use=use)
+
+
+@pytest.mark.parametrize(("given_share", "rival"), [(1.0, 2.0), (0.5, None)])
+def test_candidates_race_against_those_that_count(
+    tmp_path: Path, target: Target, toolchain: Toolchain, given_share: float, rival: float | None
+) -> None:
+    pairs = _ScriptedPairs(usage=CPU.usage, given_share=given_share)
+    measurer = _measurer(tmp_path, target, toolchain, pairs=pairs)
+    _measure(measurer, _EXP, schedules_of(_EXP, target, 2))
+    assert pairs.rivals == [None, rival]
 
 
 def test_constant_operands_are_part_of_the_candidate_model(measurer: CandidateMeasurer) -> None:

@@ -15,7 +15,8 @@ from aoe.profiling.comparing import compare_profiles
 from aoe.profiling.figures import FusionLimit, OperatorProfile, ProfiledModel
 from aoe.report.charts import heat, network
 from aoe.report.pages import render_advice, render_comparison, render_profile
-from aoe.report.profiles import trace_document
+from aoe.report.profiles import ProfileComparisonReport, ProfileReport, trace_document
+from aoebank import emit
 
 _HOSTILE = '"><script>alert(1)</script>'
 
@@ -74,6 +75,28 @@ def test_kernel_that_computes_less_is_not_faster_than_the_machine() -> None:
         assert "224%" not in text and "&gt;100%" in text
 
 
+def test_rate_of_a_kind_is_that_of_operators_whose_work_is_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    known = make_operator_profile("a", median_us=100.0, roofline_us=40.0)
+    other = make_operator_profile("b", median_us=300.0, roofline_us=None)
+    unknown = make_operator_profile("c", op_type="If", roofline_us=None)
+    emit(ProfileReport(profile=make_profile(known, other, unknown)), as_json=False)
+    _, _, kinds = capsys.readouterr().out.partition("kinds, by time:\n")
+    rates = {line.split()[0]: line.split()[-1] for line in kinds.splitlines()}
+    assert (rates["Conv"], rates["If"]) == (f"{known.gflops_per_s:.1f}", "-")
+
+
+def test_kinds_that_are_left_out_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    operators = (make_operator_profile(f"n{at}", op_type=f"Op{at}") for at in range(30))
+    profile = make_profile(*operators)
+    compared = compare_profiles(profile, profile)
+    for report in (ProfileReport(profile=profile), ProfileComparisonReport(compared=compared)):
+        emit(report, as_json=False)
+        _, _, kinds = capsys.readouterr().out.partition("kinds, by ")
+        assert "5 more with --json" in kinds
+
+
 def test_page_says_where_time_is_lost() -> None:
     page = " ".join(ReadPage(render_profile(_profile())).texts)
     for words in ("Roofline", "Graph by lost time", "Threads that pay", "1 GF/s", "60.0 us lost"):
@@ -108,8 +131,12 @@ def test_comparison_has_both_sides_and_its_doubts() -> None:
     assert "before (hollow)" in page
 
 
-def test_profile_of_nothing_is_a_page() -> None:
-    for text in _both(make_profile()):
+@pytest.mark.parametrize("slower", [1, 1000])
+def test_profile_of_nothing_is_a_page(slower: int) -> None:
+    """Of a machine, too, that moves more bytes than it makes operations."""
+    profile = make_profile()
+    peak = replace(profile.peak, flops_per_us=profile.peak.flops_per_us / slower)
+    for text in _both(replace(profile, peak=peak)):
         assert ReadPage(text).open == []
 
 

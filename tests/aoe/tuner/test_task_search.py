@@ -264,6 +264,16 @@ def test_best_so_far_is_passed_on_for_racing() -> None:
     assert ratios[-1] is None
 
 
+def test_trial_of_a_busy_machine_is_no_rival_of_others() -> None:
+    script, _ = _numbered()
+    runner = ScriptedRunner(candidate=script, given_share=0.5)
+    reports: list[tuple[int, float | None]] = []
+    trials = _searched(runner, reports=reports).trials
+    assert all(trial.measurement.is_correct and not trial.measurement.counts for trial in trials)
+    ratios = [call.arguments["best_ratio"] for call in runner.asked("measure_candidates")]
+    assert len(ratios) > 2 and {*ratios} == {None} == {best for _, best in reports}
+
+
 @pytest.mark.parametrize("method", ["random", "bayesian"])
 def test_same_seed_and_same_measurements_give_the_same_search(method: str) -> None:
     results = [_searched(ScriptedRunner(seed=3), method=method, seed=5) for _ in range(2)]

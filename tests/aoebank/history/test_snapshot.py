@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support import version_banks as banks
 
+import aoebank
 from aoebank import Bank, BankPathError, HistoryError
 from aoebank.history.changes import Move, iter_moves
 from aoebank.history.log import verify_history
@@ -39,6 +40,23 @@ def test_snapshot_says_who_when_why_and_where(tmp_path: Path) -> None:
     assert (found.records, found.parent, found.scope) == (2, "", None)
     assert result.moves == {Move.ADDED: 2}
     assert len(found.id) == len(found.record_set) == 64
+
+
+def test_words_that_are_no_utf_8_are_spelled_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a terminal in Latin-1, which hands over the bytes it has."""
+    latin = os.fsdecode("Andr\u00e9".encode("latin-1"))
+    for number, name in enumerate(("user.name", "user.email")):
+        monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", name)
+        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", latin)
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "2")
+    banks.put(tmp_path, make_record(1))
+    aoebank.snapshot(tmp_path, message=latin, tag="v1")
+    found = _snapshot(tmp_path)
+    assert (found.message, found.who) == ("Andr\\udce9", "Andr\\udce9 <Andr\\udce9>")
+    aoebank.tag("v2", root=tmp_path)
+    assert verify_history(tmp_path).problems == ()
 
 
 def test_side_cars_and_binary_twins_belong_to_a_snapshot_and_nothing_else_does(

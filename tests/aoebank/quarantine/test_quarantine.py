@@ -158,6 +158,19 @@ def test_start_of_several_keys_is_refused(tmp_path: Path) -> None:
     assert not quarantine_path(tmp_path).exists()
 
 
+def test_empty_key_means_no_record_of_a_bank(tmp_path: Path) -> None:
+    """Every key starts so, and of a bank of one record it is the only one."""
+    banks.put(tmp_path, make_record(1))
+    before = banks.state(tmp_path)
+    with pytest.raises(UsageError, match="an empty key"):
+        aoebank.quarantine_add("", tmp_path, reason="x")
+    assert banks.state(tmp_path) == before
+    aoebank.quarantine_add(K1, tmp_path, reason="x")
+    for verb in (aoebank.quarantine_remove, aoebank.blame):
+        with pytest.raises(UsageError, match="an empty key"):
+            verb("", tmp_path)
+
+
 def test_day_that_is_over_is_refused(bank: Path) -> None:
     late = Complaint(reason="x", until=date(2026, 1, 1))
     with pytest.raises(UsageError, match="over already"):
@@ -225,7 +238,7 @@ def test_unknown_entry_is_an_error(bank: Path) -> None:
     _add(bank, K1)
     _add(bank, K2)
     with pytest.raises(UsageError, match="more than one key"):
-        plan_remove(bank, "", wanted=ALL)
+        plan_remove(bank, "*", wanted=ALL)
 
 
 # ---- the list ----

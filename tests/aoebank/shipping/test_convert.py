@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -111,6 +112,32 @@ def test_rows_somebody_changed_move_no_other_byte(bank: Path, tmp_path: Path) ->
     assert {*banks.costs(tmp_path / "less")} == {*costs} - {make_record(2).key}
 
 
+def test_last_row_counts_without_a_line_end(bank: Path, tmp_path: Path) -> None:
+    there = tmp_path / "rows.jsonl"
+    aoebank.convert(bank, output=there)
+    there.write_bytes(there.read_bytes().removesuffix(b"\n"))
+    aoebank.convert(there, output=tmp_path / "back")
+    assert _contents(tmp_path / "back") == _contents(bank)
+    there.write_bytes(there.read_bytes()[:-2])
+    with pytest.raises(BankFormatError, match="a row is not JSON"):
+        aoebank.convert(there, output=tmp_path / "torn")
+
+
+@pytest.mark.parametrize("form", [None, "indented"])
+def test_two_rows_of_one_record_are_refused(bank: Path, tmp_path: Path, form: str | None) -> None:
+    file, there = banks.file_of(bank), tmp_path / "rows.jsonl"
+    if form is not None:
+        file.write_bytes(ODD_FORMS[form](file.read_bytes()))
+    aoebank.convert(bank, output=there)
+    lines = there.read_text().splitlines(keepends=True)
+    row = json.loads(next(line for line in lines if make_record(2).key in line))
+    row.pop("written", None)
+    there.write_text("".join([*lines, json.dumps(row), "\n"]))
+    with pytest.raises(BankFormatError, match="has a record twice") as caught:
+        aoebank.convert(there, output=tmp_path / "back")
+    assert make_record(2).key in str(caught.value)
+
+
 def test_real_banks_come_back(tmp_path: Path, shared_data: Path) -> None:
     root = next((shared_data / "cann_banks").glob("v9*"))
     assert aoebank.convert(root, output=tmp_path / "rows.jsonl").files == 48
@@ -153,6 +180,18 @@ def test_rows_of_others_are_checked(tmp_path: Path, line: str, words: str) -> No
     with pytest.raises(BankFormatError, match=words):
         aoebank.convert(tmp_path / "rows.jsonl", output=tmp_path / "back")
     assert not (tmp_path / "back").exists()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_names_and_keys_that_are_no_utf_8_come_back(tmp_path: Path, suffix: str) -> None:
+    soc = os.fsdecode(b"Ascend\xff")
+    file = tmp_path / "bank" / soc / "vector" / f"{soc}_AiCore_24_v001.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"[[1, \ud800]]": "[[1], 5]"}, indent=4))
+    there = tmp_path / f"rows.{suffix}"
+    assert aoebank.convert(tmp_path / "bank", output=there).records == 1
+    aoebank.convert(there, output=tmp_path / "back")
+    assert _contents(tmp_path / "back") == _contents(tmp_path / "bank")
 
 
 def test_what_is_there_stays(bank: Path, tmp_path: Path) -> None:
