@@ -413,18 +413,22 @@ def _nowhere() -> io.TextIOWrapper:
 # ---- commands, and groups of them ----
 
 
-class HelpfulCommand(TyperCommand):
-    """A command that takes no empty text for a path."""
+class _NoEmptyPaths:
+    """Commands and groups that take no empty text for a path."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words of the command.
+        """Read the words up to the operands, or up to the command of a group.
 
         Raises:
             UsageError: a path is empty.
         """
-        rest: list[str] = super().parse_args(ctx, args)
+        rest: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
         _refuse_empty_paths(ctx)
         return rest
+
+
+class HelpfulCommand(_NoEmptyPaths, TyperCommand):
+    """A command that takes no empty text for a path."""
 
 
 def _refuse_empty_paths(context: Any) -> None:
@@ -445,7 +449,7 @@ def _refuse_empty_paths(context: Any) -> None:
             raise UsageError("an empty path", where=where, hint="name a path, or leave it out")
 
 
-class HelpfulGroup(TyperGroup):
+class HelpfulGroup(_NoEmptyPaths, TyperGroup):
     """Commands with the whole first line of their help, where typer cuts it."""
 
     def _main_shell_completion(
@@ -453,16 +457,6 @@ class HelpfulGroup(TyperGroup):
     ) -> None:
         _complete_in_bash_at_equals_signs()
         super()._main_shell_completion(ctx_args, prog_name, complete_var)
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words up to the command.
-
-        Raises:
-            UsageError: a path is empty.
-        """
-        rest: list[str] = super().parse_args(ctx, args)
-        _refuse_empty_paths(ctx)
-        return rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a line or two for each command."""

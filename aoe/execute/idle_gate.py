@@ -210,7 +210,7 @@ def _other(pool: ThreadPool) -> ThreadPool:
 
 
 def _better_told(found: Measurement, by_sleeping: Measurement) -> Measurement:
-    """Return what counts of two measurements of the same, else why neither does."""
+    """Return the measurement that counts; if neither does, with the reason of sleeping threads."""
     if found.counts:
         return found
     if by_sleeping.is_correct and by_sleeping.clock is Clock.CPU:

@@ -473,7 +473,7 @@ class Runner:
 
 
 def _received(connection: Connection) -> Reply | Word:
-    """Return what a worker says.
+    """Return the next message of a worker.
 
     Raises:
         EOFError: it has died, be it in the middle of its answer.

@@ -207,10 +207,10 @@ def reason_against_fused(
 
 
 def _reason_against(parameter: torch.Tensor, state: Mapping[str, Any]) -> str:
-    """Return why the fused form does not update a parameter as the plain one does.
+    """Return the reason for which the fused form updates a parameter otherwise; empty if none.
 
-    It goes through the memory of parameter, gradient and state side by side, whatever their
-    extents and strides: PyTorch compares these on no CPU. Source: torch 2.13,
+    The fused form goes through the memory of parameter, gradient and state side by side, whatever
+    their extents and strides: PyTorch compares these on no CPU. Source: torch 2.13,
     aten/src/ATen/native/cpu/Fused*Kernel.cpp.
     """
     if type(parameter) not in (torch.Tensor, torch.nn.Parameter):

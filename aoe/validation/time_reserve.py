@@ -74,13 +74,13 @@ class ModelCosts:
     def of(cls, profile: ModelProfile, *, write_s: float) -> ModelCosts:
         """Return the costs of the later phases, from the first profile."""
         run_s = profile.model_us / 1e6
-        is_quiet = profile.given_share >= QUIET_SHARE
+        given_share, is_quiet = share_given(profile), profile.given_share >= QUIET_SHARE
         return cls(
             load_s=max(0.0, profile.load_s - run_s),
             run_s=run_s,
             write_s=write_s,
-            process_s=_PROCESS_S / share_given(profile),
-            link_s=_LINK_S / share_given(profile),
+            process_s=_PROCESS_S / given_share,
+            link_s=_LINK_S / given_share,
             processes=HURRIED_PROCESSES if is_quiet else _BUSY_PROCESSES,
         )
 
@@ -244,7 +244,7 @@ class ProcessPace:
             count: How many.
         """
         compared = self._start if self._compared is None else self._compared
-        return self._start * self._starting_s(started) + count * compared * compared_s
+        return self._start * starting_s(self._process_s, started) + count * compared * compared_s
 
     def processes_in(
         self,
@@ -256,7 +256,7 @@ class ProcessPace:
         beside: int,
         most: int,
     ) -> int:
-        """Return how many processes there is time for.
+        """Return the number of processes that fit into the time left.
 
         Args:
             left_s: Seconds.
@@ -283,13 +283,10 @@ class ProcessPace:
         if not started and compared_s > 0:
             self._compared = seconds / compared_s
         elif started and self._compared is not None:
-            starting_s = seconds - self._compared * compared_s
-            self._start = max(0.0, starting_s / self._starting_s(started))
+            took_s = seconds - self._compared * compared_s
+            self._start = max(0.0, took_s / starting_s(self._process_s, started))
         elif started:
-            self._start = seconds / (self._starting_s(started) + compared_s)
-
-    def _starting_s(self, started: int) -> float:
-        return starting_s(self._process_s, started)
+            self._start = seconds / (starting_s(self._process_s, started) + compared_s)
 
 
 def starting_s(process_s: float, count: int) -> float:

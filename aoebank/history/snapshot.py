@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.errors import AoebankError, BankNotFoundError
+from aoebank.formats.text.json_text import storable
 from aoebank.history.changes import Move, RecordMove, count_moves, iter_moves, tally
 from aoebank.model.snapshot import SHORT_ID, Author, Snapshot
 from aoebank.report.output import Report, Text, members, plural
@@ -167,7 +168,7 @@ def record_bank(
         parent="",
         who=author.who,
         time=author.time,
-        message=message.encode("utf-8", "backslashreplace").decode("utf-8"),
+        message=storable(message),
         environment=author.machine,
         scope=_scope(root, soc),
         records=0,

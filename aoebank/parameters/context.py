@@ -165,9 +165,9 @@ def current_day() -> date:
 
 def current_author(root: Path) -> Author:
     """Return the author of this call: user, time, machine."""
+    from aoebank.formats.text.json_text import storable
     from aoebank.model.snapshot import Author
     from aoebank.storage.git.program import current_identity, current_machine
 
     identity = current_identity(root if root.is_dir() else Path.cwd())
-    who = identity.encode("utf-8", "backslashreplace").decode("utf-8")  # git takes any bytes
-    return Author(who=who, now=datetime.now(UTC), machine=current_machine())
+    return Author(who=storable(identity), now=datetime.now(UTC), machine=current_machine())

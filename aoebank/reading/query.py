@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from aoebank.errors import BankPathError, UsageError
 from aoebank.formats.protocol import ParsedFile, find_error, iter_or_none
-from aoebank.formats.text.json_text import dumps
+from aoebank.formats.text.json_text import dumps, storable
 from aoebank.formats.words import words_of
 from aoebank.model.digest import digest_of
 from aoebank.model.display import RichDisplay
@@ -218,7 +218,7 @@ def fill(
 def _insert(database: sqlite3.Connection, table: str, wanted: Wanted, rows: Iterable[Row]) -> None:
     if table in wanted:
         columns = TABLES[table]
-        values = (tuple(_storable(row.get(name)) for name in columns) for row in rows)
+        values = (tuple(storable(row.get(name)) for name in columns) for row in rows)
         places = ", ".join("?" * len(columns))
         database.executemany(f"INSERT INTO {table} VALUES ({places})", values)
 
@@ -244,7 +244,7 @@ def _insert_records(
 
 
 def _facts(record: Record | None, names: Iterable[str]) -> tuple[object, ...]:
-    return tuple(_storable(_OF_RECORDS[name](record)) if record else None for name in names)
+    return tuple(storable(_OF_RECORDS[name](record)) if record else None for name in names)
 
 
 def _columns(
@@ -259,11 +259,11 @@ def _columns(
     }
     times = parsed.format.iter_times_us(parsed)
     return {
-        **{name: repeat(_storable(place[name]), len(keys)) for name in _OF_FILES},
+        **{name: repeat(storable(place[name]), len(keys)) for name in _OF_FILES},
         **_own_targets(parsed),
         **{name: _figure_of(figures, name, keys) for name in _OF_SIDE_CARS},
         "op_type": _op_types(parsed),
-        "key": map(_storable, keys),
+        "key": map(storable, keys),
         "cost_us": (None if time_us is None else float(time_us) for time_us in times),
         "in_quarantine": _kept_out(parsed, kept_out, today),
     }
@@ -273,14 +273,14 @@ def _own_targets(parsed: ParsedFile) -> _Columns:
     """Return the targets of records that name theirs; of others the file does."""
     if not parsed.format.has_target_in_rows:
         return {}
-    return {"soc_version": map(_storable, parsed.format.iter_targets(parsed))}
+    return {"soc_version": map(storable, parsed.format.iter_targets(parsed))}
 
 
 def _op_types(parsed: ParsedFile) -> Iterable[object]:
     found = parsed.format.iter_op_types(parsed)
     if isinstance(found, repeat):
-        return repeat(_storable(next(found, None)), len(parsed))
-    return map(_storable, found)
+        return repeat(storable(next(found, None)), len(parsed))
+    return map(storable, found)
 
 
 def _kept_out(parsed: ParsedFile, kept_out: Quarantine, today: date) -> Iterable[int]:
@@ -293,12 +293,7 @@ def _kept_out(parsed: ParsedFile, kept_out: Quarantine, today: date) -> Iterable
 def _figure_of(figures: Mapping[str, Row], name: str, keys: Sequence[str]) -> Iterable[object]:
     if not figures:
         return repeat(None, len(keys))
-    return (_storable(figures[key][name]) if key in figures else None for key in keys)
-
-
-def _storable(value: object) -> object:
-    """Return a value SQLite takes: names of files need not be Unicode."""
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+    return (storable(figures[key][name]) if key in figures else None for key in keys)
 
 
 def _target(parsed: ParsedFile) -> Row:

@@ -24,7 +24,7 @@ from aoebank.formats.protocol import (
 )
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import get_format
-from aoebank.formats.text.json_text import JsonTextError, dumps, loads
+from aoebank.formats.text.json_text import JsonTextError, dumps, loads, storable
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Alternative, Record
 from aoebank.storage.git.attributes import QUARANTINE
@@ -540,17 +540,8 @@ def _columns(row: BankRow) -> dict[str, object]:
     cost = plain["cost_us"]
     plain["cost_us"] = float(cost) if isinstance(cost, int | float) else None
     columns = {"file": row.file, "format": row.format, **plain, "document": dumps(_document(row))}
-    return {name: _storable(value) for name, value in columns.items()}
-
-
-def _storable(value: object) -> object:
-    """Return a text without halves of surrogate pairs, which no database takes.
-
-    A document, from which a row is read, has them as JSON escapes.
-    """
-    if not isinstance(value, str):
-        return value
-    return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    # a document, from which a row is read, has what is spelled out here as escapes of JSON
+    return {name: storable(value) for name, value in columns.items()}
 
 
 def _loads(line: bytes, path: Path, number: int) -> Mapping[str, JsonValue]:

@@ -10,10 +10,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from json.scanner import make_scanner
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, TypeVar, cast
 
 from aoebank.model.json_value import ExactFloat, ExactInt, JsonValue
 
+_T = TypeVar("_T")
 _FLAT = (int, float, bool, type(None))
 _PLAIN = frozenset({*_FLAT, str})  # types of values that are written as `json` writes them
 MAX_DEPTH = 100  # real records nest 8 deep; every recursive reader in C++ or Python takes 100
@@ -297,6 +298,19 @@ def pointer(tokens: Iterable[str]) -> str:
     '/a~1b/0'
     """
     return "".join("/" + token.replace("~", "~0").replace("/", "~1") for token in tokens)
+
+
+def storable(value: _T) -> _T:
+    """Return a value as databases take it: a text, with halves of surrogate pairs spelled out.
+
+    Names of files need not be Unicode, nor what git says of a person.
+
+    >>> storable("a\\udcff"), storable(1)
+    ('a\\\\udcff', 1)
+    """
+    if not isinstance(value, str):
+        return value
+    return cast(_T, value.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 def dumps_compact(value: JsonValue) -> str:
