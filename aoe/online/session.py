@@ -156,11 +156,12 @@ class InferenceSession(RichDisplay, SwappingSession):
         if bank is not None:
             env = with_bank(env, Path(bank), writes=tune)
         threads = sess_options.intra_op_num_threads if sess_options is not None else 0
+        target = default_device().describe(threads or None)
         work = _make_work(
             _model_file(path_or_bytes, outside.files, operators),
-            threads,
+            target.core_num,
             env,
-            _bank_roots(env, threads, writes=tune),
+            _bank_roots(env, target.soc_version, writes=tune),
             limits,
             substitutes,
             adjusting(sess_options),
@@ -341,12 +342,11 @@ def _looked_into(
     return reason, weight_files(proto, Path(model))
 
 
-def _bank_roots(env: Mapping[str, str], threads: int, *, writes: bool) -> BankRoots:
+def _bank_roots(env: Mapping[str, str], soc_version: str, *, writes: bool) -> BankRoots:
     cwd = Path.cwd()
-    target = default_device().describe(threads or None)
     custom, built_in = custom_banks(env, cwd, writes=writes), built_in_bank(env, cwd)
     return BankRoots(
-        soc_version=target.soc_version,
+        soc_version=soc_version,
         roots=(*custom.roots, *((built_in.root,) if built_in is not None else ())),
         union=custom.union,
     )
@@ -354,7 +354,7 @@ def _bank_roots(env: Mapping[str, str], threads: int, *, writes: bool) -> BankRo
 
 def _make_work(
     model: ServedModelFile,
-    threads: int,
+    core_num: int,
     env: Mapping[str, str],
     banks: BankRoots,
     limits: TuningLimits,
@@ -364,7 +364,7 @@ def _make_work(
 ) -> ShapeWork:
     return ShapeWork(
         model=model,
-        core_num=default_device().describe(threads or None).core_num,
+        core_num=core_num,
         limits=limits,
         banks=banks,
         versions=library_versions(),
